@@ -1,0 +1,32 @@
+# Two commands: `make demo` and `make test`. Both set up .venv first, once.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint types setup clean
+
+demo: .venv/.dev
+	$(BIN)/ancl demo
+
+test: .venv/.dev lint types
+	$(BIN)/python -m pytest -q
+	$(BIN)/ancl demo --quick --runs .venv/smoke --quiet
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell src tests docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/lint-imports --config .importlinter
+
+types: .venv/.dev
+	$(BIN)/mypy
+
+setup: .venv/.dev
+
+.venv/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

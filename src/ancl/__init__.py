@@ -1,0 +1,1 @@
+"""Continual learning with auxiliary networks."""

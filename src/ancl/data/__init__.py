@@ -1,0 +1,40 @@
+"""Data: sources of images, streams of tasks, augmentation."""
+
+from ancl.data.augment import Augmentation, augmentation
+from ancl.data.batches import Batch, Batches
+from ancl.data.digits import digits, hard_digits
+from ancl.data.ordering import canonical, fingerprint
+from ancl.data.reading import as_images, as_labels
+from ancl.data.samples import Label, Normalization, Samples, as_input
+from ancl.data.sources import Source, from_arrays, from_dataset, make_source
+from ancl.data.split import class_order, task_sizes
+from ancl.data.stream import SCENARIOS, Split, Stream, Task, make_stream, task_from
+
+__all__ = [
+    "SCENARIOS",
+    "Augmentation",
+    "Batch",
+    "Batches",
+    "Label",
+    "Normalization",
+    "Samples",
+    "Source",
+    "Split",
+    "Stream",
+    "Task",
+    "as_images",
+    "as_input",
+    "as_labels",
+    "augmentation",
+    "canonical",
+    "class_order",
+    "digits",
+    "fingerprint",
+    "from_arrays",
+    "from_dataset",
+    "hard_digits",
+    "make_source",
+    "make_stream",
+    "task_from",
+    "task_sizes",
+]

@@ -1,0 +1,73 @@
+"""Images as a network reads them, a batch at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from ancl.data.augment import augmentation
+from ancl.data.samples import Normalization, Samples, as_input
+
+
+class Batch(NamedTuple):
+    """One batch: inputs, class positions, and which samples come from the memory."""
+
+    x: Tensor
+    y: Tensor
+    exemplars: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Samples cut into batches.
+
+    Args:
+        samples: The images; where there is a memory, its exemplars come last.
+        size: Samples a batch. A last batch of one is joined to the one before it, because batch
+            norm cannot learn from a single sample.
+        normalization: What is subtracted and divided by.
+        augment: The name of an augmentation, used when shuffled.
+        device: Where the batches are needed.
+        exemplars: How many of the last samples are exemplars.
+    """
+
+    samples: Samples
+    size: int
+    normalization: Normalization | None
+    augment: str = "none"
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    exemplars: int = 0
+
+    def __len__(self) -> int:
+        return len(self._cuts())
+
+    def shuffled(self, randomness: Generator, *, augmented: bool = True) -> Iterator[Batch]:
+        """All samples once, in random order; all randomness comes from the generator."""
+        change = augmentation(self.augment if augmented else "none")
+        order = torch.randperm(len(self.samples), generator=randomness)
+        for cut in self._cuts():
+            index = order[cut]
+            x = change(self.samples.x[index], randomness)
+            yield self._batch(x, self.samples.y[index], index)
+
+    def in_order(self) -> Iterator[Batch]:
+        """All samples once, as they lie, not augmented."""
+        for cut in self._cuts():
+            index = torch.arange(cut.start, cut.stop)
+            yield self._batch(self.samples.x[cut], self.samples.y[cut], index)
+
+    def _batch(self, x: Tensor, y: Tensor, index: Tensor) -> Batch:
+        mask = None
+        if self.exemplars:
+            mask = (index >= len(self.samples) - self.exemplars).to(self.device)
+        inputs = as_input(x, self.normalization, self.device)
+        return Batch(inputs, y.to(self.device, non_blocking=True), mask)
+
+    def _cuts(self) -> list[slice]:
+        n = len(self.samples)
+        edges = list(range(0, n, self.size))
+        if len(edges) > 1 and n - edges[-1] == 1:
+            edges.pop()
+        return [slice(a, b) for a, b in zip(edges, [*edges[1:], n], strict=True)]

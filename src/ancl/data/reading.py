@@ -1,0 +1,163 @@
+"""From what people have (arrays, tensors, datasets) to checked tensors and plain labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
+
+from ancl.data.samples import Label
+from ancl.errors import ScenarioError
+
+Images = NDArray[Any] | Tensor
+Labels = NDArray[Any] | Tensor | Sequence[Label]
+
+_CHANNELS = (1, 3, 4)
+_PROBES = 8
+
+
+def as_images(x: Images) -> Tensor:
+    """Images as they are kept: uint8 (N, H, W, C) or finite float32 (N, ...)."""
+    images = _tensor(x)
+    shape = tuple(images.shape)
+    if images.ndim == 0 or len(images) == 0:
+        raise ScenarioError(f"There are no images: the array has the shape {shape}.")
+    if images.dtype != torch.uint8:
+        return _finite(images)
+    if images.ndim == 3:
+        return images.unsqueeze(3)
+    if images.ndim != 4:
+        raise ScenarioError(
+            f"uint8 images have the shape (N, H, W, C) or (N, H, W), not {shape}. "
+            "Reshape them, or give other data as float32."
+        )
+    if _channels_first(images[0]):
+        raise ScenarioError(
+            f"The uint8 images of shape {shape} seem to have their channels first. "
+            "They go last: use numpy.moveaxis(x, 1, 3), or x.permute(0, 2, 3, 1) for a tensor."
+        )
+    return images
+
+
+def as_labels(y: Labels) -> list[Label]:
+    """Labels as plain ints or plain strings, never both."""
+    given = y.tolist() if isinstance(y, np.ndarray | Tensor) else list(y)
+    values = [_plain_label(value) for value in (given if isinstance(given, list) else [given])]
+    kinds = {type(value) for value in values}
+    if kinds <= {int} or kinds <= {str}:
+        return values
+    odd = next((v for v in values if type(v) not in (int, str)), None)
+    got = "both" if odd is None else f"{odd!r} ({type(odd).__name__})"
+    raise ScenarioError(
+        f"Labels are all ints or all strings, but {got} was given. "
+        "Convert them, for example with y.astype(int) or one_hot.argmax(1)."
+    )
+
+
+def _plain_label(value: Any) -> Any:
+    single = isinstance(value, np.generic) or (isinstance(value, Tensor) and value.numel() == 1)
+    return value.item() if single else value
+
+
+def _tensor(x: Any) -> Tensor:
+    """A copy-safe CPU tensor of uint8 or float32, from an array, a tensor or a PIL image."""
+    if isinstance(x, Tensor):
+        if x.dtype == torch.uint8 or x.is_floating_point():
+            kind = torch.uint8 if x.dtype == torch.uint8 else torch.float32
+            return x.detach().to("cpu", kind).contiguous()
+        raise _bad_dtype(str(x.dtype))
+    # A palette image's array holds positions in its palette, not colours.
+    array = np.asarray(x.convert("RGB") if getattr(x, "mode", None) == "P" else x)
+    if array.dtype == np.uint8:
+        return torch.from_numpy(np.array(array, order="C"))
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # what overflows is reported as infinite
+            return torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
+    raise _bad_dtype(str(array.dtype))
+
+
+def _bad_dtype(given: str) -> ScenarioError:
+    return ScenarioError(
+        f"Images of type {given} cannot be used. Possible: uint8 (0 to 255) or floats. "
+        "Convert them, for example with x.astype('uint8') or x.astype('float32')."
+    )
+
+
+def _finite(x: Tensor) -> Tensor:
+    if x.ndim < 2:
+        raise ScenarioError(
+            f"Floats have the shape (N, ...), at least one axis a sample, not {tuple(x.shape)}. "
+            "Use x.reshape(-1, 1) for one number a sample."
+        )
+    broken = (~x.flatten(1).isfinite().all(dim=1)).nonzero().flatten()
+    if len(broken):
+        raise ScenarioError(
+            f"{len(broken)} of {len(x)} samples hold NaN or infinite values, the first is number "
+            f"{int(broken[0])}. Remove or fill them, for example with numpy.nan_to_num."
+        )
+    return x
+
+
+def read_dataset(dataset: Dataset[Any]) -> tuple[Tensor, list[Label]]:
+    """All images and labels of a map-style dataset, each item read once."""
+    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
+        raise ScenarioError(
+            f"{type(dataset).__name__} cannot be read by position. Give a map-style dataset, one "
+            "with __len__ and __getitem__, or collect its items and use from_arrays."
+        )
+    n = len(dataset)
+    if n == 0:
+        raise ScenarioError(f"There are no images: {type(dataset).__name__} is empty.")
+    _refuse_random(dataset, n)
+    first, _ = _item(dataset, 0)
+    images = torch.empty((n, *first.shape), dtype=first.dtype)
+    labels = []
+    for position in range(n):
+        image, label = _item(dataset, position)
+        if image.shape != first.shape or image.dtype != first.dtype:
+            raise ScenarioError(
+                f"Item 0 is {_form(first)} and item {position} is {_form(image)}. All images have "
+                "one size: resize them or convert them to one mode in the dataset's transform, "
+                "for example with image.convert('RGB').resize((64, 64))."
+            )
+        images[position] = image
+        labels.append(label)
+    return images, as_labels(labels)
+
+
+def _item(dataset: Dataset[Any], position: int) -> tuple[Tensor, Any]:
+    item = dataset[position]
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise ScenarioError(
+            f"Item {position} of {type(dataset).__name__} is no pair: {type(item).__name__}. "
+            "Each item is (image, label)."
+        )
+    image = _tensor(item[0])
+    if isinstance(item[0], Tensor) and image.dtype == torch.uint8 and _channels_first(image):
+        image = image.permute(1, 2, 0)
+    return image, _plain_label(item[1])
+
+
+def _channels_first(image: Tensor) -> bool:
+    return image.ndim == 3 and image.shape[0] in _CHANNELS and image.shape[2] not in _CHANNELS
+
+
+def _refuse_random(dataset: Dataset[Any], n: int) -> None:
+    """Read a few items three times: a random flip escapes one image's notice, hardly eight's."""
+    for position in sorted({round(i * (n - 1) / (_PROBES - 1)) for i in range(_PROBES)}):
+        once, *again = (_item(dataset, position)[0] for _ in range(3))
+        if any(once.shape != other.shape or not once.equal(other) for other in again):
+            raise ScenarioError(
+                f"Item {position} of {type(dataset).__name__} differs each time it is read: random "
+                "transforms inside the dataset would be frozen at their first draw. Remove them "
+                "and use data.augment=crop or data.augment=flip."
+            )
+
+
+def _form(image: Tensor) -> str:
+    return f"{tuple(image.shape)} {str(image.dtype).removeprefix('torch.')}"

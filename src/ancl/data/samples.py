@@ -1,0 +1,82 @@
+"""Images with their labels, and the way from stored pixels to what a network reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Generator, Tensor
+
+Label = str | int
+"""What a user calls a class."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Images and their class numbers, in memory.
+
+    Args:
+        x: uint8 images (N, H, W, C), or float32 (N, ...) exactly as a network reads it.
+        y: int64 class numbers (N,).
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one sample as a network sees it: channels first."""
+        shape = tuple(self.x.shape[1:])
+        return (shape[-1], *shape[:-1]) if self.x.dtype == torch.uint8 else shape
+
+    def take(self, index: Tensor) -> Samples:
+        """The samples at these positions, in this order."""
+        return Samples(self.x[index], self.y[index])
+
+    @staticmethod
+    def concatenate(parts: Sequence[Samples]) -> Samples:
+        """All parts, one after the other."""
+        return Samples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Mean and standard deviation of each channel, for pixels between 0 and 1."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def as_input(x: Tensor, normalization: Normalization | None, device: torch.device) -> Tensor:
+    """(pixels / 255 - mean) / std, channels first in channels-last memory; floats as they are.
+
+    Bytes travel to the device and become floats there: a quarter of the traffic.
+    """
+    x = x.to(device, non_blocking=True)
+    if x.dtype != torch.uint8:
+        layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
+        return x.to(torch.float32).contiguous(memory_format=layout)
+    # The view of NHWC memory is already channels-last, and the conversion keeps its strides.
+    pixels = x.permute(0, 3, 1, 2).to(torch.float32).div_(255)
+    if normalization is None:
+        return pixels
+    mean, std = _moments(normalization, device)
+    return pixels.sub_(mean).div_(std)
+
+
+@lru_cache(maxsize=32)
+def _moments(normalization: Normalization, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and std on the device; kept, because copying them there for each batch would wait."""
+    mean, std = torch.tensor(normalization.mean), torch.tensor(normalization.std)
+    return mean.view(1, -1, 1, 1).to(device), std.view(1, -1, 1, 1).to(device)
+
+
+def divide(n: int, held: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Positions 0 … n-1 in two parts, kept and drawn at random, each in ascending order."""
+    shuffled = torch.randperm(n, generator=generator)
+    return shuffled[held:].sort().values, shuffled[:held].sort().values

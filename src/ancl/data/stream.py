@@ -1,0 +1,248 @@
+"""A sequence of tasks cut from a source, each with the key of exactly what decides its images."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ancl.data.ordering import canonical, fingerprint
+from ancl.data.samples import Label, Samples, divide
+from ancl.data.sources import Source
+from ancl.data.split import class_order, task_sizes
+from ancl.errors import ScenarioError, unknown
+from ancl.seeding import generator
+
+SCENARIOS = ("til", "cil")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A task's images; labels are global positions, along the order of the stream."""
+
+    train: Samples
+    val: Samples
+    test: Samples
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One task of a stream, described without loading it.
+
+    Args:
+        index: Its place in the stream, from 0.
+        classes: The global positions of its classes.
+        names: The user's label of each.
+        key: Hash of what decides its training and validation images and their labels.
+        test_key: The same for its test images, which no seed, fraction or limit changes.
+        sizes: How many images it trains on, validates on and is tested on.
+        load: Makes the images.
+    """
+
+    index: int
+    classes: slice
+    names: tuple[Label, ...]
+    key: str
+    test_key: str
+    sizes: tuple[int, int, int]
+    load: Callable[[], Split]
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Tasks in the order in which they are learned; ``order`` holds the source's class numbers."""
+
+    scenario: str
+    source: Source
+    order: tuple[int, ...]
+    tasks: tuple[Task, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """How the images of a class are parted: a share to validate on, then at most so many to train.
+
+    The draw depends on the seed and the class alone, not on the task the class is put into.
+    """
+
+    seed: int
+    val_fraction: float
+    per_class: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.val_fraction < 1:
+            raise ScenarioError(
+                f"val_fraction is {self.val_fraction}. It is at least 0 and less than 1."
+            )
+        if self.per_class is not None and self.per_class < 1:
+            raise ScenarioError(f"per_class is {self.per_class}. Keep at least 1 image a class.")
+
+    def held(self, n: int) -> int:
+        """How many of n images of a class are for validation."""
+        return max(1, round(self.val_fraction * n)) if self.val_fraction else 0
+
+    def sizes(self, n: int, name: Label) -> tuple[int, int]:
+        """How many of n images are trained on and validated on."""
+        held = self.held(n)
+        if n - held < 1:
+            raise ScenarioError(
+                f"Class {name!r} has {n} training images, and {held} would go to validation. At "
+                "least 1 stays for training: give more images or a smaller val_fraction."
+            )
+        kept = n - held
+        return kept if self.per_class is None else min(kept, self.per_class), held
+
+    def positions(self, n: int, class_id: int) -> tuple[Tensor, Tensor]:
+        """Which of n images are trained on and validated on, both ascending."""
+        kept, held = divide(n, self.held(n), generator(self.seed, "split", class_id))
+        if self.per_class is not None and self.per_class < len(kept):
+            limit = generator(self.seed, "limit", class_id)
+            kept = kept[divide(len(kept), self.per_class, limit)[1]]
+        return kept, held
+
+    def key(self) -> list[int | float | None]:
+        """What it puts into a task's key: the seed counts only where something is drawn."""
+        draws = self.val_fraction > 0 or self.per_class is not None
+        return [self.seed if draws else None, float(self.val_fraction), self.per_class]
+
+
+def make_stream(
+    source: Source,
+    *,
+    scenario: str = "til",
+    tasks: int | None = None,
+    classes: str | Sequence[int] | None = None,
+    first: int | None = None,
+    order: str | Sequence[int] = "natural",
+    seed: int = 0,
+    val_fraction: float = 0.1,
+    per_class: int | None = None,
+) -> Stream:
+    """The classes of a source, in an order, cut into tasks.
+
+    Args:
+        source: Where the images come from.
+        scenario: ``til`` (the task is known at test time) or ``cil`` (it is not).
+        tasks: The number of tasks; see ``task_sizes`` for this and the next two.
+        classes: The number of classes of each task instead.
+        first: The size of the first task.
+        order: The order of the classes; see ``class_order``. Some of them make a shorter stream.
+        seed: Decides which images are for validation and which are kept under ``per_class``.
+        val_fraction: The part of each class's training images to validate on, at least 1 image.
+        per_class: How many training images of each class to keep at most.
+    """
+    if scenario not in SCENARIOS:
+        raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
+    ids = class_order(order, len(source.classes))
+    sizes = task_sizes(len(ids), tasks=tasks, classes=classes, first=first)
+    _enough_classes(scenario, sizes)
+    draw = _Draw(seed, val_fraction, per_class)
+    made, offset = [], 0
+    for index, size in enumerate(sizes):
+        inside = _Inside(source.train, source.test, ids[offset : offset + size], offset)
+        names = tuple(source.classes[class_id] for class_id in inside.ids)
+        made.append(_task(index, inside, names, draw, (source.fingerprint, source.fingerprint)))
+        offset += size
+    return Stream(scenario, source, ids, tuple(made), seed)
+
+
+def task_from(
+    train: Samples,
+    *,
+    index: int,
+    classes: slice,
+    names: tuple[Label, ...],
+    seed: int,
+    val_fraction: float,
+    test: Samples | None,
+) -> Task:
+    """A task from images given by hand, whose labels are global positions already."""
+    train = canonical(train)
+    test = train.take(torch.empty(0, dtype=torch.int64)) if test is None else canonical(test)
+    for part, samples in (("training", train), ("test", test)):
+        outside = samples.y[(samples.y < classes.start) | (samples.y >= classes.stop)]
+        if len(outside):
+            raise ScenarioError(
+                f"A {part} label of task {index} is {int(outside[0])}, and its classes are "
+                f"{classes.start} to {classes.stop - 1}. Remove those images."
+            )
+    inside = _Inside(train, test, tuple(range(classes.start, classes.stop)), classes.start)
+    prints = (fingerprint(train), fingerprint(test))
+    return _task(index, inside, names, _Draw(seed, val_fraction), prints)
+
+
+@dataclass(frozen=True, eq=False)
+class _Inside:
+    """Where a task's images lie: the classes ``ids`` become the positions from ``offset`` on."""
+
+    train: Samples
+    test: Samples
+    ids: tuple[int, ...]
+    offset: int
+
+
+def _task(
+    index: int, inside: _Inside, names: tuple[Label, ...], draw: _Draw, prints: tuple[str, str]
+) -> Task:
+    """A task without its images; ``prints`` are the fingerprints of training and test data."""
+    train_counts, test_counts = (
+        samples.y.bincount(minlength=max(inside.ids) + 1) for samples in (inside.train, inside.test)
+    )
+    parts = [
+        draw.sizes(int(train_counts[class_id]), name)
+        for class_id, name in zip(inside.ids, names, strict=True)
+    ]
+    train, val = (sum(part[column] for part in parts) for column in (0, 1))
+    test = int(test_counts[list(inside.ids)].sum())
+    place = [list(inside.ids), inside.offset]
+    return Task(
+        index=index,
+        classes=slice(inside.offset, inside.offset + len(inside.ids)),
+        names=names,
+        key=_hash("train", prints[0], place, draw.key()),
+        test_key=_hash("test", prints[1], place),
+        sizes=(train, val, test),
+        load=partial(_load, inside, draw),
+    )
+
+
+def _load(inside: _Inside, draw: _Draw) -> Split:
+    """The images, class by class in the order of the stream and canonical within a class."""
+    train, val, test = [], [], []
+    for position, class_id in enumerate(inside.ids, start=inside.offset):
+        images = _of_class(inside.train, class_id, position)
+        kept, held = draw.positions(len(images), class_id)
+        train.append(images.take(kept))
+        val.append(images.take(held))
+        test.append(_of_class(inside.test, class_id, position))
+    return Split(*(Samples.concatenate(parts) for parts in (train, val, test)))
+
+
+def _of_class(samples: Samples, class_id: int, position: int) -> Samples:
+    x = samples.x[samples.y == class_id]
+    return Samples(x, torch.full((len(x),), position))
+
+
+def _enough_classes(scenario: str, sizes: tuple[int, ...]) -> None:
+    """One class alone is nothing to tell apart, except from the classes before it (CIL)."""
+    lone = [index for index, size in enumerate(sizes) if size == 1]
+    if scenario == "til" and lone:
+        raise ScenarioError(
+            f"Task {lone[0]} has 1 class, and within a task there is nothing to tell it from. "
+            "Give each task at least 2 classes, or use the scenario cil."
+        )
+    if lone and lone[0] == 0:
+        raise ScenarioError(
+            "The first task has 1 class, and nothing to tell it from. "
+            "Give it at least 2 classes: --classes 2,…"
+        )
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,0 +1,42 @@
+"""The errors a user can cause: what was given, what is possible, what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class AnclError(Exception):
+    """Anything a user can mend; the command prints the message alone and exits with 2."""
+
+
+class SpecError(AnclError):
+    """A setting that does not exist or does not fit."""
+
+
+class MethodError(AnclError):
+    """A method that cannot be built, or not in this variant or scenario."""
+
+
+class ScenarioError(AnclError):
+    """Data, classes or tasks that do not fit together."""
+
+
+class StoreError(AnclError):
+    """A directory that cannot be written or read."""
+
+
+class TrainingError(AnclError):
+    """Training that found no finite loss."""
+
+
+def did_you_mean(given: str, possible: Iterable[str]) -> str:
+    """A question that names the nearest possibility, or nothing where none is near."""
+    near = get_close_matches(given.lower(), [str(name) for name in possible], n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def unknown(kind: str, given: str, possible: Iterable[str]) -> str:
+    """The message for a name that is not there: what was given, the nearest, all of them."""
+    names = list(possible)
+    return (
+        f"There is no {kind} {given!r}.{did_you_mean(given, names)} Possible: {', '.join(names)}."
+    )

@@ -1,0 +1,89 @@
+"""What a part is, as JSON: everything that can change its numbers, and nothing else.
+
+Stage keys are hashes of such descriptions. Code of the package itself is covered by
+``NUMERICS``; code from outside enters by the hash of its source file.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ancl.errors import AnclError
+
+
+class UnstorableError(AnclError):
+    """Code without a source file: its results cannot be told from those of other code."""
+
+
+def describe(value: object) -> Any:
+    """A part as JSON: its class and its fields, recursively.
+
+    >>> describe((1, 0.5, "a", None))
+    [1, 0.5, 'a', None]
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): describe(item) for key, item in value.items()}
+    if isinstance(value, slice):
+        return [value.start, value.stop]
+    if isinstance(value, Sequence):
+        return [describe(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"is": _origin(type(value)), **fields}
+    if inspect.isfunction(value) or isinstance(value, type):
+        return {"is": _origin(value)}
+    raise UnstorableError(
+        f"{type(value).__name__} has no description: make it a frozen dataclass or a function of "
+        f"a module, so that its settings can enter the keys of stored results."
+    )
+
+
+def digest(description: object) -> str:
+    """The hash of a JSON description."""
+    text = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_ours(module: str) -> bool:
+    """Whether code of this module is covered by ``NUMERICS`` and torch's version."""
+    return module.split(".")[0] in {"ancl", "torch", "builtins"}
+
+
+def _origin(code: Any) -> Any:
+    """The name of a class or function, with the hash of each outside source file it comes from."""
+    name = f"{code.__module__}.{code.__qualname__}"
+    bases = code.__mro__ if isinstance(code, type) else (code,)
+    outside = [base for base in bases if not is_ours(base.__module__) and base.__module__ != "abc"]
+    if not outside:
+        return name
+    # The module's name depends on how the file was loaded; the hash of the file does not.
+    return [code.__qualname__, *sorted({source_hash(base) for base in outside})]
+
+
+def source_hash(code: Any) -> str:
+    """The hash of the file that defines a class or function."""
+    try:
+        file = inspect.getsourcefile(code)
+    except TypeError:
+        file = None
+    if file is None or not Path(file).is_file():
+        raise UnstorableError(
+            f"{code.__qualname__} has no source file, so a stored result could not be told from "
+            f"that of another version. Put it into a file to have its results stored and resumed."
+        )
+    return _file_hash(file, Path(file).stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _file_hash(file: str, _modified: int) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()

@@ -1,0 +1,123 @@
+"""A method as data: its loss and its surroundings, composed of parts."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ancl.errors import MethodError
+from ancl.losses import CrossEntropy, TaskLoss
+from ancl.regularizers import Ewc, Regularizer, Watcher, WeightRegularizer
+
+
+class Rule(ABC):
+    """A λ that follows the task instead of being one number."""
+
+    @abstractmethod
+    def at(self, old: int, new: int) -> float:
+        """λ for a task that adds ``new`` classes to ``old`` ones."""
+
+
+Weight = float | Rule
+
+
+def weight_at(weight: Weight, old: int, new: int) -> float:
+    """The number a weight stands for in one task."""
+    return weight.at(old, new) if isinstance(weight, Rule) else weight
+
+
+@dataclass(frozen=True)
+class Term:
+    """λ Ω(θ; old network)."""
+
+    regularizer: Regularizer
+    lamb: Weight
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """λ_a Ω(θ; auxiliary network): a copy of the old network, trained on this task alone.
+
+    Args:
+        regularizer: Its Ω: the method's own for ANCL, EWC's for AFEC.
+        lamb_a: Its λ_a.
+        renewed: ANCL trains the network to its end once a ``task``; AFEC trains it one epoch
+            ahead of the main network and renews anchor and importance every ``epoch``.
+        start: From the ``old`` network, or ``carried`` on from the last task's auxiliary one.
+        classes: It speaks for the task's ``new`` classes, or for ``all`` so far.
+    """
+
+    regularizer: Regularizer
+    lamb_a: Weight
+    renewed: Literal["task", "epoch"] = "task"
+    start: Literal["old", "carried"] = "old"
+    classes: Literal["new", "all"] = "new"
+
+
+@dataclass(frozen=True)
+class Method:
+    """The loss and its surroundings.
+
+    Args:
+        name: What results are filed under.
+        task_loss: What a task is learned by.
+        old: The term that holds the network to the old one, if any.
+        auxiliary: The term that holds it to the auxiliary one, if any.
+        data: Learn from the ``current`` task's images, or from ``all`` so far.
+        trains: ``scenario`` leaves old classes' rows of the head alone where the task is told
+            at test time; ``everything`` never does.
+        head: The kind of classifier.
+    """
+
+    name: str
+    task_loss: TaskLoss = field(default_factory=CrossEntropy)
+    old: Term | None = None
+    auxiliary: Auxiliary | None = None
+    data: Literal["current", "all"] = "current"
+    trains: Literal["scenario", "everything"] = "scenario"
+    head: str = "linear"
+
+    @property
+    def needs_importance(self) -> bool:
+        """Whether the old network's term reads the importance of weights."""
+        return self.old is not None and isinstance(self.old.regularizer, WeightRegularizer)
+
+    def watcher(self) -> Watcher | None:
+        """What follows the main network's training, if the old network's term asks for it."""
+        return _watcher(self.old.regularizer) if self.old else None
+
+    def auxiliary_watcher(self) -> Watcher | None:
+        """The same for the auxiliary network's training."""
+        return _watcher(self.auxiliary.regularizer) if self.auxiliary else None
+
+
+def with_ancl(
+    method: Method, lamb_a: Weight = 1.0, *, classes: Literal["new", "all"] = "new"
+) -> Method:
+    """The method with its own Ω held to an auxiliary network too.  Equation: [ancl]."""
+    if method.auxiliary is not None:
+        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
+    if method.old is None:
+        raise MethodError(
+            f"{method.name!r} has no regularizer, so ANCL has none to apply to the auxiliary "
+            f"network. Use afec-{method.name}, or a method that has one, such as ewc or lwf."
+        )
+    auxiliary = Auxiliary(method.old.regularizer, lamb_a, classes=classes)
+    return replace(method, name=f"a-{method.name}", auxiliary=auxiliary)
+
+
+def with_afec(
+    method: Method,
+    lamb_a: Weight = 1.0,
+    *,
+    start: Literal["old", "carried"] = "old",
+    renewed: Literal["task", "epoch"] = "epoch",
+) -> Method:
+    """The method with EWC's Ω held to an auxiliary network one epoch ahead.  Equation: [afec]."""
+    if method.auxiliary is not None:
+        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
+    auxiliary = Auxiliary(Ewc(), lamb_a, renewed=renewed, start=start)
+    return replace(method, name=f"afec-{method.name}", auxiliary=auxiliary)
+
+
+def _watcher(regularizer: Regularizer) -> Watcher | None:
+    return regularizer.watcher() if isinstance(regularizer, WeightRegularizer) else None

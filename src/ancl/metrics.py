@@ -1,0 +1,170 @@
+"""Numbers from an accuracy matrix R: R[i, j] is the accuracy on task j after learning task i.
+
+Accuracies are fractions. Above the diagonal, where a task is not yet learned, R is NaN.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ancl.errors import StoreError
+
+Matrix = NDArray[np.float64]
+Sizes = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a matrix, with the words a table needs.
+
+    Args:
+        name: As in files and on the command line.
+        label: As in the heading of a table.
+        formula: The definition, in one line.
+        unit: How the number is written.
+        function: The number of a matrix, given the number of test images of each task.
+    """
+
+    name: str
+    label: str
+    formula: str
+    unit: str
+    function: Callable[[Matrix, Sizes], float]
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds, its standard error, and how many seeds there were."""
+
+    mean: float
+    error: float
+    n: int
+
+
+def aac(r: Matrix) -> float:
+    """Average accuracy: the mean of the last row, every task counting the same.
+
+    >>> aac(np.array([[0.8, np.nan], [0.6, 0.9]]))
+    0.75
+    """
+    return float(r[-1].mean())
+
+
+def aiac(r: Matrix, sizes: Sizes) -> float:
+    """Average incremental accuracy: the mean over steps of the accuracy on all classes seen so far.
+
+    A first task of many classes counts by its size in every step; an unweighted mean over tasks
+    would be another number.
+
+    >>> round(aiac(np.array([[0.8, np.nan], [0.7, 0.5]]), [50, 10]), 6)
+    0.733333
+    """
+    return float(np.mean([_pooled(row[: i + 1], sizes[: i + 1]) for i, row in enumerate(r)]))
+
+
+def final_accuracy(r: Matrix, sizes: Sizes) -> float:
+    """Accuracy on all classes after the last task: the last row, weighted by size."""
+    return _pooled(r[-1], sizes)
+
+
+def forgetting(r: Matrix) -> float:
+    """Mean over earlier tasks of the best accuracy before the last step minus the last one.
+
+    It is negative where the last task helped the earlier ones, and NaN where there are none.
+
+    >>> round(forgetting(np.array([[0.8, np.nan], [0.6, 0.9]])), 6)
+    0.2
+    """
+    last = len(r) - 1
+    drops = [r[j:last, j].max() - r[last, j] for j in range(last)]
+    return float(np.mean(drops)) if drops else math.nan
+
+
+def learning_accuracy(r: Matrix) -> float:
+    """Mean of the diagonal: how well each task was learned when it came."""
+    return float(r.diagonal().mean())
+
+
+def _pooled(row: Matrix, sizes: Sizes) -> float:
+    assert len(row) == len(sizes), f"{len(row)} tasks and {len(sizes)} sizes"
+    return float(np.average(row, weights=np.asarray(sizes, dtype=np.float64)))
+
+
+_SHARE = "fraction of test images; percent on screen"
+_CHANGE = "difference of fractions; percentage points on screen"
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("aac", "AAC", "1/T sum_j R[T,j]", _SHARE, lambda r, sizes: aac(r)),
+        Metric("aiac", "AIAC", "1/T sum_i sum_{j<=i} n_j R[i,j] / sum_{j<=i} n_j", _SHARE, aiac),
+        Metric(
+            "final_accuracy",
+            "Final accuracy",
+            "sum_j n_j R[T,j] / sum_j n_j",
+            _SHARE,
+            final_accuracy,
+        ),
+        Metric(
+            "forgetting",
+            "Forgetting",
+            "1/(T-1) sum_{j<T} (max_{j<=k<T} R[k,j] - R[T,j])",
+            _CHANGE,
+            lambda r, sizes: forgetting(r),
+        ),
+        Metric(
+            "learning_accuracy",
+            "Learning accuracy",
+            "1/T sum_j R[j,j]",
+            _SHARE,
+            lambda r, sizes: learning_accuracy(r),
+        ),
+    )
+}
+
+
+def summary(r: Matrix, sizes: Sizes) -> dict[str, float]:
+    """All metrics of one matrix by name."""
+    return {name: metric.function(r, sizes) for name, metric in METRICS.items()}
+
+
+def mean_and_error(values: Sequence[float]) -> Estimate:
+    """Mean and standard error s / sqrt(n) with s over n - 1; one value has no error (NaN)."""
+    n = len(values)
+    error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    return Estimate(float(np.mean(values)), error, n)
+
+
+def write_matrix(path: Path, r: Matrix) -> None:
+    """Write a matrix as CSV: a row after each task, a column a task, empty where not learned."""
+    lines = [",".join(["after", *(f"task {j}" for j in range(r.shape[1]))])]
+    for i, row in enumerate(r):
+        cells = ("" if math.isnan(value) else f"{value:.6f}" for value in row)
+        lines.append(",".join([f"task {i}", *cells]))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Read what :func:`write_matrix` wrote.
+
+    Raises:
+        StoreError: The file cannot be read, or is no such matrix.
+    """
+    try:
+        head, *rows = path.read_text(encoding="utf-8").splitlines()
+        if not head.startswith("after,"):
+            raise ValueError(f"its first line is {head[:40]!r}")
+        cells = [[float(cell or "nan") for cell in row.split(",")[1:]] for row in rows]
+        matrix = np.array(cells, dtype=np.float64).reshape(len(rows), head.count(","))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise StoreError(
+            f"{path} is not an accuracy matrix: {error}. Expected the header 'after,task 0,...' "
+            "and a row of fractions for each task; run the same command again to write it anew."
+        ) from error
+    return matrix

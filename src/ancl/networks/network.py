@@ -1,0 +1,107 @@
+"""A backbone and a head: the one kind of network that is trained, stored and held to."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from ancl.errors import MethodError, StoreError
+from ancl.heads import Head
+from ancl.networks.resnet import ResNet
+from ancl.types import Output, Params
+
+
+class Network(nn.Module):
+    """Features from the backbone, logits from the head.
+
+    Args:
+        backbone: Samples to features (B, D).
+        head: Features to logits.
+    """
+
+    def __init__(self, backbone: nn.Module, head: Head) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, x: Tensor, maps: bool = False) -> Output:
+        """Logits and features, and the stages' maps only if asked for."""
+        if not maps:
+            features = self.backbone(x)
+            return Output(self.head(features), features)
+        with_maps = getattr(self.backbone, "with_maps", None)
+        if with_maps is None:
+            raise MethodError(
+                f"The method reads feature maps, which {type(self.backbone).__name__} does not "
+                "give. Use a resnet, or give your module a method "
+                "with_maps(x) -> (features, tuple of maps before their activation)."
+            )
+        features, stages = with_maps(x)
+        return Output(self.head(features), features, tuple(stages))
+
+    def weights(self) -> Params:
+        """The backbone's parameters themselves, by name; no heads, no buffers."""
+        return dict[str, Tensor](self.backbone.named_parameters())
+
+    def tensors(self) -> Params:
+        """A contiguous copy on the CPU of everything the network knows."""
+        return {
+            name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+            for name, value in self.state_dict().items()
+        }
+
+    def load(self, tensors: Params) -> None:
+        """Copy stored values into the network's own tensors, whose strides and device stay.
+
+        Raises:
+            StoreError: If a tensor is missing, unknown or of another shape; nothing is copied.
+        """
+        own = self.state_dict()
+        faults = _faults(own, tensors)
+        if faults:
+            raise StoreError(
+                f"The stored tensors do not fit the network: {'; '.join(faults)}. "
+                "Build it as it was when they were stored: the same network and options, "
+                "and a head with the same classes for every task."
+            )
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(tensors[name])
+
+
+def _faults(own: Params, given: Params) -> list[str]:
+    """What keeps the given tensors from fitting, a phrase for each kind."""
+    shapes = [
+        f"{name} {tuple(given[name].shape)} instead of {tuple(value.shape)}"
+        for name, value in own.items()
+        if name in given and given[name].shape != value.shape
+    ]
+    kinds = {
+        "missing": [name for name in own if name not in given],
+        "unexpected": [name for name in given if name not in own],
+        "of another shape": shapes,
+    }
+    return [f"{kind}: {_first(names)}" for kind, names in kinds.items() if names]
+
+
+def _first(names: list[str], shown: int = 3) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
+def channels_last(module: nn.Module) -> None:
+    """Lay out every 4-d parameter channels last, in place: faster convolutions.
+
+    ``Module.to(memory_format=...)`` would refuse a user's module that has 5-d weights too.
+    """
+    for parameter in module.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+
+def frozen(network: Network) -> Network:
+    """A copy that only answers: eval mode, no gradients, our batch norms folded."""
+    backbone = network.backbone
+    own = backbone.folded() if isinstance(backbone, ResNet) else copy.deepcopy(backbone)
+    twin = Network(own, copy.deepcopy(network.head)).eval().requires_grad_(False)
+    channels_last(twin)
+    return twin

@@ -1,0 +1,90 @@
+"""How a network is trained: optimizer, schedule and when to stop."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, Self
+
+from annotated_types import Ge, Gt, Lt
+
+Positive = Annotated[float, Gt(0)]
+Share = Annotated[float, Ge(0), Lt(1)]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One network's training on one task.
+
+    Args:
+        epochs: At most so many epochs a task.
+        epochs_first: The same for the first task, where it differs.
+        lr: Learning rate at the start of a task.
+        lr_first: The same for the first task, where it differs.
+        batch_size: Images a step.
+        optimizer: ``sgd`` or ``adamw``.
+        momentum: Of SGD.
+        weight_decay: Added by the optimizer.
+        schedule: ``patience`` divides the rate when the validation loss stops improving and
+            ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs.
+        patience: Epochs without improvement before the rate is divided.
+        factor: What the rate is divided by.
+        lr_min: Training ends when the rate would fall below it.
+        reset_momentum: Whether going back to the best weights also clears the optimizer.
+        milestones: Epochs after which ``multistep`` multiplies the rate.
+        gamma: What ``multistep`` multiplies by.
+        warmup: Share of a fixed schedule's steps in which the rate rises from zero.
+        clip: Largest norm of the gradient; none where left out.
+        penalty_step: ``plain`` adds an Ω on weights to the gradient; ``proximal`` takes an
+            implicit step for it, stable for every λ.
+    """
+
+    epochs: Annotated[int, Ge(1)] = 200
+    epochs_first: Annotated[int, Ge(1)] | None = None
+    lr: Positive = 0.05
+    lr_first: Positive | None = 0.1
+    batch_size: Annotated[int, Ge(1)] = 128
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    momentum: Share = 0.9
+    weight_decay: Annotated[float, Ge(0)] = 2e-4
+    schedule: Literal["patience", "cosine", "multistep", "constant"] = "patience"
+    patience: Annotated[int, Ge(1)] = 5
+    factor: Annotated[float, Gt(1)] = 3.0
+    lr_min: Positive = 1e-4
+    reset_momentum: bool = False
+    milestones: tuple[int, ...] = ()
+    gamma: Positive = 0.1
+    warmup: Share = 0.0
+    clip: Positive | None = None
+    penalty_step: Literal["plain", "proximal"] = "plain"
+
+    def at(self, task: int) -> Self:
+        """The same with the values of one task filled in."""
+        lr, epochs = self.lr, self.epochs
+        if task == 0:
+            lr, epochs = self.lr_first or lr, self.epochs_first or epochs
+        return replace(self, lr=lr, lr_first=None, epochs=epochs, epochs_first=None)
+
+    def problems(self) -> list[str]:
+        """What does not go together, beyond each value's own range."""
+        found = []
+        if self.penalty_step == "proximal" and self.optimizer != "sgd":
+            found.append(
+                f"penalty_step=proximal is an implicit step of SGD, but optimizer is "
+                f"{self.optimizer}. Use optimizer=sgd or penalty_step=plain."
+            )
+        if self.schedule == "multistep" and not self.milestones:
+            found.append("schedule=multistep needs milestones, e.g. milestones=[80,120].")
+        return found
+
+
+def scheduled_rate(training: Training, step: int, total: int, epoch: int) -> float:
+    """The learning rate of a fixed schedule at one of its ``total`` steps."""
+    warm = training.warmup * total
+    if step < warm:
+        return training.lr * (step + 1) / max(warm, 1.0)
+    if training.schedule == "cosine":
+        progress = (step - warm) / max(total - warm, 1.0)
+        return training.lr * 0.5 * (1 + math.cos(math.pi * progress))
+    if training.schedule == "multistep":
+        passed = sum(milestone <= epoch for milestone in training.milestones)
+        return training.lr * training.gamma**passed
+    return training.lr

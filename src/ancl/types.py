@@ -1,0 +1,93 @@
+"""What a loss may look at: outputs, anchors, and the step that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Params = dict[str, Tensor]
+"""Tensors by the name of the parameter they belong to."""
+
+Importance = dict[str, Params]
+"""What a regularizer knows of each weight, by kind: ``{"fisher": {"conv1.weight": ...}}``."""
+
+
+def prefixed(prefix: str, tensors: Params) -> Params:
+    """Tensors under a common prefix, as they lie in one file."""
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+
+
+def under(prefix: str, tensors: Params) -> Params:
+    """The tensors of one prefix, without it."""
+    start = f"{prefix}/"
+    return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+
+
+class Output(NamedTuple):
+    """One forward pass: logits of all classes seen so far, features, and maps where asked for."""
+
+    logits: Tensor
+    features: Tensor
+    maps: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Anchor:
+    """A frozen network to stay near, and the classes it speaks for.
+
+    An Ω on weights reads ``weights`` and ``importance``; an Ω on answers reads ``forward``.
+    Only what the Ω at hand reads is filled in.
+    """
+
+    classes: slice
+    forward: Callable[[Tensor, bool], Output] | None = None
+    weights: Params = field(default_factory=dict)
+    importance: Importance = field(default_factory=dict)
+
+
+class Step:
+    """All that a loss may look at for one batch.
+
+    Args:
+        x: The batch as the networks read it.
+        y: Class positions in global order.
+        out: The main network's own output.
+        weights: The main network's backbone parameters by name.
+        tasks: The classes of every task so far, the current one last.
+        task_aware: Whether the task of a sample is told at test time (task-incremental).
+        exemplars: Which samples come from the memory; none where left out.
+        answers: Anchors' outputs already known for this batch (validation images never change).
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        out: Output,
+        weights: Params,
+        tasks: tuple[slice, ...],
+        *,
+        task_aware: bool = False,
+        exemplars: Tensor | None = None,
+        answers: dict[int, Output] | None = None,
+    ) -> None:
+        self.x, self.y, self.out, self.weights, self.tasks = x, y, out, weights, tasks
+        self.task_aware, self.exemplars = task_aware, exemplars
+        self._answers = {} if answers is None else answers
+
+    @property
+    def current(self) -> slice:
+        """The classes of the task being learned."""
+        return self.tasks[-1]
+
+    def of(self, anchor: Anchor) -> Output:
+        """The anchor's output for this batch, computed at most once."""
+        if id(anchor) not in self._answers:
+            assert anchor.forward is not None, "this Ω does not declare that it reads answers"
+            with torch.no_grad():
+                self._answers[id(anchor)] = anchor.forward(self.x, bool(self.out.maps))
+        return self._answers[id(anchor)]

@@ -1,0 +1,134 @@
+"""Metrics against values computed by hand."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ancl.errors import StoreError
+from ancl.metrics import (
+    METRICS,
+    Matrix,
+    aac,
+    aiac,
+    final_accuracy,
+    forgetting,
+    learning_accuracy,
+    mean_and_error,
+    read_matrix,
+    summary,
+    write_matrix,
+)
+
+
+def triangle(*rows: list[float]) -> Matrix:
+    r = np.full((len(rows), len(rows)), np.nan)
+    for i, row in enumerate(rows):
+        r[i, : i + 1] = row
+    return r
+
+
+R = triangle([0.8], [0.7, 0.75], [0.72, 0.6, 0.78])
+SIZES = [50, 10, 20]
+
+
+def test_aac_is_the_mean_of_the_last_row() -> None:
+    # (0.72 + 0.6 + 0.78) / 3 = 0.7
+    assert aac(R) == pytest.approx(0.7, abs=1e-12)
+
+
+def test_aiac_weighs_tasks_by_size_and_steps_alike() -> None:
+    # 0.8; (50 0.7 + 10 0.75) / 60 = 42.5 / 60; (50 0.72 + 10 0.6 + 20 0.78) / 80 = 57.6 / 80 = 0.72
+    assert aiac(R, SIZES) == pytest.approx((0.8 + 42.5 / 60 + 0.72) / 3, abs=1e-12)
+
+
+def test_pooling_fifty_classes_at_70_and_ten_at_50_percent_gives_two_thirds() -> None:
+    r = triangle([0.9], [0.7, 0.5])
+    assert final_accuracy(r, [50, 10]) == pytest.approx(2 / 3, abs=1e-12)  # (35 + 5) / 60
+    assert aac(r) == pytest.approx(0.6, abs=1e-12)  # unweighted: another number
+    assert aiac(r, [50, 10]) == pytest.approx((0.9 + 2 / 3) / 2, abs=1e-12)
+
+
+def test_final_accuracy_is_the_pooled_last_row() -> None:
+    assert final_accuracy(R, SIZES) == pytest.approx(0.72, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # (80 - 72 + 75 - 60) / 2
+        (([0.8], [0.7, 0.75], [0.72, 0.6, 0.78]), 0.115),
+        # the last step counts as last only: (80 - 85 + 75 - 60) / 2
+        (([0.8], [0.7, 0.75], [0.85, 0.6, 0.78]), 0.05),
+        # the best is the second step: (84 - 72 + 75 - 60) / 2
+        (([0.8], [0.84, 0.75], [0.72, 0.6, 0.78]), 0.135),
+        # negative where the last task helped: 50 - 60
+        (([0.5], [0.6, 0.9]), -0.1),
+    ],
+)
+def test_forgetting_is_the_drop_from_the_best_earlier_step(
+    rows: tuple[list[float], ...], expected: float
+) -> None:
+    assert forgetting(triangle(*rows)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_forgetting_ignores_what_stands_above_the_diagonal() -> None:
+    zeros, ones = np.nan_to_num(R, nan=0.0), np.nan_to_num(R, nan=1.0)
+    assert forgetting(zeros) == forgetting(ones) == forgetting(R)
+
+
+def test_one_task_has_no_forgetting() -> None:
+    assert math.isnan(forgetting(triangle([0.8])))
+    assert summary(triangle([0.8]), [10])["aiac"] == 0.8
+
+
+def test_learning_accuracy_is_the_mean_of_the_diagonal() -> None:
+    # (0.8 + 0.75 + 0.78) / 3 = 2.33 / 3
+    assert learning_accuracy(R) == pytest.approx(2.33 / 3, abs=1e-12)
+
+
+def test_a_summary_has_every_metric() -> None:
+    assert summary(R, SIZES) == {
+        "aac": aac(R),
+        "aiac": aiac(R, SIZES),
+        "final_accuracy": final_accuracy(R, SIZES),
+        "forgetting": forgetting(R),
+        "learning_accuracy": learning_accuracy(R),
+    }
+    assert [metric.name for metric in METRICS.values()] == list(METRICS)
+
+
+def test_the_standard_error_divides_by_n_minus_1_and_by_the_root_of_n() -> None:
+    # deviations -1, 0, 1: s = sqrt(2 / 2) = 1, error 1 / sqrt(3)
+    mean, error, n = mean_and_error([1.0, 2.0, 3.0])
+    assert (mean, n) == (2.0, 3)
+    assert error == pytest.approx(1 / math.sqrt(3), abs=1e-12)
+
+
+def test_one_value_has_no_standard_error() -> None:
+    mean, error, n = mean_and_error([0.25])
+    assert (mean, n) == (0.25, 1)
+    assert math.isnan(error)
+
+
+def test_a_matrix_is_written_as_a_readable_triangle(tmp_path: Path) -> None:
+    path = tmp_path / "accuracy.csv"
+    write_matrix(path, triangle([0.8], [0.7, 2 / 3]))
+    assert path.read_text() == "after,task 0,task 1\ntask 0,0.800000,\ntask 1,0.700000,0.666667\n"
+    np.testing.assert_array_equal(read_matrix(path), triangle([0.8], [0.7, 0.666667]))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "loss\n1.0\n", "after,task 0\ntask 0,high\n", "after,task 0\ntask 0,0.1,0.2\n"]
+)
+def test_another_file_is_not_a_matrix(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "accuracy.csv"
+    path.write_text(text)
+    with pytest.raises(StoreError, match=r"accuracy\.csv is not an accuracy matrix"):
+        read_matrix(path)
+
+
+def test_a_missing_matrix_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"none\.csv cannot be read: No such file"):
+        read_matrix(tmp_path / "none.csv")
