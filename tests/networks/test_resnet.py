@@ -1,5 +1,7 @@
 """ResNet: size, initial values, features and maps against a slow reference, folding."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -57,12 +59,13 @@ def reference(state: dict[str, Tensor], x: Tensor) -> tuple[Tensor, list[Tensor]
 
 def test_resnet32_has_the_size_of_the_paper() -> None:
     network = ResNet()
-    kinds = [type(module) for module in network.modules()]
+    modules = list(network.modules())
 
     assert sum(parameter.numel() for parameter in network.parameters()) == 466_256
     assert len(list(network.parameters())) == 99
     assert sum(buffer.numel() for buffer in network.buffers()) == 2_497
-    assert (kinds.count(nn.Conv2d), kinds.count(nn.BatchNorm2d)) == (33, 33)
+    assert sum(isinstance(module, nn.Conv2d) for module in modules) == 33
+    assert sum(isinstance(module, nn.BatchNorm2d) for module in modules) == 33
     assert [len(network.layer1), len(network.layer2), len(network.layer3)] == [5, 5, 5]
     assert network.feature_size == 64
     shortcuts = [name for name in network.state_dict() if "downsample.0" in name]
@@ -108,6 +111,21 @@ def test_gradients_with_and_without_maps_are_the_same() -> None:
 
     for parameter, expected in zip(network.parameters(), plain, strict=True):
         assert torch.allclose(parameter.grad, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("width", [2, 8])
+def test_gradients_on_channels_last_are_those_in_double_precision(width: int) -> None:
+    with seeded(0, "layout"):
+        network = ResNet(8, width=width).to(memory_format=torch.channels_last)
+    precise = copy.deepcopy(network).double()
+    x = images().contiguous(memory_format=torch.channels_last)
+
+    network(x).square().sum().backward()
+    precise(x.double()).square().sum().backward()
+
+    for actual, expected in zip(network.parameters(), precise.parameters(), strict=True):
+        difference = (actual.grad.double() - expected.grad).norm()
+        assert difference <= 1e-4 * (1 + expected.grad.norm())
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])

@@ -1,6 +1,6 @@
 """Data: sources of images, streams of tasks, augmentation."""
 
-from ancl.data.augment import Augmentation, augmentation
+from ancl.data.augment import AUGMENTATIONS, Augmentation, augmentation
 from ancl.data.batches import Batch, Batches
 from ancl.data.digits import digits, hard_digits
 from ancl.data.ordering import canonical, fingerprint
@@ -8,9 +8,10 @@ from ancl.data.reading import as_images, as_labels
 from ancl.data.samples import Label, Normalization, Samples, as_input
 from ancl.data.sources import Source, from_arrays, from_dataset, make_source
 from ancl.data.split import class_order, task_sizes
-from ancl.data.stream import SCENARIOS, Split, Stream, Task, make_stream, task_from
+from ancl.data.stream import SCENARIOS, Split, Stream, Task, enough_classes, make_stream, task_from
 
 __all__ = [
+    "AUGMENTATIONS",
     "SCENARIOS",
     "Augmentation",
     "Batch",
@@ -29,6 +30,7 @@ __all__ = [
     "canonical",
     "class_order",
     "digits",
+    "enough_classes",
     "fingerprint",
     "from_arrays",
     "from_dataset",

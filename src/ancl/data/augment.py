@@ -16,9 +16,9 @@ Augmentation = Callable[[Tensor, Generator], Tensor]
 
 def augmentation(name: str) -> Augmentation:
     """The augmentation of this name: none, flip or crop."""
-    if name not in _AUGMENTATIONS:
-        raise SpecError(unknown("augmentation", name, _AUGMENTATIONS))
-    return _AUGMENTATIONS[name]
+    if name not in AUGMENTATIONS:
+        raise SpecError(unknown("augmentation", name, AUGMENTATIONS))
+    return AUGMENTATIONS[name]
 
 
 def none(x: Tensor, generator: Generator) -> Tensor:
@@ -71,4 +71,4 @@ def _only_images(x: Tensor, name: str) -> None:
         )
 
 
-_AUGMENTATIONS: dict[str, Augmentation] = {"none": none, "flip": flip, "crop": crop}
+AUGMENTATIONS: dict[str, Augmentation] = {"none": none, "flip": flip, "crop": crop}

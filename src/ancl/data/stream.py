@@ -141,7 +141,7 @@ def make_stream(
         raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
     ids = class_order(order, len(source.classes))
     sizes = task_sizes(len(ids), tasks=tasks, classes=classes, first=first)
-    _enough_classes(scenario, sizes)
+    enough_classes(scenario, sizes)
     draw = _Draw(seed, val_fraction, per_class)
     made, offset = [], 0
     for index, size in enumerate(sizes):
@@ -229,7 +229,7 @@ def _of_class(samples: Samples, class_id: int, position: int) -> Samples:
     return Samples(x, torch.full((len(x),), position))
 
 
-def _enough_classes(scenario: str, sizes: tuple[int, ...]) -> None:
+def enough_classes(scenario: str, sizes: tuple[int, ...]) -> None:
     """One class alone is nothing to tell apart, except from the classes before it (CIL)."""
     lone = [index for index, size in enumerate(sizes) if size == 1]
     if scenario == "til" and lone:

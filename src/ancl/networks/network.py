@@ -22,9 +22,12 @@ class Network(nn.Module):
     def __init__(self, backbone: nn.Module, head: Head) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
+        self._contiguous = not _bears_channels_last(backbone)
 
     def forward(self, x: Tensor, maps: bool = False) -> Output:
         """Logits and features, and the stages' maps only if asked for."""
+        if self._contiguous:
+            x = x.contiguous()
         if not maps:
             features = self.backbone(x)
             return Output(self.head(features), features)
@@ -88,12 +91,28 @@ def _first(names: list[str], shown: int = 3) -> str:
     return ", ".join(names[:shown]) + more
 
 
-def channels_last(module: nn.Module) -> None:
-    """Lay out every 4-d parameter channels last, in place: faster convolutions.
+def _bears_channels_last(module: nn.Module) -> bool:
+    """Whether no strided 1x1 convolution reads fewer than 16 channels.
+
+    With channels-last images, oneDNN's kernel for those corrupts memory in the backward pass.
+    """
+    return not any(
+        isinstance(part, nn.Conv2d)
+        and set(part.kernel_size) == {1}
+        and max(part.stride) > 1
+        and part.in_channels // part.groups < 16
+        for part in module.modules()
+    )
+
+
+def channels_last(network: Network) -> None:
+    """Lay out every 4-d parameter channels last, in place, where that is safe: it is faster.
 
     ``Module.to(memory_format=...)`` would refuse a user's module that has 5-d weights too.
     """
-    for parameter in module.parameters():
+    if not _bears_channels_last(network.backbone):
+        return
+    for parameter in network.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 

@@ -19,6 +19,22 @@ def _conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
 
 
+class Projection(nn.Conv2d):
+    """A 1x1 convolution with a stride, as one without on every stride-th pixel: the same sums.
+
+    The strided kernel of oneDNN writes past its workspace in the backward pass on
+    channels-last images with fewer than 16 channels: crashes, or wrong gradients.
+    """
+
+    def __init__(self, inputs: int, outputs: int, every: int) -> None:
+        super().__init__(inputs, outputs, 1, bias=False)
+        self.every = every
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The projection of the pixels that are kept."""
+        return super().forward(x[:, :, :: self.every, :: self.every])
+
+
 class Block(nn.Module):
     """Two convolutions plus a shortcut, which is a 1x1 convolution where the shape changes."""
 
@@ -30,7 +46,7 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.downsample: nn.Module | None = None
         if stride != 1 or inputs != outputs:
-            project = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+            project = Projection(inputs, outputs, stride)
             self.downsample = nn.Sequential(project, nn.BatchNorm2d(outputs))
         self.relu = relu
 

@@ -1,0 +1,65 @@
+"""The benchmarks, each as settings by dotted key laid over the defaults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ancl.errors import SpecError, unknown
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A stream of tasks with the training that goes with it.
+
+    Args:
+        name: As on the command line.
+        explanation: One line.
+        settings: Values by dotted key.
+        options: Settings of single methods, by the name of the method.
+    """
+
+    name: str
+    explanation: str
+    settings: Mapping[str, Any]
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def values(self, method: str) -> dict[str, Any]:
+        """What the benchmark sets for a method."""
+        return {**self.settings, **self.options.get(method, {})}
+
+
+_DIGITS_TRAINING = {
+    "network.name": "mlp",
+    "training.epochs": 30,
+    "training.batch_size": 32,
+    "training.lr": 0.02,
+    "training.lr_first": 0.05,
+    "training.lr_min": 1e-3,
+}
+
+_ALL = (
+    Benchmark(
+        "digits/5",
+        "10 handwritten digits in 5 tasks of 2, embedded",
+        {"data.source": "digits", "data.tasks": 5, **_DIGITS_TRAINING},
+        {"ewc": {"lamb": 100.0}, "a-ewc": {"lamb": 100.0, "lamb_a": 10.0}},
+    ),
+    Benchmark(
+        "hard-digits/5",
+        "the same, shifted, noisy and with few training images: the demo's stream",
+        {"data.source": "hard-digits", "data.tasks": 5, "data.per_class": 40, **_DIGITS_TRAINING},
+    ),
+)
+
+BENCHMARKS: dict[str, Benchmark] = {each.name: each for each in _ALL}
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of a name.
+
+    Raises:
+        SpecError: There is none of that name.
+    """
+    if name not in BENCHMARKS:
+        raise SpecError(unknown("benchmark", name, BENCHMARKS))
+    return BENCHMARKS[name]
