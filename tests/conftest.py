@@ -1,5 +1,128 @@
-"""One thread for all tests: small tensors are slower with more, and bits depend on the count."""
+"""What tests share: one thread, a small synthetic stream, and a way to learn it.
 
+Small tensors are slower with more threads, and bits depend on the count.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
+from torch import Tensor, nn
+
+from ancl.data import Source, Task, from_arrays, make_stream
+from ancl.files import Entry
+from ancl.method import Method
+from ancl.networks import Architecture, architecture
+from ancl.perform import Job
+from ancl.runner import MemoryStore, Reporter, Runner, Storage
+from ancl.stages import Setting, Stage, plan
+from ancl.training import Training
 
 torch.set_num_threads(1)
+
+SHORT = Training(epochs=2, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-golden", action="store_true", help="write tests/golden/*.json from this run"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A plan and what its stages left behind."""
+
+    stages: tuple[Stage, ...]
+    entries: dict[str, Entry]
+    said: list[str] = field(default_factory=list)
+
+    def stage(self, name: str, task: int) -> Stage:
+        return next(s for s in self.stages if (s.name, s.task) == (name, task))
+
+    def entry(self, name: str, task: int) -> Entry:
+        return self.entries[self.stage(name, task).key]
+
+    def network(self, task: int, stage: str = "main") -> dict[str, Tensor]:
+        """What a training left of the network and its watcher."""
+        kept = ("network/", "watched/")
+        tensors = self.entry(stage, task).tensors
+        return {name: t for name, t in tensors.items() if name.startswith(kept)}
+
+    @property
+    def final(self) -> dict[str, Tensor]:
+        return self.network(self.stages[-1].task)
+
+    @property
+    def names(self) -> list[tuple[str, int]]:
+        return [(stage.name, stage.task) for stage in self.stages]
+
+
+class Lab:
+    """Learns the synthetic stream."""
+
+    def __init__(self) -> None:
+        self.source = synthetic()
+
+    def tasks(self, **options: Any) -> tuple[Task, ...]:
+        given: dict[str, Any] = {"tasks": 3, "val_fraction": 0.2, **options}
+        return make_stream(self.source, **given).tasks
+
+    def conv(self) -> Architecture:
+        """A small convolutional network whose weights lie channels last in memory."""
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)]
+        layers += [nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        return architecture(nn.Sequential(*layers), (1, 6, 6))
+
+    def setting(
+        self, net: Architecture | None = None, training: Training = SHORT, **options: Any
+    ) -> Setting:
+        net = net or architecture("mlp", (1, 6, 6), hidden=(16,))
+        auxiliary = replace(training, weight_decay=5e-4)
+        given: dict[str, Any] = {"auxiliary": auxiliary, **options}
+        return Setting(net, training, normalization=self.source.normalization, **given)
+
+    def learn(
+        self,
+        method: Method,
+        setting: Setting | None = None,
+        tasks: Sequence[Task] | None = None,
+        store: Storage | None = None,
+        reporter: Reporter | None = None,
+    ) -> Learned:
+        setting, tasks = setting or self.setting(), tasks or self.tasks()
+        said: list[str] = []
+        stages = plan(method, tasks, setting)
+        job = Job(method, tasks, setting, said.append)
+        runner = Runner(stages, job, store or MemoryStore(), reporter or Reporter())
+        return Learned(stages, {stage.key: runner.obtain(stage.key) for stage in stages}, said)
+
+
+def synthetic(classes: int = 6, train: int = 20, test: int = 6) -> Source:
+    """Noisy copies of one random pattern a class, 6 x 6 grey pixels."""
+    draw = torch.Generator().manual_seed(7)
+    patterns = torch.randint(0, 200, (classes, 1, 6, 6, 1), generator=draw)
+    noise = torch.randint(0, 56, (classes, train + test, 6, 6, 1), generator=draw)
+    images = (patterns + noise).to(torch.uint8)
+    labels = torch.arange(classes).repeat_interleave(train)
+    test_labels = torch.arange(classes).repeat_interleave(test)
+    return from_arrays(
+        images[:, :train].reshape(-1, 6, 6, 1).numpy(),
+        labels.numpy(),
+        images[:, train:].reshape(-1, 6, 6, 1).numpy(),
+        test_labels.numpy(),
+    )
+
+
+@pytest.fixture(scope="session")
+def lab() -> Lab:
+    return Lab()
+
+
+@pytest.fixture
+def golden_directory() -> Path:
+    return Path(__file__).parent / "golden"

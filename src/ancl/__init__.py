@@ -1,1 +1,76 @@
-"""Continual learning with auxiliary networks."""
+"""Continual learning with auxiliary networks.
+
+    loss = task loss + λ Ω(θ; old network) + λ_a Ω(θ; auxiliary network)
+
+Names are imported on first use, so that the command answers quickly.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
+    from ancl.learner import Learner
+    from ancl.losses import CrossEntropy
+    from ancl.method import Auxiliary, Method, Rule, Term, with_afec, with_ancl
+    from ancl.networks import Network, architecture, frozen, without_head
+    from ancl.objective import Objective, Pull, anchor_for
+    from ancl.regularizers import Regularizer, WeightRegularizer
+    from ancl.training import Training
+    from ancl.types import Anchor, Output, Step
+    from ancl.zoo import make_method
+
+_PLACES = {
+    "errors": ("AnclError", "MethodError", "ScenarioError", "SpecError", "StoreError"),
+    "learner": ("Learner",),
+    "losses": ("CrossEntropy",),
+    "method": ("Auxiliary", "Method", "Rule", "Term", "with_afec", "with_ancl"),
+    "networks": ("Network", "architecture", "frozen", "without_head"),
+    "objective": ("Objective", "Pull", "anchor_for"),
+    "regularizers": ("Regularizer", "WeightRegularizer"),
+    "training": ("Training",),
+    "types": ("Anchor", "Output", "Step"),
+    "zoo": ("make_method",),
+}
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
+
+__version__ = "0.1.0"
+__all__ = [
+    "Anchor",
+    "AnclError",
+    "Auxiliary",
+    "CrossEntropy",
+    "Learner",
+    "Method",
+    "MethodError",
+    "Network",
+    "Objective",
+    "Output",
+    "Pull",
+    "Regularizer",
+    "Rule",
+    "ScenarioError",
+    "SpecError",
+    "Step",
+    "StoreError",
+    "Term",
+    "Training",
+    "WeightRegularizer",
+    "anchor_for",
+    "architecture",
+    "frozen",
+    "make_method",
+    "with_afec",
+    "with_ancl",
+    "without_head",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module 'ancl' has no attribute {name!r}")
+    return getattr(import_module(f"ancl.{_PLACE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

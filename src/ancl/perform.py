@@ -16,7 +16,7 @@ from ancl.networks import Network
 from ancl.objective import Objective, Pull, anchor_for
 from ancl.regularizers import Evidence, Regularizer, WeightRegularizer
 from ancl.seeding import generator, seeded
-from ancl.stages import Setting, Stage, class_counts, frozen_blocks
+from ancl.stages import Setting, Stage, class_counts, effective, frozen_blocks
 from ancl.types import Importance, Params, prefixed, under
 
 Inputs = Mapping[str, Entry]
@@ -66,7 +66,8 @@ class _Work:
     """One stage at work on one task."""
 
     def __init__(self, stage: Stage, job: Job, inputs: Inputs) -> None:
-        self.method, self.setting, self.inputs, self.say = job.method, job.setting, inputs, job.say
+        self.method, self.setting = effective(job.method), job.setting
+        self.inputs, self.say = inputs, job.say
         self.tasks = list(job.tasks[: stage.task + 1])
         self.index, self.task = stage.task, job.tasks[stage.task]
         self.view = View(tuple(task.classes for task in self.tasks), self.setting.task_aware)
@@ -100,8 +101,9 @@ class _Work:
 
     def train_main(self, drive: Drive) -> Entry:
         """The main network: task loss, and the pulls to old and auxiliary network."""
-        used = self.tasks if self.method.data == "all" else [self.task]
-        splits = [task.load() for task in used]
+        # Earlier tasks' images come last, where a batch marks them: they are another task's.
+        earlier = self.tasks[:-1] if self.method.data == "all" else []
+        splits = [task.load() for task in (self.task, *earlier)]
         network = self.network("start")
         freeze_blocks(network, frozen_blocks(self.method, self.tasks, self.setting))
         objective = Objective(self.method.task_loss, self.pulls())
@@ -120,7 +122,7 @@ class _Work:
         if not (auxiliary and auxiliary.renewed == "epoch" and self.index):
             return self.trained(fit, drive(fit))
         ahead_network = self.auxiliary_start()
-        ahead = self.auxiliary_fit(ahead_network, splits[-1], None)
+        ahead = self.auxiliary_fit(ahead_network, splits[0], None)
         trainer = Ahead(fit, ahead, objective, self.renew(auxiliary, ahead_network))
         entry = self.trained(fit, drive(trainer))
         return Entry(entry.tensors | prefixed("carried", ahead_network.tensors()), entry.meta)
@@ -255,12 +257,14 @@ class _Work:
         return under("watched", self.inputs[part].tensors)
 
     def batches(self, parts: Sequence[Samples], *, augment: str = "none") -> Batches:
+        """The current task's samples, then any others."""
         return Batches(
             Samples.concatenate(parts),
             self.setting.training.batch_size,
             self.setting.normalization,
             augment,
             self.setting.device,
+            exemplars=sum(map(len, parts[1:])),
         )
 
     def validation(self, splits: Sequence[Split]) -> Batches | None:

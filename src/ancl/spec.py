@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import torch
 from annotated_types import Ge, Lt
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict
 
+from ancl.checks import checked
 from ancl.data import AUGMENTATIONS, class_order, enough_classes, task_sizes
 from ancl.device import resolve_device
 from ancl.errors import AnclError, SpecError, did_you_mean, unknown
@@ -200,17 +201,16 @@ class _Resolver:
             self.mistakes.append(place + self.unknown(key, network))
             return
         try:
-            checked = _adapter(self.accepted[key].type).validate_python(value)
-        except ValidationError as error:
-            wanted = dict.fromkeys(_readable(problem["msg"]) for problem in error.errors())
-            self.mistakes.append(f"{place}{key} is {value!r}; it {' or '.join(wanted)}.")
+            taken = checked(self.accepted[key].type, value)
+        except ValueError as error:
+            self.mistakes.append(f"{place}{key} is {value!r}; it {error}.")
             return
-        self.values[key], self.sources[key] = checked, layer.source
+        self.values[key], self.sources[key] = taken, layer.source
         twin = key.replace("training.", "auxiliary.", 1)
         own = key.removeprefix("training.") in AUXILIARY_DEFAULTS
         if twin != key and not own and self.sources[twin] in ("default", _INHERITED):
             # The auxiliary network is trained as the main one unless told otherwise.
-            self.values[twin], self.sources[twin] = checked, _INHERITED
+            self.values[twin], self.sources[twin] = taken, _INHERITED
 
     def unknown(self, key: str, network: str) -> str:
         """The message for a setting that is not there."""
@@ -222,10 +222,7 @@ class _Resolver:
             owner = f"network {network}" if section == "network" else section
             near = did_you_mean(name, possible)
             return f"{owner} has no setting {name!r}.{near} It accepts: {', '.join(possible)}."
-        own = list(self.method.settings)
-        near = did_you_mean(key, own) or did_you_mean(key, self.accepted)
-        accepts = ", ".join(own) if own else "no setting of its own"
-        return f"{self.method.name} has no setting {key!r}.{near} It accepts: {accepts}."
+        return self.method.unknown(key, self.accepted)
 
     def check_together(self) -> None:
         """Note what does not fit although each value is possible."""
@@ -268,16 +265,6 @@ class _Resolver:
         """The values of one section, without its name."""
         start = f"{name}."
         return {k.removeprefix(start): v for k, v in self.values.items() if k.startswith(start)}
-
-
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(Any if kind is inspect.Parameter.empty else kind)
-
-
-def _readable(message: str) -> str:
-    """A validator's message as the end of a sentence."""
-    text = message.removeprefix("Input ").replace("should be", "must be")
-    return text.split(", unable to parse")[0].split(", got a")[0]
 
 
 def _network_options(network: str) -> list[inspect.Parameter]:

@@ -5,14 +5,15 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from ancl.errors import MethodError, unknown
+from ancl.checks import checked
+from ancl.errors import MethodError, SpecError, did_you_mean, unknown
 from ancl.losses import CrossEntropy
 from ancl.method import Method, Term, with_afec, with_ancl
 from ancl.regularizers import Ewc, Lwf, Mas, Si
@@ -174,8 +175,34 @@ class MethodRef:
             found |= inspect.signature(VARIANTS[self.variant], eval_str=True).parameters
         return found
 
+    def unknown(self, key: str, others: Iterable[str] = ()) -> str:
+        """The message for a setting the method does not have."""
+        own = list(self.settings)
+        near = did_you_mean(key, own) or did_you_mean(key, others)
+        accepts = ", ".join(own) if own else "no setting of its own"
+        return f"{self.name} has no setting {key!r}.{near} It accepts: {accepts}."
+
+    def check(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings with their values checked.
+
+        Raises:
+            SpecError: Each mistake on its own line.
+        """
+        known, taken, mistakes = self.settings, {}, []
+        for key, value in settings.items():
+            if key not in known:
+                mistakes.append(self.unknown(key))
+                continue
+            try:
+                taken[key] = checked(known[key].annotation, value)
+            except ValueError as error:
+                mistakes.append(f"{key} is {value!r}; it {error}.")
+        if mistakes:
+            raise SpecError("\n".join(mistakes))
+        return taken
+
     def make(self, settings: Mapping[str, Any]) -> Method:
-        """The method with these settings; others have their defaults."""
+        """The method with these settings, already checked; others have their defaults."""
         own = inspect.signature(self.maker).parameters
         method = self.maker(**{name: v for name, v in settings.items() if name in own})
         if not isinstance(method, Method):
@@ -199,7 +226,8 @@ def make_method(name: str, **settings: Any) -> Method:
     >>> make_method("a-lwf", lamb_a=0.5).auxiliary.lamb_a
     0.5
     """
-    return MethodRef(name).make(settings)
+    method = MethodRef(name)
+    return method.make(method.check(settings))
 
 
 def summary(maker: Callable[..., Any]) -> str:

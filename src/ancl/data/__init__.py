@@ -4,9 +4,15 @@ from ancl.data.augment import AUGMENTATIONS, Augmentation, augmentation
 from ancl.data.batches import Batch, Batches
 from ancl.data.digits import digits, hard_digits
 from ancl.data.ordering import canonical, fingerprint
-from ancl.data.reading import as_images, as_labels
+from ancl.data.reading import as_images, as_labels, read_dataset
 from ancl.data.samples import Label, Normalization, Samples, as_input
-from ancl.data.sources import Source, from_arrays, from_dataset, make_source
+from ancl.data.sources import (
+    Source,
+    channel_statistics,
+    from_arrays,
+    from_dataset,
+    make_source,
+)
 from ancl.data.split import class_order, task_sizes
 from ancl.data.stream import SCENARIOS, Split, Stream, Task, enough_classes, make_stream, task_from
 
@@ -28,6 +34,7 @@ __all__ = [
     "as_labels",
     "augmentation",
     "canonical",
+    "channel_statistics",
     "class_order",
     "digits",
     "enough_classes",
@@ -37,6 +44,7 @@ __all__ = [
     "hard_digits",
     "make_source",
     "make_stream",
+    "read_dataset",
     "task_from",
     "task_sizes",
 ]

@@ -74,7 +74,7 @@ def make_source(
         _same_form(train, test)
         _all_present(test, names, "test")
         parts = [(train, digests), ordered(test)]
-    moments = _moments_of(parts[0][0].x, normalization)
+    moments = channel_statistics(parts[0][0].x, normalization)
     return Source(name, parts[0][0], parts[1][0], names, moments, hash_parts(parts))
 
 
@@ -198,7 +198,7 @@ def _same_form(train: Samples, test: Samples) -> None:
         )
 
 
-def _moments_of(x: Tensor, given: Normalization | None) -> Normalization | None:
+def channel_statistics(x: Tensor, given: Normalization | None = None) -> Normalization | None:
     """The given normalization if it fits, else each channel's mean and std to four decimals."""
     if x.dtype != torch.uint8:
         if given is not None:

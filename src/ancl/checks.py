@@ -1,0 +1,25 @@
+"""Values checked against their annotated types, with messages that end a sentence."""
+
+import inspect
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+
+def checked(kind: Any, value: Any) -> Any:
+    """The value as its type has it: text to numbers, lists to tuples.
+
+    Raises:
+        ValueError: What the value must be instead, as in "must be greater than 0".
+    """
+    try:
+        adapter = TypeAdapter(Any if kind is inspect.Parameter.empty else kind)
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        wanted = dict.fromkeys(_readable(problem["msg"]) for problem in error.errors())
+        raise ValueError(" or ".join(wanted)) from error
+
+
+def _readable(message: str) -> str:
+    text = message.removeprefix("Input ").replace("should be", "must be")
+    return text.split(", unable to parse")[0].split(", got a")[0]

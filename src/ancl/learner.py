@@ -1,0 +1,427 @@
+"""The shell people hold: a classifier that learns new classes today and again next month."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from ancl.data import (
+    Label,
+    Normalization,
+    Samples,
+    Split,
+    Task,
+    as_images,
+    as_input,
+    as_labels,
+    channel_statistics,
+    read_dataset,
+    task_from,
+)
+from ancl.device import resolve_device
+from ancl.errors import MethodError, ScenarioError, SpecError, StoreError, unknown
+from ancl.files import DamagedError, Entry, read_entry, write_entry
+from ancl.identity import describe, digest
+from ancl.method import Method
+from ancl.networks import Network, architecture
+from ancl.perform import Job
+from ancl.runner import MemoryStore, Reporter, Runner, Storage
+from ancl.stages import Pieces, Setting, plan_task
+from ancl.store import Store
+from ancl.training import Training
+from ancl.types import prefixed, under
+from ancl.zoo import MethodRef
+
+Data = Any
+"""Images as an array or tensor, or a map-style torch ``Dataset`` of (image, label)."""
+
+_KIND = "learner 1"
+
+
+class Learner:
+    """Learns tasks one after another, with any method, and answers with the user's own labels.
+
+    Args:
+        method: A name such as ``a-lwf``, or a ``Method``.
+        network: A name such as ``resnet32``, or a module that yields features (B, D).
+        scenario: ``cil`` answers among all classes; with ``til`` the task is told.
+        seed: Where all randomness comes from.
+        training: How networks are trained.
+        auxiliary: How the auxiliary network is trained; as ``training`` where left out.
+        network_options: Options of a named network, such as ``width``.
+        val_fraction: Share of each class's images kept for validation.
+        augment: Augmentation of training images.
+        device: ``auto``, ``cpu``, ``cuda`` …
+        store: A directory in which finished and interrupted training is kept.
+        reporter: Told of every stage and epoch.
+        settings: The method's own settings, such as ``lamb``.
+    """
+
+    def __init__(
+        self,
+        method: str | Method,
+        network: str | nn.Module = "resnet32",
+        *,
+        scenario: Literal["til", "cil"] = "cil",
+        seed: int = 0,
+        training: Training | None = None,
+        auxiliary: Training | None = None,
+        network_options: Mapping[str, Any] | None = None,
+        val_fraction: float = 0.1,
+        augment: str = "none",
+        device: str = "auto",
+        store: str | Path | None = None,
+        reporter: Reporter | None = None,
+        **settings: Any,
+    ) -> None:
+        if scenario not in ("til", "cil"):
+            raise SpecError(unknown("scenario", scenario, ("til", "cil")))
+        self._method_name, self.method = _method(method, settings)
+        self._settings = settings
+        self._network, self._network_options = network, dict(network_options or {})
+        self.scenario, self.seed = scenario, seed
+        self._training = training or Training()
+        self._auxiliary = auxiliary or self._training
+        self._val_fraction, self._augment, self._device = val_fraction, augment, device
+        self._check_training()
+        self._reporter = reporter or Reporter()
+        self._memory = MemoryStore()
+        self._store: Storage = Store(Path(store), self._reporter.say) if store else self._memory
+        self._setting: Setting | None = None
+        self._tasks: tuple[Task, ...] = ()
+        self._pieces: Pieces = {}
+        self._answering: Network | None = None
+
+    @property
+    def classes(self) -> list[Label]:
+        """The labels of all classes learned, in the order of the network's answers."""
+        return [name for task in self._tasks for name in task.names]
+
+    @property
+    def tasks(self) -> list[list[Label]]:
+        """The labels learned in each task."""
+        return [list(task.names) for task in self._tasks]
+
+    def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
+        """Learn a task: images of classes not learned before.
+
+        Args:
+            data: Images and ``labels``, or a ``Dataset`` of both.
+            labels: The label of each image: whole numbers or texts.
+
+        Returns:
+            The epochs of the main network's training.
+        """
+        x, given = _read(data, labels)
+        names = self._new_names(given)
+        offset = len(self.classes)
+        position = {name: offset + index for index, name in enumerate(names)}
+        samples = Samples(x, torch.tensor([position[name] for name in given]))
+        setting = self._setting or self._first_setting(samples)
+        self._check_shape(samples, setting)
+        task = task_from(
+            samples,
+            index=len(self._tasks),
+            classes=slice(offset, offset + len(names)),
+            names=tuple(names),
+            seed=self.seed,
+            val_fraction=self._val_fraction,
+            test=None,
+        )
+        return self._learn_task(task, setting)
+
+    def predict(self, data: Data, task: int | None = None) -> list[Label]:
+        """The label of each image, among all classes or among those of one task."""
+        names = self.classes
+        return [names[index] for index in self.scores(data, task).argmax(dim=1).tolist()]
+
+    def evaluate(self, data: Data, labels: Any = None, task: int | None = None) -> float:
+        """The share of images that get their own label."""
+        x, given = _read(data, labels)
+        strangers = sorted({str(name) for name in given} - {str(name) for name in self.classes})
+        if strangers:
+            raise ScenarioError(
+                f"The labels {', '.join(strangers[:5])} were never learned. Known are: "
+                f"{', '.join(map(str, self.classes))}."
+            )
+        answers = self.predict(x, task)
+        return sum(a == b for a, b in zip(answers, given, strict=True)) / len(given)
+
+    @torch.no_grad()
+    def scores(self, data: Data, task: int | None = None) -> Tensor:
+        """The logits of every class; those outside a given task are minus infinity."""
+        network, setting = self._trained()
+        x = data if isinstance(data, Tensor) and data.dtype == torch.float32 else as_images(data)
+        self._check_shape(Samples(x, torch.zeros(len(x), dtype=torch.long)), setting)
+        parts = [
+            network(as_input(part, setting.normalization, setting.device)).logits.cpu()
+            for part in torch.split(x, 256)
+        ]
+        scores = torch.cat(parts)
+        if task is None:
+            return scores
+        if not 0 <= task < len(self._tasks):
+            raise ScenarioError(
+                f"There is no task {task}. Learned are 0 to {len(self._tasks) - 1}."
+            )
+        masked = torch.full_like(scores, float("-inf"))
+        own = self._tasks[task].classes
+        masked[:, own] = scores[:, own]
+        return masked
+
+    def save(self, path: str | Path) -> None:
+        """Write everything needed to answer and to learn on, elsewhere, into one directory."""
+        self._trained()
+        setting = self._setting
+        assert setting is not None
+        tensors: dict[str, Tensor] = {}
+        for part, key in self._pieces.items():
+            tensors |= prefixed(part, self._obtain(key).tensors)
+        meta = {
+            "kind": _KIND,
+            "method": self._method_name,
+            "settings": self._settings,
+            "method_digest": digest(describe(self.method)),
+            "network": self._network if isinstance(self._network, str) else None,
+            "network_options": self._network_options,
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "training": dataclasses.asdict(self._training),
+            "auxiliary": dataclasses.asdict(self._auxiliary),
+            "val_fraction": self._val_fraction,
+            "augment": self._augment,
+            "input_shape": list(setting.architecture.input_shape),
+            "normalization": describe(setting.normalization),
+            "tasks": [_task_meta(task) for task in self._tasks],
+            "pieces": dict(self._pieces),
+        }
+        try:
+            write_entry(Path(path), Entry(tensors, meta))
+        except OSError as error:
+            raise StoreError(
+                f"The learner cannot be written to {path} ({error.strerror}). Give a directory "
+                f"that can be written; nothing was changed."
+            ) from error
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        network: nn.Module | None = None,
+        method: Method | None = None,
+        device: str = "auto",
+        store: str | Path | None = None,
+        reporter: Reporter | None = None,
+    ) -> Self:
+        """Read a saved learner; a network or method of one's own is given again.
+
+        Raises:
+            StoreError: The directory is not a saved learner, or is damaged.
+        """
+        try:
+            entry = read_entry(Path(path))
+        except DamagedError as error:
+            raise StoreError(
+                f"{path} is not a saved learner: {error.reason}. Give a directory that "
+                f"Learner.save wrote."
+            ) from error
+        meta = entry.meta
+        if meta.get("kind") != _KIND:
+            raise StoreError(f"{path} holds no learner. Give a directory that Learner.save wrote.")
+        learner = cls(
+            _given_again("method", meta["method"], method),
+            _given_again("network", meta["network"], network),
+            scenario=meta["scenario"],
+            seed=meta["seed"],
+            training=_training(meta["training"]),
+            auxiliary=_training(meta["auxiliary"]),
+            network_options=meta["network_options"],
+            val_fraction=meta["val_fraction"],
+            augment=meta["augment"],
+            device=device,
+            store=store,
+            reporter=reporter,
+            **meta["settings"],
+        )
+        if method is not None and digest(describe(learner.method)) != meta["method_digest"]:
+            raise MethodError(
+                f"The method given to load is not the one {path} was saved with. Give the same "
+                f"parts and values."
+            )
+        learner._continue_from(entry)
+        return learner
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _learn_task(self, task: Task, setting: Setting) -> dict[str, Any]:
+        tasks = (*self._tasks, task)
+        stages, pieces = plan_task(self.method, tasks, setting, self._pieces)
+        job = Job(self.method, tasks, setting, self._reporter.say)
+        unstored = next((stage.unstored for stage in stages if stage.unstored), "")
+        if unstored and self._store is not self._memory:
+            self._reporter.say(f"What is learned is not stored: {unstored}")
+        storage = self._memory if unstored else self._store
+        runner = Runner(stages, job, _Both(self._memory, storage), self._reporter)
+        entries = {part: runner.obtain(key) for part, key in pieces.items()}
+        # Only now: a task that fails or is interrupted leaves the learner as it was.
+        for part, key in pieces.items():
+            self._memory.save(key, entries[part])
+        self._memory.keep_only(pieces.values())
+        self._setting, self._tasks, self._pieces, self._answering = setting, tasks, pieces, None
+        log = [epoch for epoch in entries["network"].meta["log"] if epoch["role"] == "main"]
+        return {"task": task.index, "classes": list(task.names), "epochs": log}
+
+    def _new_names(self, given: Sequence[Label]) -> list[Label]:
+        names = sorted(set(given), key=lambda name: (isinstance(name, str), name))
+        again = [str(name) for name in names if name in set(self.classes)]
+        if again:
+            raise ScenarioError(
+                f"The classes {', '.join(again[:5])} were learned before. A task brings new "
+                f"classes only: leave out their images, or give them other labels."
+            )
+        if len(names) < 2 and (self.scenario == "til" or not self._tasks):
+            raise ScenarioError(
+                f"This task has only the class {names[0]!r}, and there is nothing to tell it "
+                f"from. Give at least 2 classes."
+            )
+        return names
+
+    def _first_setting(self, samples: Samples) -> Setting:
+        normalization = channel_statistics(samples.x)
+        return self._make_setting(samples.input_shape, normalization)
+
+    def _make_setting(
+        self, input_shape: Sequence[int], normalization: Normalization | None
+    ) -> Setting:
+        return Setting(
+            architecture=architecture(
+                self._network, input_shape, head=self.method.head, **self._network_options
+            ),
+            training=self._training,
+            auxiliary=self._auxiliary,
+            normalization=normalization,
+            augment=self._augment,
+            task_aware=self.scenario == "til",
+            seed=self.seed,
+            device=resolve_device(self._device),
+        )
+
+    def _check_training(self) -> None:
+        problems = self._training.problems() + self._auxiliary.problems()
+        if self._training.schedule == "patience" and self._val_fraction == 0:
+            problems.append("schedule=patience needs val_fraction above 0, or use cosine.")
+        if problems:
+            raise SpecError("\n".join(problems))
+
+    def _check_shape(self, samples: Samples, setting: Setting) -> None:
+        wanted = setting.architecture.input_shape
+        if samples.input_shape != wanted:
+            raise ScenarioError(
+                f"The images have shape {samples.input_shape} (channels first), but this learner "
+                f"began with {wanted}. Resize them to it."
+            )
+
+    def _trained(self) -> tuple[Network, Setting]:
+        if self._setting is None:
+            raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
+        if self._answering is None:
+            sizes = [len(task.names) for task in self._tasks]
+            network = self._setting.architecture.build(sizes)
+            network.load(under("network", self._obtain(self._pieces["network"]).tensors))
+            self._answering = network.to(self._setting.device).eval()
+        return self._answering, self._setting
+
+    def _obtain(self, key: str) -> Entry:
+        entry = self._memory.load(key)
+        assert entry is not None
+        return entry
+
+    def _continue_from(self, entry: Entry) -> None:
+        meta = entry.meta
+        given = meta["normalization"]
+        normalization = given and Normalization(tuple(given["mean"]), tuple(given["std"]))
+        self._setting = self._make_setting(meta["input_shape"], normalization)
+        self._tasks = tuple(_task_again(index, each) for index, each in enumerate(meta["tasks"]))
+        self._pieces = meta["pieces"]
+        for part, key in self._pieces.items():
+            self._memory.save(key, Entry(under(part, entry.tensors), {}))
+
+
+class _Both:
+    """What is in memory already, else the store behind it."""
+
+    def __init__(self, memory: MemoryStore, behind: Storage) -> None:
+        self._memory, self._behind = memory, behind
+        self.save, self.lock = behind.save, behind.lock
+        self.load_checkpoint, self.save_checkpoint = behind.load_checkpoint, behind.save_checkpoint
+        self.drop_checkpoint = behind.drop_checkpoint
+
+    def load(self, key: str) -> Entry | None:
+        return self._memory.load(key) or self._behind.load(key)
+
+
+def _method(method: str | Method, settings: dict[str, Any]) -> tuple[str | None, Method]:
+    if isinstance(method, Method):
+        if settings:
+            raise SpecError(
+                f"{', '.join(settings)}: a Method has its settings already. Set them where it is "
+                f"made, or give the method's name."
+            )
+        return None, method
+    ref = MethodRef(method)
+    return ref.name, ref.make(ref.check(settings))
+
+
+def _read(data: Data, labels: Any) -> tuple[Tensor, list[Label]]:
+    if isinstance(data, Dataset) and labels is None:
+        x, y = read_dataset(data)
+        return as_images(x), as_labels(y)
+    if labels is None:
+        raise ScenarioError(
+            f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
+            f"Dataset of (image, label)."
+        )
+    x, y = as_images(data), as_labels(labels)
+    if len(x) != len(y):
+        raise ScenarioError(f"There are {len(x)} images and {len(y)} labels. Give one a each.")
+    return x, y
+
+
+def _given_again(what: str, saved: str | None, given: Any) -> Any:
+    if saved is None and given is None:
+        raise SpecError(
+            f"This learner was saved with a {what} of your own. Give it again: "
+            f"Learner.load(path, {what}=…)."
+        )
+    return given if given is not None else saved
+
+
+def _training(values: Mapping[str, Any]) -> Training:
+    return Training(**{**values, "milestones": tuple(values["milestones"])})
+
+
+def _task_meta(task: Task) -> dict[str, Any]:
+    return {
+        "names": list(task.names),
+        "start": task.classes.start,
+        "key": task.key,
+        "test_key": task.test_key,
+        "sizes": list(task.sizes),
+    }
+
+
+def _task_again(index: int, meta: Mapping[str, Any]) -> Task:
+    def gone() -> Split:
+        raise MethodError(
+            f"The images of task {index} are not part of a saved learner, and this method learns "
+            f"from the images of all tasks. Learn all tasks in one go, or use another method."
+        )
+
+    names = tuple(meta["names"])
+    classes = slice(meta["start"], meta["start"] + len(names))
+    return Task(index, classes, names, meta["key"], meta["test_key"], tuple(meta["sizes"]), gone)

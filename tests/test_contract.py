@@ -1,0 +1,196 @@
+"""What every method keeps to, in every variant and scenario."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ancl.perform
+from ancl.errors import MethodError
+from ancl.method import Method, Rule
+from ancl.objective import anchor_for
+from ancl.types import Anchor
+from ancl.zoo import METHODS, make_method
+
+LAMBS: dict[str, dict[str, Any]] = {
+    "ewc": {"lamb": 20.0},
+    "mas": {"lamb": 0.5},
+    "si": {"lamb": 0.5},
+    "lwf": {"lamb": 2.0},
+}
+WITHOUT_REGULARIZER = ("finetune", "joint")
+VARIANTS = [f"a-{name}" for name in METHODS if name not in WITHOUT_REGULARIZER]
+VARIANTS += [f"afec-{name}" for name in METHODS]
+NAMES = [*METHODS, *VARIANTS]
+SCENARIOS = [pytest.param(True, id="til"), pytest.param(False, id="cil")]
+
+
+def base_of(name: str) -> str:
+    return name.rpartition("-")[2]
+
+
+def method(name: str, **settings: Any) -> Method:
+    """A method with a λ that suits the small stream."""
+    return make_method(name, **{**LAMBS.get(base_of(name), {}), **settings})
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+@dataclass(frozen=True)
+class Nothing(Rule):
+    """A rule that yields 0.0: the term is there and weighs nothing."""
+
+    def at(self, old: int, new: int) -> float:
+        return 0.0
+
+
+def forced(made: Method) -> Method:
+    assert made.auxiliary is not None
+    return replace(made, auxiliary=replace(made.auxiliary, lamb_a=Nothing()))
+
+
+@pytest.mark.parametrize("task_aware", SCENARIOS)
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_bits_and_another_seed_others(name, task_aware, lab) -> None:
+    setting = lab.setting(task_aware=task_aware)
+
+    first = lab.learn(method(name), setting)
+    again = lab.learn(method(name), setting)
+    other = lab.learn(method(name), replace(setting, seed=1))
+
+    assert same(first.final, again.final)
+    assert first.entry("evaluate", 2).meta["taw"] == again.entry("evaluate", 2).meta["taw"]
+    assert not same(first.final, other.final)
+    assert all(tensor.isfinite().all() for tensor in first.final.values())
+
+
+@pytest.mark.parametrize("task_aware", SCENARIOS)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_zero_lamb_a_is_the_base_method(name, task_aware, lab) -> None:
+    setting = lab.setting(task_aware=task_aware)
+
+    base = lab.learn(method(base_of(name)), setting)
+    number = lab.learn(method(name, lamb_a=0), setting)
+    rule = lab.learn(forced(method(name)), setting)
+    pulled = lab.learn(method(name, lamb_a=5.0), setting)
+
+    assert number.names == base.names
+    assert [s.key for s in number.stages] == [s.key for s in base.stages]
+    # The term is there: ANCL trains its own stage, AFEC logs an auxiliary epoch.
+    roles = {row["role"] for row in rule.entry("main", 1).meta["log"]}
+    assert ("auxiliary", 1) in rule.names or roles == {"auxiliary", "main"}
+    assert same(number.final, base.final)
+    assert same(rule.final, base.final)
+    assert not same(pulled.final, base.final)
+
+
+@pytest.mark.parametrize("name", ["ewc", "mas", "si", "lwf", "a-ewc", "a-lwf"])
+def test_zero_lamb_has_no_old_term(name, lab) -> None:
+    made = method(name, lamb=0.0, **({"lamb_a": 0.0} if "-" in name else {}))
+
+    learned, finetuned = lab.learn(made), lab.learn(method("finetune"))
+
+    assert [s.key for s in learned.stages] == [s.key for s in finetuned.stages]
+    assert same(learned.final, finetuned.final)
+
+
+@pytest.mark.parametrize("task_aware", SCENARIOS)
+@pytest.mark.parametrize("name", NAMES)
+def test_first_task_ignores_both_lambdas(name, task_aware, lab) -> None:
+    settings = {"lamb": 3.0} if base_of(name) in LAMBS else {}
+    settings |= {"lamb_a": 7.0} if "-" in name else {}
+    setting, tasks = lab.setting(task_aware=task_aware), lab.tasks()[:1]
+
+    one = lab.learn(method(name), setting, tasks)
+    other = lab.learn(method(name, **settings), setting, tasks)
+
+    assert one.stage("main", 0).key == other.stage("main", 0).key
+    assert same(one.network(0), other.network(0))
+
+
+@pytest.fixture
+def anchors(monkeypatch) -> Iterator[list[tuple[Anchor, list[Tensor]]]]:
+    """Every anchor made, with a copy of what it held then."""
+    made: list[tuple[Anchor, list[Tensor]]] = []
+
+    def recorded(*arguments: Any) -> Anchor:
+        anchor = anchor_for(*arguments)
+        made.append((anchor, [tensor.clone() for tensor in held(anchor)]))
+        return anchor
+
+    monkeypatch.setattr(ancl.perform, "anchor_for", recorded)
+    yield made
+
+
+def held(anchor: Anchor) -> list[Tensor]:
+    """All tensors of an anchor: parameters and buffers, weights and importance."""
+    found = [*anchor.weights.values()]
+    found += [tensor for kind in anchor.importance.values() for tensor in kind.values()]
+    if isinstance(anchor.forward, torch.nn.Module):
+        found += [*anchor.forward.parameters(), *anchor.forward.buffers()]
+    return found
+
+
+@pytest.mark.parametrize("task_aware", SCENARIOS)
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in WITHOUT_REGULARIZER])
+def test_no_gradient_reaches_an_anchor(name, task_aware, lab, anchors) -> None:
+    lab.learn(method(name), lab.setting(lab.conv(), task_aware=task_aware))
+
+    # Tasks 1 and 2: one for the old network, one for ANCL's, two (one an epoch) for AFEC's.
+    expected = {"a": 4, "afec": 6}.get(name.partition("-")[0], 2)
+    assert len(anchors) == (4 if base_of(name) in WITHOUT_REGULARIZER else expected)
+    for anchor, before in anchors:
+        after = held(anchor)
+        assert before
+        assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+        assert not any(tensor.requires_grad or tensor.grad is not None for tensor in after)
+
+
+def test_afec_on_ewc_renewed_once_a_task_is_ancl_on_ewc(lab) -> None:
+    afec = lab.learn(method("afec-ewc", lamb_a=5.0, afec_renewed="task"))
+    ancl = lab.learn(method("a-ewc", lamb_a=5.0))
+    every_epoch = lab.learn(method("afec-ewc", lamb_a=5.0))
+
+    assert same(afec.final, ancl.final)
+    assert not same(every_epoch.final, ancl.final)
+
+
+@pytest.mark.parametrize("name", ["afec-ewc", "afec-lwf"])
+@pytest.mark.parametrize("renewed", ["epoch", "task"])
+def test_a_carried_auxiliary_network_goes_on_from_the_last_task(name, renewed, lab) -> None:
+    settings = {"lamb_a": 5.0, "afec_renewed": renewed}
+
+    old = lab.learn(method(name, afec_start="old", **settings))
+    carried = lab.learn(method(name, afec_start="carried", **settings))
+
+    # In task 1 there is none to go on from yet.
+    assert same(old.network(1), carried.network(1))
+    assert not same(old.network(2), carried.network(2))
+
+
+@pytest.mark.parametrize("name", ["finetune", "joint"])
+def test_ancl_needs_a_regularizer(name) -> None:
+    with pytest.raises(MethodError, match=f"'{name}' has no regularizer.*Use afec-{name}"):
+        make_method(f"a-{name}")
+
+
+@pytest.mark.parametrize("name", ["a-a-lwf", "afec-a-ewc", "a-lwf+ancl", "lwf+afec+ancl"])
+def test_a_variant_of_a_variant_is_refused(name) -> None:
+    with pytest.raises(MethodError, match="There is no method"):
+        make_method(name)
+
+
+@pytest.mark.parametrize("over", ["seen", "own"])
+@pytest.mark.parametrize("task_aware", SCENARIOS)
+def test_joint_learns_from_the_images_of_all_tasks(over, task_aware, lab) -> None:
+    training = replace(lab.setting().training, epochs=20, schedule="constant")
+    setting = lab.setting(training=training, task_aware=task_aware)
+
+    learned = lab.learn(make_method("joint", over=over), setting)
+
+    assert min(learned.entry("evaluate", 2).meta["taw"]) > 0.9
