@@ -1,6 +1,5 @@
 """What every method keeps to, in every variant and scenario."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.perform
+import ancl.workbench
 from ancl.errors import MethodError
 from ancl.method import Method, Rule
 from ancl.objective import anchor_for
@@ -114,7 +113,7 @@ def test_first_task_ignores_both_lambdas(name, task_aware, lab) -> None:
 
 
 @pytest.fixture
-def anchors(monkeypatch) -> Iterator[list[tuple[Anchor, list[Tensor]]]]:
+def anchors(monkeypatch) -> list[tuple[Anchor, list[Tensor]]]:
     """Every anchor made, with a copy of what it held then."""
     made: list[tuple[Anchor, list[Tensor]]] = []
 
@@ -123,8 +122,8 @@ def anchors(monkeypatch) -> Iterator[list[tuple[Anchor, list[Tensor]]]]:
         made.append((anchor, [tensor.clone() for tensor in held(anchor)]))
         return anchor
 
-    monkeypatch.setattr(ancl.perform, "anchor_for", recorded)
-    yield made
+    monkeypatch.setattr(ancl.workbench, "anchor_for", recorded)
+    return made
 
 
 def held(anchor: Anchor) -> list[Tensor]:

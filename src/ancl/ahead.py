@@ -5,10 +5,28 @@ from dataclasses import replace
 
 from ancl.fit import Epoch, Fit, Saved
 from ancl.objective import Objective, Pull
+from ancl.training import Training
 from ancl.types import Params, prefixed, under
 
 Renew = Callable[[int], Pull]
 """Epoch -> the pull to the auxiliary network as it is now."""
+
+
+def following(auxiliary: Training, main: Training) -> Training:
+    """The auxiliary network's training, at the main one's rate and for as many epochs.
+
+    Patience belongs to the main network alone: the auxiliary one takes the rate it is given.
+    """
+    patient = main.schedule == "patience"
+    return replace(
+        auxiliary,
+        epochs=main.epochs,
+        lr=main.lr,
+        schedule="constant" if patient else main.schedule,
+        milestones=main.milestones,
+        gamma=main.gamma,
+        warmup=0.0 if patient else main.warmup,
+    )
 
 
 class Ahead:
@@ -35,9 +53,7 @@ class Ahead:
             self._main.objective = replace(self._base, pulls=(*self._base.pulls, pull))
             return next(self._main)
         if self._main.patient:
-            self._auxiliary.training = replace(
-                self._auxiliary.training, lr=self._main.lr, schedule="constant"
-            )
+            self._auxiliary.training = replace(self._auxiliary.training, lr=self._main.lr)
         return next(self._auxiliary)
 
     def watched(self) -> Params:

@@ -24,11 +24,11 @@ from ancl.method import Method
 from ancl.metrics import Matrix, read_matrix, summary, write_matrix
 from ancl.networks import architecture
 from ancl.numerics import numerics
-from ancl.perform import Job
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
 from ancl.sources import known_source
 from ancl.spec import RunSpec
 from ancl.stages import Setting, Stage, plan
+from ancl.workbench import Job
 from ancl.zoo import MethodRef
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")

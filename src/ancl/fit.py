@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ancl.constraints import Constraint
 from ancl.data import Batch, Batches
 from ancl.errors import TrainingError
 from ancl.losses import own_task_logits
@@ -17,7 +18,7 @@ from ancl.quadratic import Quadratic, like
 from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
 from ancl.training import Training, scheduled_rate
-from ancl.types import Params, Step, prefixed, under
+from ancl.types import Anchor, Output, Params, Step, prefixed, under
 
 Path = tuple[int, int, str]
 """(seed, task, role): where a training's random streams come from."""
@@ -88,13 +89,20 @@ class Fit:
         training: Training,
         path: Path,
         watcher: Watcher | None = None,
+        constraint: Constraint | None = None,
     ) -> None:
         self.network, self.train, self.val, self.view = network, train, val, view
         self.training, self.path, self.watcher = training, path, watcher
+        self._constraint, self._noise = constraint, generator(*path, "constraint", 0)
+        if self.patient and val is None:
+            raise TrainingError(
+                f"schedule=patience needs validation images, and task {path[1]} has none. Give "
+                f"val_fraction above 0, or use training.schedule=cosine, multistep or constant."
+            )
         self.weights = {n: w for n, w in network.weights().items() if w.requires_grad}
         self._parameters = {n: p for n, p in network.named_parameters() if p.requires_grad}
         self._optimizer = self._make_optimizer()
-        self._answers: list[dict[int, Any]] = []
+        self._answers: list[dict[Anchor, Output]] = []
         self.objective = objective
         self.epoch, self.lr, self.finished = 0, training.lr, False
         self._left, self._lowest = training.patience, math.inf
@@ -127,7 +135,9 @@ class Fit:
         """Train one epoch, judge it, and say what happened."""
         if self.finished:
             raise StopIteration
-        began, epoch, lr = perf_counter(), self.epoch, self.lr
+        began, epoch = perf_counter(), self.epoch
+        self._set_rate(0)
+        lr = self.lr
         with seeded(*self.path, "epoch", epoch):
             train = self._train_epoch()
             val, accuracy = self._validate()
@@ -153,6 +163,9 @@ class Fit:
 
     def _train_epoch(self) -> dict[str, float]:
         self.network.train()
+        if not self.weights:
+            self.network.backbone.eval()  # a backbone that does not learn keeps its statistics
+        self._noise = generator(*self.path, "constraint", self.epoch)
         totals: dict[str, Tensor] = {}
         batches = self.train.shuffled(generator(*self.path, "batches", self.epoch))
         for number, batch in enumerate(batches):
@@ -160,24 +173,29 @@ class Fit:
             terms = self._objective.answers(self._step(batch))
             self._optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(torch.stack(list(terms.values())).sum())
-            self._update()
+            self._update(len(batch.y))
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
                 totals[name] = totals[name] + weighted if name in totals else weighted
         return self._means(totals, len(self.train.samples))
 
-    def _update(self) -> None:
+    def _update(self, batch: int) -> None:
         if self.watcher:
             self.watcher.before(self.weights)
         if self._quadratic and not self.proximal:
             self._quadratic.add_gradient()
         if self.training.clip is not None:
             torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), self.training.clip)
+        if self._constraint:
+            parameters = list(self._parameters.values())
+            self._constraint.gradients(parameters, self.epoch, batch, self._noise)
         self._optimizer.step()
         if self._quadratic and self.proximal:
             # Momentum makes SGD's steady step lr / (1 − m); the same here keeps the minimum.
             lr: float = self._optimizer.param_groups[0]["lr"]
             self._quadratic.proximal(lr / (1 - self.training.momentum))
+        if self._constraint:
+            self._constraint.weights(self.network)
         if self.watcher:
             self.watcher.after(self.weights)
 
@@ -198,7 +216,7 @@ class Fit:
         means = self._means(totals, len(self.val.samples))
         return means, int(correct) / len(self.val.samples)
 
-    def _step(self, batch: Batch, answers: dict[int, Any] | None = None) -> Step:
+    def _step(self, batch: Batch, answers: dict[Anchor, Output] | None = None) -> Step:
         return Step(
             batch.x,
             batch.y,
@@ -208,6 +226,8 @@ class Fit:
             task_aware=self.view.task_aware,
             exemplars=batch.exemplars,
             answers=answers,
+            rows=self.network.head.rows() if self._objective.maps else None,
+            scale=self.network.head.scale,
         )
 
     def _means(self, totals: dict[str, Tensor], count: int) -> dict[str, float]:
@@ -330,7 +350,9 @@ class Fit:
             held = under(f"optimizer/{name}", tensors)
             if held:
                 self._optimizer.state[parameter] = {
-                    key: like(parameter, value) if value.shape == parameter.shape else value
+                    key: like(parameter, value)
+                    if value.shape == parameter.shape
+                    else value.to(parameter.device, copy=True)
                     for key, value in held.items()
                 }
 

@@ -1,12 +1,13 @@
 """Classifiers that grow by one block of classes a task."""
 
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ancl.errors import ScenarioError
+from ancl.errors import MethodError, ScenarioError
 
 
 class Head(nn.Module, ABC):
@@ -17,9 +18,13 @@ class Head(nn.Module, ABC):
 
     Args:
         feature_size: The number of features the head reads.
+
+    Attributes:
+        scale: η, by which logits were multiplied; none where there is no such factor.
     """
 
     _like: Tensor
+    scale: nn.Parameter | None
 
     def __init__(self, feature_size: int) -> None:
         super().__init__()
@@ -27,6 +32,7 @@ class Head(nn.Module, ABC):
         self.sizes: tuple[int, ...] = ()
         # An empty head has no parameter that could say to which device and dtype it was moved.
         self.register_buffer("_like", torch.empty(0), persistent=False)
+        self.register_parameter("scale", None)
 
     def grow(self, classes: int) -> None:
         """Append a block; the logits of earlier blocks stay as they are."""
@@ -48,6 +54,29 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def block(self, index: int) -> list[nn.Parameter]:
         """The parameters of one block, for example to freeze it."""
+
+    def shared(self) -> list[nn.Parameter]:
+        """The parameters that belong to no block."""
+        return []
+
+    def rows(self) -> Tensor | None:
+        """The class weights (C, D), where there is one row a class."""
+        return None
+
+    def imprint(self, block: int, features: Tensor, labels: Tensor) -> None:
+        """Start a block from its classes' features instead of from random numbers.
+
+        Args:
+            block: The block's index.
+            features: Of the block's training images, by the network before it learns them.
+            labels: Their class positions in global order.
+
+        Raises:
+            MethodError: This kind of head cannot.
+        """
+        raise MethodError(
+            f"A {type(self).__name__} cannot start from features. Use head='cosine' or 'proxies'."
+        )
 
 
 class LinearHead(Head):
@@ -73,5 +102,165 @@ class LinearHead(Head):
         """Weight and bias of one block."""
         return [self.weights[index], self.biases[index]]
 
+    def rows(self) -> Tensor:
+        """The weights of all blocks, without biases."""
+        return torch.cat(list(self.weights))
 
-HEADS: dict[str, type[Head]] = {"linear": LinearHead}
+
+class DirectionHead(Head):
+    """Rows compared with features by direction alone, times one learnable η; no bias.
+
+    η is positive at the start and never sorts classes anew as long as it stays so: the largest
+    logit is the largest similarity.
+
+    Args:
+        feature_size: The number of features the head reads.
+        per_class: How many rows every class has.
+    """
+
+    scale: nn.Parameter
+
+    def __init__(self, feature_size: int, per_class: int = 1) -> None:
+        super().__init__(feature_size)
+        self.per_class = per_class
+        self.weights = nn.ParameterList()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    @abstractmethod
+    def _draw(self, rows: Tensor) -> None:
+        """Fill fresh rows in place."""
+
+    @abstractmethod
+    def _similarities(self, cosines: Tensor) -> Tensor:
+        """One number a class from the cosines of all rows."""
+
+    @abstractmethod
+    def _prototypes(self, unit: Tensor) -> Tensor:
+        """At most ``per_class`` rows that stand for one class's features of length 1."""
+
+    def _append(self, classes: int) -> None:
+        shape = (classes * self.per_class, self.feature_size)
+        rows = torch.empty(shape, device="cpu", dtype=self._like.dtype)
+        self._draw(rows)
+        self.weights.append(nn.Parameter(rows.to(self._like.device)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """η times the similarities."""
+        if not self.sizes:
+            return features[:, :0]
+        rows = F.normalize(torch.cat(list(self.weights)), dim=1)
+        return self.scale * self._similarities(F.linear(F.normalize(features, dim=1), rows))
+
+    def block(self, index: int) -> list[nn.Parameter]:
+        """The rows of one block."""
+        return [self.weights[index]]
+
+    def shared(self) -> list[nn.Parameter]:
+        """η."""
+        return [self.scale]
+
+    @torch.no_grad()
+    def imprint(self, block: int, features: Tensor, labels: Tensor) -> None:
+        """Prototypes of each class's directions, as long as earlier blocks' rows are on average."""
+        assert block > 0, "the first block has no earlier rows whose length it could take"
+        length = torch.cat(list(self.weights)[:block]).norm(dim=1).mean()
+        unit = F.normalize(features.to(self._like), dim=1)
+        first = sum(self.sizes[:block])
+        for index in range(self.sizes[block]):
+            of_class = unit[labels == first + index]
+            if not len(of_class):
+                raise ScenarioError(
+                    f"Class {first + index} has no images from which its row of the head could "
+                    "start. Give every class of a task at least one training image."
+                )
+            rows, start = self._prototypes(of_class) * length, index * self.per_class
+            self.weights[block][start : start + len(rows)].copy_(rows)
+
+
+class CosineHead(DirectionHead):
+    """η cos(w, f), one row a class.  Equation: [cosine-head]."""
+
+    def _draw(self, rows: Tensor) -> None:
+        bound = self.feature_size**-0.5
+        rows.uniform_(-bound, bound)
+
+    def _similarities(self, cosines: Tensor) -> Tensor:
+        return cosines
+
+    def _prototypes(self, unit: Tensor) -> Tensor:
+        """The direction of the mean."""
+        return F.normalize(unit.mean(dim=0, keepdim=True), dim=1)
+
+    def rows(self) -> Tensor:
+        """The rows as they are, of any length."""
+        return torch.cat(list(self.weights))
+
+
+class ProxyHead(DirectionHead):
+    """η Σ_k softmax_k(γs) s over the similarities s to a class's proxies.  Equation: [lsc].
+
+    Args:
+        feature_size: The number of features the head reads.
+        proxies: How many a class has.
+        gamma: γ, how much the most similar proxy outweighs the others.
+        similarity: −‖f − w‖² = 2 cos − 2 (``official`` code), or the ``cosine`` itself.
+    """
+
+    def __init__(
+        self,
+        feature_size: int,
+        proxies: int = 10,
+        gamma: float = 1.0,
+        similarity: Literal["official", "cosine"] = "official",
+    ) -> None:
+        super().__init__(feature_size, per_class=proxies)
+        self.gamma, self.similarity = gamma, similarity
+
+    def _draw(self, rows: Tensor) -> None:
+        nn.init.kaiming_normal_(rows, nonlinearity="linear")
+
+    def _similarities(self, cosines: Tensor) -> Tensor:
+        near = cosines.reshape(len(cosines), -1, self.per_class)
+        if self.similarity == "official":
+            near = 2 * near - 2
+        shares = (self.gamma * near).softmax(dim=2)
+        return (shares * near).sum(dim=2)
+
+    def _prototypes(self, unit: Tensor) -> Tensor:
+        """Centres of the features; with fewer features than proxies the rest stay as drawn."""
+        return centres(unit, min(self.per_class, len(unit)))
+
+
+def centres(points: Tensor, count: int, rounds: int = 30) -> Tensor:
+    """k-means: each centre is the mean of the points that are nearest to it.
+
+    Starts from points drawn far apart (k-means++) with PyTorch's global generator, and computes
+    on the CPU in double precision, so that the same seed gives the same centres everywhere.
+    """
+    given = points.double().cpu()
+    chosen = [int(torch.randint(len(given), ()))]
+    while len(chosen) < count:
+        gaps = torch.cdist(given, given[chosen]).amin(dim=1).square()
+        gaps[chosen] = 0
+        # Where all points are doubles of chosen ones, any of the others will do.
+        odds = (
+            gaps if gaps.sum() > 0 else torch.ones_like(gaps).index_fill(0, torch.tensor(chosen), 0)
+        )
+        chosen.append(int(torch.multinomial(odds, 1)))
+    found = given[chosen]
+    for _ in range(rounds):
+        nearest = torch.cdist(given, found).argmin(dim=1)
+        sizes = torch.bincount(nearest, minlength=count).unsqueeze(1)
+        sums = torch.zeros_like(found).index_add_(0, nearest, given)
+        moved = torch.where(sizes > 0, sums / sizes.clamp(min=1), found)
+        if torch.equal(moved, found):
+            break
+        found = moved
+    return found.to(points)
+
+
+HEADS: dict[str, type[Head]] = {
+    "linear": LinearHead,
+    "cosine": CosineHead,
+    "proxies": ProxyHead,
+}

@@ -41,6 +41,7 @@ def describe(value: object) -> Any:
         fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"is": _origin(type(value)), **fields}
     if inspect.isfunction(value) or isinstance(value, type):
+        _of_a_module(value)
         return {"is": _origin(value)}
     raise UnstorableError(
         f"{type(value).__name__} has no description: make it a frozen dataclass or a function of "
@@ -68,6 +69,15 @@ def _origin(code: Any) -> Any:
         return name
     # The module's name depends on how the file was loaded; the hash of the file does not.
     return [code.__qualname__, *sorted({source_hash(base) for base in outside})]
+
+
+def _of_a_module(code: Any) -> None:
+    """Refuse what is made inside a function: two of one name may hold different values."""
+    if "<" in code.__qualname__ or getattr(code, "__closure__", None):
+        raise UnstorableError(
+            f"{code.__qualname__} may hold values from where it was made, which no key can show. "
+            f"Make it a frozen dataclass or a plain function of a module."
+        )
 
 
 def source_hash(code: Any) -> str:

@@ -28,12 +28,12 @@ from ancl.files import DamagedError, Entry, read_entry, write_entry
 from ancl.identity import describe, digest
 from ancl.method import Method
 from ancl.networks import Network, architecture
-from ancl.perform import Job
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
 from ancl.stages import Pieces, Setting, plan_task
 from ancl.store import Store
 from ancl.training import Training
 from ancl.types import prefixed, under
+from ancl.workbench import Job
 from ancl.zoo import MethodRef
 
 Data = Any

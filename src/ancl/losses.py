@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ancl.errors import MethodError
 from ancl.types import Step
 
 TaskLoss = Callable[[Step], Tensor]
@@ -42,3 +43,86 @@ def own_task_logits(logits: Tensor, y: Tensor, tasks: tuple[slice, ...]) -> Tens
     for index, classes in enumerate(tasks):
         task_of[classes] = index
     return logits.masked_fill(task_of != task_of[y].unsqueeze(1), float("-inf"))
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """Binary cross-entropy of the task's own classes, over the number seen.  Equation: [one-hot].
+
+    iCaRL's original loss is one mean over all classes' sigmoids, where the old network speaks
+    for the old ones: this, plus n_old/n times ``Icarl(distill="bce_mean")``.
+    """
+
+    def __call__(self, step: Step) -> Tensor:
+        """The loss of one batch."""
+        logits = step.out.logits
+        wanted = F.one_hot(step.y, logits.shape[1])[:, step.current].to(logits.dtype)
+        own = logits[:, step.current]
+        mean = F.binary_cross_entropy_with_logits(own, wanted)
+        return mean * (own.shape[1] / logits.shape[1])
+
+
+@dataclass(frozen=True)
+class Nca:
+    """Neighbourhood component analysis on η-scaled similarities, batch mean.  Equation: [nca].
+
+    With s = ηy, the logits, the paper's loss is [−s_y + ηδ + log Σ_{i≠y} exp s_i]₊, where the
+    true class does not compete. In the official code the margin cancels and the true class
+    competes as if it were the best: cross-entropy where an image is classified right, and more
+    where it is not.
+
+    Args:
+        form: The ``official`` code, or the ``paper``.
+        margin: δ, which moves the paper's form alone.
+    """
+
+    form: Literal["official", "paper"] = "official"
+    margin: float = 0.6
+
+    def __call__(self, step: Step) -> Tensor:
+        """The loss of one batch; where the task is told, over the sample's own task's classes."""
+        logits, target = step.out.logits, step.y.unsqueeze(1)
+        if step.task_aware and len(step.tasks) > 1:
+            logits = own_task_logits(logits, step.y, step.tasks)
+        if self.form == "official":
+            relative = logits - logits.max(dim=1, keepdim=True).values
+            others = relative.scatter(1, target, 0.0).logsumexp(dim=1)
+            return (others - relative.gather(1, target).squeeze(1)).mean()
+        scale = 1.0 if step.scale is None else step.scale
+        others = logits.scatter(1, target, float("-inf")).logsumexp(dim=1)
+        own = logits.gather(1, target).squeeze(1)
+        return F.relu(others - own + scale * self.margin).mean()
+
+
+@dataclass(frozen=True)
+class MarginRanking:
+    """Old classes' images should be nearer to their class than to new ones.  Equation: [margin].
+
+    [m − cos_y + cos_k]₊ over the most similar new classes k, without η. It is nothing where the
+    batch has no image of an old class.
+
+    Args:
+        margin: m, by which the own class should be nearer.
+        negatives: How many new classes, the most similar ones.
+        reduction: ``mean`` over them (LUCIR's code), or ``sum`` (ANCL paper).
+    """
+
+    margin: float = 0.5
+    negatives: int = 2
+    reduction: Literal["mean", "sum"] = "mean"
+
+    def __call__(self, step: Step) -> Tensor:
+        """The mean over the batch's images of old classes."""
+        if step.scale is None:
+            raise MethodError(
+                "Margin ranking compares cosines, and this head gives none. Use head='cosine'."
+            )
+        cosines = step.out.logits / step.scale
+        new = cosines[:, step.current]
+        nearest = new.topk(min(self.negatives, new.shape[1]), dim=1).values
+        hinges = F.relu(self.margin - cosines.gather(1, step.y.unsqueeze(1)) + nearest)
+        each = hinges.mean(dim=1) if self.reduction == "mean" else hinges.sum(dim=1)
+        # A mask instead of a selection: an empty batch part is 0 with a gradient, not NaN.
+        old = (step.y < step.current.start).to(each.dtype)
+        total: Tensor = (each * old).sum() / old.sum().clamp(min=1)
+        return total

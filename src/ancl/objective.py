@@ -1,11 +1,12 @@
 """The loss, term by term: task loss + λ Ω(θ; old) + λ_a Ω(θ; auxiliary).  Equation: [ancl]."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ancl.losses import TaskLoss
+from ancl.method import Extra
 from ancl.networks import Network, frozen
 from ancl.quadratic import Quadratic, Well
 from ancl.regularizers import Regularizer, WeightRegularizer
@@ -40,11 +41,17 @@ class Objective:
         task_loss: What the task is learned by.
         pulls: The anchors' terms.
         own_classes: Score the task's own classes alone, as the auxiliary network does.
+        task_weight: The task loss's own weight; 0 leaves it out.
+        extras: Terms that are neither.
+        correct: Changes the network's own output before it is scored (BiC's option).
     """
 
     task_loss: TaskLoss
     pulls: Sequence[Pull] = ()
     own_classes: bool = False
+    task_weight: float = 1.0
+    extras: Sequence[Extra] = ()
+    correct: Callable[[Output], Output] | None = None
 
     def __call__(self, step: Step) -> dict[str, Tensor]:
         """Every term as a differentiable scalar, for a loop of one's own."""
@@ -54,7 +61,14 @@ class Objective:
 
     def answers(self, step: Step) -> dict[str, Tensor]:
         """The terms on what the network answers; those on weights are left to ``quadratic``."""
-        terms = {"task": self.task_loss(only_current(step) if self.own_classes else step)}
+        terms: dict[str, Tensor] = {}
+        if self.correct:
+            step = step.with_output(self.correct(step.out))
+        if self.task_weight:
+            loss = self.task_loss(only_current(step) if self.own_classes else step)
+            terms["task"] = loss if self.task_weight == 1.0 else self.task_weight * loss
+        for extra in self.extras:
+            terms[extra.name] = extra.weight * extra.part(step)
         for pull in self.pulls:
             if not isinstance(pull.regularizer, WeightRegularizer):
                 terms[pull.name] = pull.lamb * pull.regularizer.penalty(step, pull.anchor)
@@ -99,7 +113,10 @@ def anchor_for(
     if isinstance(regularizer, WeightRegularizer):
         weights = {name: weight.detach().clone() for name, weight in network.weights().items()}
         return Anchor(classes, weights=weights, importance=importance or {})
-    return Anchor(classes, forward=frozen(network))
+    rows = network.head.rows()
+    return Anchor(
+        classes, forward=frozen(network), rows=None if rows is None else rows.detach().clone()
+    )
 
 
 def only_current(step: Step) -> Step:
@@ -107,4 +124,12 @@ def only_current(step: Step) -> Step:
     current = step.current
     out = Output(step.out.logits[:, current], step.out.features, step.out.maps)
     tasks = (slice(0, current.stop - current.start),)
-    return Step(step.x, step.y - current.start, out, step.weights, tasks)
+    return Step(
+        step.x,
+        step.y - current.start,
+        out,
+        step.weights,
+        tasks,
+        rows=None if step.rows is None else step.rows[current],
+        scale=step.scale,
+    )

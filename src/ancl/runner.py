@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from ancl.files import Entry
 from ancl.fit import Epoch, Saved, epoch_record
-from ancl.perform import Drive, Job, Trainer, perform
+from ancl.perform import perform
 from ancl.stages import Stage
+from ancl.workbench import Drive, Job, Trainer
 
 CHECKPOINT_SECONDS = 5.0
 

@@ -1,32 +1,77 @@
 """Data by name: what ``data.source`` may be."""
 
+import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
-from ancl.data import Source, digits, hard_digits
+from ancl.data import (
+    PUBLISHED,
+    Source,
+    arrays_classes,
+    arrays_source,
+    data_root,
+    digits,
+    folder_classes,
+    folder_source,
+    hard_digits,
+)
 from ancl.errors import ScenarioError, unknown
+
+FORMS = ("folder:PATH", "folder:PATH@32", "arrays:FILE.npz")
+"""How to name data of one's own."""
 
 
 class KnownSource(NamedTuple):
-    """How to load a named source, and how many classes it has: known before it is read."""
+    """How to read a source below a data root, and its classes: known before it is read."""
 
-    load: Callable[[], Source]
+    read: Callable[[Path], Source]
     classes: int
     explanation: str
 
+    def load(self, root: str | Path | None = None) -> Source:
+        """Read it; ``root`` is where data lies, see ``data_root``."""
+        return self.read(data_root(root))
+
 
 SOURCES: dict[str, KnownSource] = {
-    "digits": KnownSource(digits, 10, "1,797 handwritten digits of 8x8 pixels, embedded"),
-    "hard-digits": KnownSource(hard_digits, 10, "the same, shifted and noisy, 12x12 pixels"),
+    "digits": KnownSource(
+        lambda root: digits(), 10, "1,797 handwritten digits of 8x8 pixels, embedded"
+    ),
+    "hard-digits": KnownSource(
+        lambda root: hard_digits(), 10, "the same, shifted and noisy, 12x12 pixels"
+    ),
+    **{
+        name: KnownSource(data.load, data.classes, data.explanation)
+        for name, data in PUBLISHED.items()
+    },
 }
 
 
 def known_source(name: str) -> KnownSource:
-    """The entry of a name.
+    """The entry of a name, or of a folder or file: ``folder:PATH``, ``arrays:FILE.npz``.
 
     Raises:
         ScenarioError: There is none of that name.
     """
+    kind, colon, rest = name.partition(":")
+    if colon and kind == "folder":
+        return _folder(rest)
+    if colon and kind == "arrays":
+        file = Path(rest).expanduser()
+        return KnownSource(lambda root: arrays_source(file), arrays_classes(file), "your arrays")
     if name not in SOURCES:
-        raise ScenarioError(unknown("data source", name, SOURCES))
+        raise ScenarioError(unknown("data source", name, [*SOURCES, *FORMS]))
     return SOURCES[name]
+
+
+def _folder(text: str) -> KnownSource:
+    """A folder of images, perhaps with the size they are resized to after an ``@``."""
+    sized = re.fullmatch(r"(.+)@(\d+)", text)
+    path = Path(sized[1] if sized else text).expanduser()
+    size = int(sized[2]) if sized else None
+    if size == 0:
+        raise ScenarioError(f"folder:{text} asks for images of no size. Write folder:PATH@32.")
+    read = partial(folder_source, path, size)
+    return KnownSource(lambda root: read(), folder_classes(path), "your images")

@@ -7,20 +7,25 @@ stage does not read: the first task's training has no λ, the auxiliary network'
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any
 
 import torch
 
 from ancl.data import Normalization, Task
 from ancl.identity import UnstorableError, describe, digest
-from ancl.method import Auxiliary, Method, weight_at
+from ancl.memory import Memory
+from ancl.method import Auxiliary, Finish, Method, weight_at
 from ancl.networks import Architecture
 from ancl.numerics import numerics
 from ancl.regularizers import Regularizer, WeightRegularizer
-from ancl.training import Training
+from ancl.training import TRIALS, Training
 
 _PROCESS = uuid.uuid4().hex
 """Stands for code without a source file: such a key is found by no other process."""
+
+_UNSTORED: dict[int, object] = {}
+"""Such code by its id, kept alive so that no later object gets the same id, and with it the key."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +38,7 @@ class Setting:
         auxiliary: How the auxiliary network is trained.
         normalization: Of images; none for other inputs.
         augment: The augmentation of training images.
+        memory: What is kept of earlier tasks' images; nothing where left out.
         task_aware: Whether the task of a sample is told at test time (TIL).
         seed: Where all randomness comes from.
         device: Where to compute.
@@ -43,6 +49,7 @@ class Setting:
     auxiliary: Training
     normalization: Normalization | None
     augment: str = "none"
+    memory: Memory | None = None
     task_aware: bool = True
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -53,8 +60,8 @@ class Stage:
     """One pure step of learning a task.
 
     Args:
-        name: ``grow``, ``auxiliary``, ``auxiliary importance``, ``main``, ``importance`` or
-            ``evaluate``.
+        name: ``grow``, ``rate trial``, ``rate``, ``auxiliary``, ``auxiliary importance``,
+            ``main``, the method's finishing stages, ``importance``, ``memory``, ``evaluate``.
         task: The task's index.
         key: The hash of ``settings``, the inputs' keys and the numerics.
         inputs: The keys of what it reads, by the part they play.
@@ -71,7 +78,7 @@ class Stage:
 
 
 Pieces = Mapping[str, str]
-"""The keys of what the next task starts from: network, importance, carried auxiliary network."""
+"""The keys of what the next task starts from: network, importance, memory and so on, by name."""
 
 
 def effective(method: Method) -> Method:
@@ -111,29 +118,35 @@ class _Planner:
         self.stages: list[Stage] = []
         self.numerics = numerics(setting.device)
         self.unstored = ""
+        # Before the first stage: where one of them cannot be described, none of the run is stored.
+        for part in method.parts:
+            self.describe(part)
 
     def plan(self, pieces: Pieces) -> tuple[tuple[Stage, ...], Pieces]:
-        """Every stage in order."""
+        """Every stage in order, and the pieces after the last."""
         method, auxiliary = self.method, self.method.auxiliary
-        before = {"network": pieces["network"]} if not self.first else {}
-        grown = self.add("grow", before, self.architecture())
-        inputs = {"start": grown}
-        settings: dict[str, Any] = {"loss": self.describe(method.task_loss), **self.learning()}
-        if not self.first:
-            settings |= self.pulls()
-            if method.needs_importance:
-                inputs["importance"] = pieces["importance"]
-            if auxiliary:
-                inputs |= self.auxiliary(auxiliary, grown, pieces)
-                if auxiliary.renewed == "epoch":
-                    settings["ahead"] = self.auxiliary_training(auxiliary)
-        main = self.add("main", inputs, settings)
-        after = {"network": main}
-        if method.needs_importance and method.old:
-            after["importance"] = self.importance(method.old.regularizer, main, grown, pieces)
+        grown = self.grow(pieces)
+        after: dict[str, str] = {}
+        shared = {"start": grown}
+        if self.setting.training.lr_search:
+            shared["rate"], after["first rate"] = self.rate(grown, pieces)
+        inputs = {**shared, **self.old_inputs(pieces)}
+        if auxiliary and not self.first:
+            inputs |= self.auxiliary(auxiliary, shared, pieces)
+        main = self.add("main", inputs, self.main())
+        after["network"] = main
         if auxiliary and auxiliary.start == "carried" and not self.first:
             after["carried"] = main if auxiliary.renewed == "epoch" else inputs["auxiliary"]
-        self.add("evaluate", {"network": main}, self.evaluation())
+        for part in method.finish if not self.first else ():
+            key = self.finish(part, {**inputs, **after}, pieces)
+            after |= dict.fromkeys(part.yields, key)
+        if method.old and method.needs_importance:
+            ends = {"network": after["network"], "main": main, "start": grown}
+            after["importance"] = self.importance(method.old.regularizer, ends, pieces)
+        if self.setting.memory and method.data == "current":
+            after["memory"] = self.memory(after["network"], grown, pieces)
+        read = {part: after[part] for part in ("network", *method.infer.reads) if part in after}
+        self.add("evaluate", read, self.evaluation())
         return tuple(self.stages), after
 
     def add(self, name: str, inputs: Mapping[str, str], settings: Mapping[str, Any]) -> str:
@@ -156,7 +169,95 @@ class _Planner:
             return describe(part)
         except UnstorableError as error:
             self.unstored = str(error)
+            _UNSTORED[id(part)] = part
             return [_PROCESS, repr(type(part)), id(part)]
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def grow(self, pieces: Pieces) -> str:
+        """The network to begin with: the last task's with new rows, or a fresh one."""
+        settings = self.architecture()
+        before: dict[str, str] = {}
+        if self.method.start == "old" and not self.first:
+            before = {"network": pieces["network"]}
+            if self.method.imprint and brings_classes(self.task):
+                settings |= {"imprint": [self.task.key, self.held()], **self.images()}
+        return self.add("grow", before, settings)
+
+    def rate(self, grown: str, pieces: Pieces) -> tuple[str, str]:
+        """Trials of fine-tuning, and the best of them: this task's rate and the first task's."""
+        inputs = {"start": grown}
+        if not self.first:
+            inputs["first rate"] = pieces["first rate"]
+        trials = {
+            f"trial {index}": self.add(
+                "rate trial", inputs, {"trial": index, **self.alone(self.setting.training)}
+            )
+            for index in range(TRIALS)
+        }
+        found = self.add("rate", trials, {})
+        return found, found if self.first else pieces["first rate"]
+
+    def auxiliary(
+        self, auxiliary: Auxiliary, shared: Mapping[str, str], pieces: Pieces
+    ) -> dict[str, str]:
+        """Stages that make the auxiliary network, and what the main training reads of them."""
+        extra: dict[str, str] = {}
+        if auxiliary.start == "carried" and "carried" in pieces:
+            extra["carried"] = pieces["carried"]
+        if auxiliary.data == "combined" and "memory" in pieces:
+            extra["memory"] = pieces["memory"]
+        if auxiliary.renewed == "epoch":
+            return extra
+        key = self.add("auxiliary", {**shared, **extra}, self.auxiliary_training(auxiliary))
+        found = {"auxiliary": key}
+        if isinstance(auxiliary.regularizer, WeightRegularizer):
+            found["auxiliary importance"] = self.add(
+                "auxiliary importance",
+                {"network": key, "start": shared["start"]},
+                self.estimation(auxiliary.regularizer),
+            )
+        return found
+
+    def finish(self, part: Finish, inputs: Mapping[str, str], pieces: Pieces) -> str:
+        """A finishing stage; it may read whatever the main training read."""
+        read = {n: k for n, k in {**pieces, **inputs}.items() if n in part.reads}
+        read |= {"network": inputs["network"], "start": inputs["start"]}
+        return self.add(part.name, read, {"part": self.describe(part), **self.main()})
+
+    def importance(self, omega: Regularizer, ends: Mapping[str, str], pieces: Pieces) -> str:
+        """The stage that adds this task's importance to that of the tasks before."""
+        before = {"before": pieces["importance"]} if not self.first else {}
+        return self.add("importance", {**ends, **before}, self.estimation(omega))
+
+    def memory(self, network: str, grown: str, pieces: Pieces) -> str:
+        """The stage that keeps exemplars."""
+        before = {"memory": pieces["memory"]} if not self.first else {}
+        settings = {
+            "selection": self.setting.memory and self.setting.memory.selection,
+            "counts": kept_counts(self.method, self.tasks, self.setting),
+            "data": [self.task.key],
+            "classes": self.classes(),
+            "normalization": describe(self.setting.normalization),
+        }
+        return self.add("memory", {"network": network, **before}, settings)
+
+    # -- what decides them -------------------------------------------------------------------
+
+    def old_inputs(self, pieces: Pieces) -> dict[str, str]:
+        """What the main training reads of earlier tasks."""
+        if self.first:
+            return {}
+        found = {}
+        if self.method.needs_importance:
+            found["importance"] = pieces["importance"]
+        if self.method.start == "fresh" and self.method.old:
+            found["old"] = pieces["network"]
+        if "memory" in pieces:
+            found["memory"] = pieces["memory"]
+        if "bias" in pieces and "bias" in self.method.infer.reads:
+            found["bias"] = pieces["bias"]
+        return found
 
     def architecture(self) -> dict[str, Any]:
         """The network and how many classes it answers for."""
@@ -164,18 +265,86 @@ class _Planner:
         if not identity["stored"]:
             self.unstored = str(identity["why"])
             identity = {**identity, "process": _PROCESS}
-        return {"architecture": identity, "classes": [describe(t.classes) for t in self.tasks]}
+        return {"architecture": identity, "blocks": block_sizes(self.tasks)}
 
-    def learning(self) -> dict[str, Any]:
+    def main(self) -> dict[str, Any]:
         """What the main network learns from, and how."""
         used = self.tasks if self.method.data == "all" else self.tasks[-1:]
-        return {
+        found = {
+            "loss": self.describe(self.method.task_loss),
             "training": describe(self.setting.training.at(self.task.index)),
             "data": [task.key for task in used],
-            "frozen blocks": frozen_blocks(self.method, self.tasks, self.setting),
+            "held out": self.held(),
+            "frozen": frozen_parts(self.method, self.tasks, self.setting),
             "watched": self.describe(type(self.method.watcher())),
+            "constrain": self.describe(self.method.constrain),
+            "classes": self.classes(),
+            # Among one task's classes nothing needs to be told.
+            "task_aware": None if self.first else self.setting.task_aware,
             **self.images(),
-            **self.view(),
+        }
+        return found if self.first else found | self.pulls()
+
+    def pulls(self) -> dict[str, Any]:
+        """The other terms, with the numbers their λ stand for in this task."""
+        method, counts = self.method, class_counts(self.task)
+        found: dict[str, Any] = {
+            "task_weight": weight_at(method.task_weight, *counts),
+            "extras": self.describe(method.extras),
+            "old": None,
+            "auxiliary": None,
+        }
+        if method.old:
+            lamb = weight_at(method.old.lamb, *counts)
+            found["old"] = [self.describe(method.old.regularizer), lamb]
+        if method.auxiliary:
+            aux = method.auxiliary
+            lamb_a = weight_at(aux.lamb_a, *counts)
+            found["auxiliary"] = [self.describe(aux.regularizer), lamb_a, aux.classes]
+            if aux.renewed == "epoch":
+                found["ahead"] = self.auxiliary_training(aux)
+        return found
+
+    def auxiliary_training(self, auxiliary: Auxiliary) -> dict[str, Any]:
+        """What the auxiliary network learns from: this task, by the task loss alone."""
+        combined = auxiliary.data == "combined"
+        return {
+            **self.alone(self.setting.auxiliary),
+            "watched": self.describe(type(self.method.auxiliary_watcher())),
+            "combined": [self.classes(), self.setting.task_aware] if combined else None,
+        }
+
+    def alone(self, training: Training) -> dict[str, Any]:
+        """What training on the task's own images and classes depends on."""
+        return {
+            "loss": self.describe(self.method.task_loss),
+            "training": describe(training.at(self.task.index)),
+            "data": [self.task.key],
+            "held out": self.held(),
+            "constrain": self.describe(self.method.constrain),
+            "classes": describe(self.task.classes),
+            **self.images(),
+        }
+
+    def estimation(self, omega: Regularizer) -> dict[str, Any]:
+        """What an estimate of importance depends on."""
+        return {
+            "regularizer": self.describe(omega),
+            "data": [self.task.key],
+            "held out": self.held(),
+            "batch_size": self.setting.training.batch_size,
+            "classes": self.classes(),
+            **self.images(),
+        }
+
+    def evaluation(self) -> dict[str, Any]:
+        """What accuracy depends on."""
+        return {
+            "test": [task.test_key for task in self.tasks],
+            "val": [task.key for task in self.tasks],
+            "infer": self.describe(self.method.infer),
+            "classes": self.classes(),
+            "normalization": describe(self.setting.normalization),
         }
 
     def images(self) -> dict[str, Any]:
@@ -185,91 +354,53 @@ class _Planner:
             "normalization": describe(self.setting.normalization),
         }
 
-    def view(self) -> dict[str, Any]:
-        """The classes of every task; among one task's classes nothing needs to be told."""
-        classes = [describe(task.classes) for task in self.tasks]
-        told = None if self.first else self.setting.task_aware
-        return {"classes": classes, "task_aware": told}
+    def classes(self) -> list[Any]:
+        """The classes of every task so far."""
+        return [describe(task.classes) for task in self.tasks]
 
-    def pulls(self) -> dict[str, Any]:
-        """The anchors' terms with the numbers their λ stand for in this task."""
-        method, counts = self.method, class_counts(self.task)
-        found: dict[str, Any] = {"old": None, "auxiliary": None}
-        if method.old:
-            found["old"] = [
-                self.describe(method.old.regularizer),
-                weight_at(method.old.lamb, *counts),
-            ]
-        if method.auxiliary:
-            aux = method.auxiliary
-            found["auxiliary"] = [
-                self.describe(aux.regularizer),
-                weight_at(aux.lamb_a, *counts),
-                aux.classes,
-            ]
-        return found
+    def held(self) -> int:
+        """How many images a class nothing is trained on."""
+        return held_count(self.method, self.tasks, self.setting)
 
-    def auxiliary(self, auxiliary: Auxiliary, grown: str, pieces: Pieces) -> dict[str, str]:
-        """Stages that make the auxiliary network, and what the main training reads of them."""
-        inputs = {"start": grown}
-        if auxiliary.start == "carried" and "carried" in pieces:
-            inputs["carried"] = pieces["carried"]
-        if auxiliary.renewed == "epoch":
-            return {name: key for name, key in inputs.items() if name != "start"}
-        key = self.add("auxiliary", inputs, self.auxiliary_training(auxiliary))
-        found = {"auxiliary": key}
-        if isinstance(auxiliary.regularizer, WeightRegularizer):
-            found["auxiliary importance"] = self.add(
-                "auxiliary importance",
-                {"network": key, "start": grown},
-                self.estimation(auxiliary.regularizer),
-            )
-        return found
 
-    def auxiliary_training(self, auxiliary: Auxiliary) -> dict[str, Any]:
-        """What the auxiliary network learns from: this task alone, by the task loss alone."""
-        return {
-            "loss": self.describe(self.method.task_loss),
-            "training": describe(self.setting.auxiliary.at(self.task.index)),
-            "data": [self.task.key],
-            "watched": self.describe(type(self.method.auxiliary_watcher())),
-            "classes": describe(self.task.classes),
-            **self.images(),
-        }
+def brings_classes(task: Task) -> bool:
+    """Whether a task has classes that none had before (domains do not)."""
+    return task.index == 0 or task.classes.start > 0
 
-    def importance(self, omega: Regularizer, main: str, grown: str, pieces: Pieces) -> str:
-        """The stage that adds this task's importance to that of the tasks before."""
-        inputs = {"network": main, "start": grown}
-        if not self.first:
-            inputs["before"] = pieces["importance"]
-        return self.add("importance", inputs, self.estimation(omega))
 
-    def estimation(self, omega: Regularizer) -> dict[str, Any]:
-        """What an estimate of importance depends on."""
-        return {
-            "regularizer": self.describe(omega),
-            "data": [self.task.key],
-            "batch_size": self.setting.training.batch_size,
-            "classes": [describe(task.classes) for task in self.tasks],
-            **self.images(),
-        }
+def block_sizes(tasks: Sequence[Task]) -> list[int]:
+    """The number of classes of every block of the head."""
+    return [task.classes.stop - task.classes.start for task in tasks if brings_classes(task)]
 
-    def evaluation(self) -> dict[str, Any]:
-        """What accuracy depends on."""
-        return {
-            "test": [task.test_key for task in self.tasks],
-            "val": [task.key for task in self.tasks],
-            "classes": [describe(task.classes) for task in self.tasks],
-            "normalization": describe(self.setting.normalization),
-        }
+
+def old_classes(task: Task) -> slice:
+    """The classes the old network speaks for: those before, or all where none is new."""
+    return slice(0, task.classes.start or task.classes.stop)
 
 
 def class_counts(task: Task) -> tuple[int, int]:
-    """How many classes came before a task, and how many it has."""
-    return task.classes.start, task.classes.stop - task.classes.start
+    """How many classes the old network speaks for, and how many the task has."""
+    return old_classes(task).stop, task.classes.stop - task.classes.start
 
 
-def frozen_blocks(method: Method, tasks: Sequence[Task], setting: Setting) -> int:
-    """How many of the head's blocks the main network leaves alone."""
-    leaves = method.trains == "scenario" and setting.task_aware and method.data == "current"
-    return len(tasks) - 1 if leaves else 0
+def frozen_parts(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[int, bool]:
+    """How many of the head's first blocks the main network leaves alone, and if its backbone."""
+    blocks = len(block_sizes(tasks)) - 1
+    alone = setting.memory is None and method.data == "current" and setting.task_aware
+    leaves = method.trains == "new rows" or (method.trains != "everything" and alone)
+    return blocks if leaves else 0, method.trains == "head" and tasks[-1].index > 0
+
+
+def kept_counts(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[int, int]:
+    """How many images of each class the memory keeps to train on, and to validate on alone."""
+    if setting.memory is None:
+        return 0, 0
+    domains = 1 + sum(not brings_classes(task) for task in tasks)
+    quota = setting.memory.quota(sum(block_sizes(tasks)) * domains)
+    held = ceil(method.hold_out * quota)
+    return quota - held, held
+
+
+def held_count(method: Method, tasks: Sequence[Task], setting: Setting) -> int:
+    """How many images of each of a task's classes nothing is trained on."""
+    return kept_counts(method, tasks, setting)[1]

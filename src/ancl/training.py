@@ -6,6 +6,24 @@ from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Gt, Lt
 
+FIRST_RATES = (0.5, 0.1, 0.05)
+"""What is tried for the first task where the rate is searched."""
+LATER_RATES = (0.1, 0.05, 0.01, 0.005, 0.001)
+"""The rates of later tasks; the largest three below the first task's are tried."""
+TRIALS = 3
+
+
+def candidate_rate(first: float | None, trial: int) -> float:
+    """The rate of one trial; ``first`` is the rate found for the first task, if it is not this.
+
+    >>> candidate_rate(None, 0), candidate_rate(0.1, 0), candidate_rate(0.05, 2)
+    (0.5, 0.05, 0.001)
+    """
+    if first is None:
+        return FIRST_RATES[trial]
+    return [rate for rate in LATER_RATES if rate < first][trial]
+
+
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Ge(0), Lt(1)]
 
@@ -19,6 +37,7 @@ class Training:
         epochs_first: The same for the first task, where it differs.
         lr: Learning rate at the start of a task.
         lr_first: The same for the first task, where it differs.
+        lr_search: Whether each task's rate is searched by fine-tuning, on its validation images.
         batch_size: Images a step.
         optimizer: ``sgd`` or ``adamw``.
         momentum: Of SGD.
@@ -41,6 +60,7 @@ class Training:
     epochs_first: Annotated[int, Ge(1)] | None = None
     lr: Positive = 0.05
     lr_first: Positive | None = 0.1
+    lr_search: bool = False
     batch_size: Annotated[int, Ge(1)] = 128
     optimizer: Literal["sgd", "adamw"] = "sgd"
     momentum: Share = 0.9
@@ -57,10 +77,12 @@ class Training:
     penalty_step: Literal["plain", "proximal"] = "plain"
 
     def at(self, task: int) -> Self:
-        """The same with the values of one task filled in."""
+        """The same with the values of one task filled in; a rate to be searched has none yet."""
         lr, epochs = self.lr, self.epochs
         if task == 0:
             lr, epochs = self.lr_first or lr, self.epochs_first or epochs
+        if self.lr_search:
+            lr = FIRST_RATES[0]
         return replace(self, lr=lr, lr_first=None, epochs=epochs, epochs_first=None)
 
     def problems(self) -> list[str]:
@@ -78,11 +100,11 @@ class Training:
 
 def scheduled_rate(training: Training, step: int, total: int, epoch: int) -> float:
     """The learning rate of a fixed schedule at one of its ``total`` steps."""
-    warm = training.warmup * total
+    warm = round(training.warmup * total)
     if step < warm:
-        return training.lr * (step + 1) / max(warm, 1.0)
+        return training.lr * (step + 1) / warm
     if training.schedule == "cosine":
-        progress = (step - warm) / max(total - warm, 1.0)
+        progress = (step - warm) / max(total - warm, 1)
         return training.lr * 0.5 * (1 + math.cos(math.pi * progress))
     if training.schedule == "multistep":
         passed = sum(milestone <= epoch for milestone in training.milestones)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,14 +40,15 @@ class Output(NamedTuple):
 class Anchor:
     """A frozen network to stay near, and the classes it speaks for.
 
-    An Ω on weights reads ``weights`` and ``importance``; an Ω on answers reads ``forward``.
-    Only what the Ω at hand reads is filled in.
+    An Ω on weights reads ``weights`` and ``importance``; an Ω on answers reads ``forward``, and
+    one on attention the head's ``rows`` too. Only what the Ω at hand reads is filled in.
     """
 
     classes: slice
     forward: Callable[[Tensor, bool], Output] | None = None
     weights: Params = field(default_factory=dict)
     importance: Importance = field(default_factory=dict)
+    rows: Tensor | None = None
 
 
 class Step:
@@ -61,6 +63,8 @@ class Step:
         task_aware: Whether the task of a sample is told at test time (task-incremental).
         exemplars: Which samples come from the memory; none where left out.
         answers: Anchors' outputs already known for this batch (validation images never change).
+        rows: The main head's class weights (C, D), where it has one row a class.
+        scale: The η by which the main head multiplied its logits, where it has one.
     """
 
     def __init__(
@@ -73,10 +77,13 @@ class Step:
         *,
         task_aware: bool = False,
         exemplars: Tensor | None = None,
-        answers: dict[int, Output] | None = None,
+        answers: dict[Anchor, Output] | None = None,
+        rows: Tensor | None = None,
+        scale: Tensor | None = None,
     ) -> None:
         self.x, self.y, self.out, self.weights, self.tasks = x, y, out, weights, tasks
         self.task_aware, self.exemplars = task_aware, exemplars
+        self.rows, self.scale = rows, scale
         self._answers = {} if answers is None else answers
 
     @property
@@ -84,10 +91,16 @@ class Step:
         """The classes of the task being learned."""
         return self.tasks[-1]
 
+    def with_output(self, out: Output) -> Step:
+        """The same step as if the network had answered otherwise."""
+        changed = copy(self)
+        changed.out = out
+        return changed
+
     def of(self, anchor: Anchor) -> Output:
         """The anchor's output for this batch, computed at most once."""
-        if id(anchor) not in self._answers:
+        if anchor not in self._answers:
             assert anchor.forward is not None, "this Ω does not declare that it reads answers"
             with torch.no_grad():
-                self._answers[id(anchor)] = anchor.forward(self.x, bool(self.out.maps))
-        return self._answers[id(anchor)]
+                self._answers[anchor] = anchor.forward(self.x, bool(self.out.maps))
+        return self._answers[anchor]

@@ -178,7 +178,11 @@ class MethodRef:
     def unknown(self, key: str, others: Iterable[str] = ()) -> str:
         """The message for a setting the method does not have."""
         own = list(self.settings)
-        near = did_you_mean(key, own) or did_you_mean(key, others)
+        # Every other spelling of λ is told its own name: lambda, reg_lambda, lamb-a, λ_a.
+        spelt = key.lower().replace("lambda", "lamb").replace("λ", "lamb").replace("-", "_")
+        near = did_you_mean(spelt, own) or did_you_mean(key, others)
+        if key == "lamb_a":
+            near = " It is λ_a, which only a-NAME and afec-NAME have."
         accepts = ", ".join(own) if own else "no setting of its own"
         return f"{self.name} has no setting {key!r}.{near} It accepts: {accepts}."
 
@@ -246,7 +250,8 @@ def _split(name: str) -> tuple[str, str]:
         return name, ""
     for variant in sorted(VARIANTS, key=len, reverse=True):
         for separator in ("-", "_"):
-            if name.startswith(variant + separator):
+            # A module's name may begin with a_ itself.
+            if name.startswith(variant + separator) and (separator == "-" or ":" not in name):
                 return name[len(variant) + 1 :], variant
     return name, ""
 

@@ -6,6 +6,13 @@ from ancl.data import class_order, task_sizes
 from ancl.errors import ScenarioError
 
 
+def test_tinyimagenet_order_is_the_published_one() -> None:
+    order = class_order("tinyimagenet", 200)
+    assert order[:5] == (107, 58, 38, 24, 52)
+    assert order[-5:] == (177, 29, 123, 126, 45)
+    assert sorted(order) == list(range(200))
+
+
 def test_icarl_order_is_the_published_one() -> None:
     order = class_order("icarl", 100)
     assert order[:10] == (68, 56, 78, 8, 23, 84, 90, 65, 74, 76)
@@ -24,6 +31,7 @@ def test_named_and_listed_orders() -> None:
 @pytest.mark.parametrize(
     ("order", "message"),
     [
+        ("tinyimagenet", "one of 200 classes, and this data has 10"),
         ("icarl", "one of 100 classes, and this data has 10"),
         ("natrual", "Did you mean 'natural'"),
         ("seed:x", "no class order 'seed:x'"),

@@ -1,10 +1,15 @@
 """Data: sources of images, streams of tasks, augmentation."""
 
+from ancl.data.acquire import fetch, import_from
+from ancl.data.arrays import arrays_classes, arrays_source
 from ancl.data.augment import AUGMENTATIONS, Augmentation, augmentation
 from ancl.data.batches import Batch, Batches
 from ancl.data.digits import digits, hard_digits
+from ancl.data.folders import folder_classes, folder_source
 from ancl.data.ordering import canonical, fingerprint
+from ancl.data.published import PUBLISHED, Published
 from ancl.data.reading import as_images, as_labels, read_dataset
+from ancl.data.root import data_root
 from ancl.data.samples import Label, Normalization, Samples, as_input
 from ancl.data.sources import (
     Source,
@@ -18,17 +23,21 @@ from ancl.data.stream import SCENARIOS, Split, Stream, Task, enough_classes, mak
 
 __all__ = [
     "AUGMENTATIONS",
+    "PUBLISHED",
     "SCENARIOS",
     "Augmentation",
     "Batch",
     "Batches",
     "Label",
     "Normalization",
+    "Published",
     "Samples",
     "Source",
     "Split",
     "Stream",
     "Task",
+    "arrays_classes",
+    "arrays_source",
     "as_images",
     "as_input",
     "as_labels",
@@ -36,12 +45,17 @@ __all__ = [
     "canonical",
     "channel_statistics",
     "class_order",
+    "data_root",
     "digits",
     "enough_classes",
+    "fetch",
     "fingerprint",
+    "folder_classes",
+    "folder_source",
     "from_arrays",
     "from_dataset",
     "hard_digits",
+    "import_from",
     "make_source",
     "make_stream",
     "read_dataset",

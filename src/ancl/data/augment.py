@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from ancl.data.resized import draw_boxes, resize_boxes
 from ancl.errors import SpecError, unknown
 
 Augmentation = Callable[[Tensor, Generator], Tensor]
@@ -15,7 +16,7 @@ Augmentation = Callable[[Tensor, Generator], Tensor]
 
 
 def augmentation(name: str) -> Augmentation:
-    """The augmentation of this name: none, flip or crop."""
+    """The augmentation of this name: none, flip, crop or facil."""
     if name not in AUGMENTATIONS:
         raise SpecError(unknown("augmentation", name, AUGMENTATIONS))
     return AUGMENTATIONS[name]
@@ -54,6 +55,19 @@ def crop(x: Tensor, generator: Generator) -> Tensor:
     return padded.view(-1, channels).index_select(0, place).view(x.shape)
 
 
+def facil(x: Tensor, generator: Generator) -> Tensor:
+    """A random part of each image padded with zeros, resized to its size, and flipped or not.
+
+    FACIL's training transform, and with it the ANCL paper's, for CIFAR-100. Part and filter are
+    those of torchvision's ``RandomResizedCrop`` on Pillow images, to within one grey level.
+    """
+    _only_images(x, "facil")
+    batch, height, width, _ = x.shape
+    pad = padding(height, width)
+    boxes = draw_boxes(batch, height + 2 * pad, width + 2 * pad, generator)
+    return resize_boxes(x, boxes, pad)
+
+
 def padding(height: int, width: int) -> int:
     """4 pixels, and for images smaller than 32 an eighth of the shorter side, at least 1."""
     return min(4, max(1, min(height, width) // 8))
@@ -71,4 +85,9 @@ def _only_images(x: Tensor, name: str) -> None:
         )
 
 
-AUGMENTATIONS: dict[str, Augmentation] = {"none": none, "flip": flip, "crop": crop}
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "none": none,
+    "flip": flip,
+    "crop": crop,
+    "facil": facil,
+}

@@ -23,7 +23,10 @@ from ancl.seeding import generator
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """All images of a data set in canonical order; ``y`` counts along ``classes``."""
+    """All images of a data set in canonical order; ``y`` counts along ``classes``.
+
+    ``notes`` are lines a user should read, such as that images are missing.
+    """
 
     name: str
     train: Samples
@@ -31,6 +34,7 @@ class Source:
     classes: tuple[Label, ...]
     normalization: Normalization | None
     fingerprint: str
+    notes: tuple[str, ...] = ()
 
 
 def make_source(

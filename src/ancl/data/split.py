@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ancl.data.orders import TINYIMAGENET
 from ancl.errors import ScenarioError, unknown
 from ancl.seeding import generator
 
 _ICARL_CLASSES = 100
 _ICARL_SEED = 1993
+_NAMED = ("natural", "icarl", "tinyimagenet", "seed:N")
 
 
 def class_order(order: str | Sequence[int], n_classes: int) -> tuple[int, ...]:
@@ -20,30 +22,31 @@ def class_order(order: str | Sequence[int], n_classes: int) -> tuple[int, ...]:
 
     Args:
         order: ``natural`` (0, 1, …), ``icarl`` (the order of iCaRL and most work on CIFAR-100),
-            ``seed:N`` (the N-th random order), or the numbers themselves, all or some of them.
+            ``tinyimagenet`` (the ANCL paper's of Tiny ImageNet), ``seed:N`` (the N-th random
+            order), or the numbers themselves, all or some of them.
         n_classes: How many classes the source has.
     """
     if not isinstance(order, str):
         return _explicit(order, n_classes)
     if order == "natural":
         return tuple(range(n_classes))
-    if order == "icarl":
-        return _icarl(n_classes)
+    if order in ("icarl", "tinyimagenet"):
+        found = _icarl() if order == "icarl" else TINYIMAGENET
+        if n_classes != len(found):
+            raise ScenarioError(
+                f"The order {order!r} is one of {len(found)} classes, and this data has "
+                f"{n_classes}. Use 'natural', 'seed:N' or a list of class numbers."
+            )
+        return found
     if match := re.fullmatch(r"seed:(\d+)", order):
         shuffled = torch.randperm(n_classes, generator=generator(int(match[1]), "order"))
         return tuple(shuffled.tolist())
     raise ScenarioError(
-        unknown("class order", order, ("natural", "icarl", "seed:N"))
-        + " A list of class numbers is possible too."
+        unknown("class order", order, _NAMED) + " A list of class numbers is possible too."
     )
 
 
-def _icarl(n_classes: int) -> tuple[int, ...]:
-    if n_classes != _ICARL_CLASSES:
-        raise ScenarioError(
-            f"The order 'icarl' is one of {_ICARL_CLASSES} classes, and this data has {n_classes}. "
-            "Use 'natural', 'seed:N' or a list of class numbers."
-        )
+def _icarl() -> tuple[int, ...]:
     shuffled = np.arange(_ICARL_CLASSES)
     np.random.RandomState(_ICARL_SEED).shuffle(shuffled)
     return tuple(shuffled.tolist())

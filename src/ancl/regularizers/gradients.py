@@ -93,7 +93,9 @@ def mean_gradients(
                 parts = _sample_sums(evidence, loss, measure, x, y)
             else:
                 mean = loss(evidence.network(x), y)
-                gradients = torch.autograd.grad(mean, list(evidence.weights.values()))
+                gradients = torch.autograd.grad(
+                    mean, list(evidence.weights.values()), allow_unused=True, materialize_grads=True
+                )
                 parts = [measure(gradient) * len(y) for gradient in gradients]
             torch._foreach_add_(totals, parts)
             count += len(y)
@@ -113,7 +115,9 @@ def _sample_sums(
 
     totals = [torch.zeros_like(weight) for weight in weights.values()]
     for chunk, labels in zip(torch.split(x, 32), torch.split(y, 32), strict=True):
-        gradients = vmap(grad(one), in_dims=(None, 0, 0))(weights, chunk, labels)
+        gradients = vmap(grad(one), in_dims=(None, 0, 0), randomness="different")(
+            weights, chunk, labels
+        )
         torch._foreach_add_(totals, [measure(gradients[name]).sum(0) for name in weights])
     return totals
 

@@ -31,7 +31,9 @@ class PathWatcher(Watcher):
         """Add −g · (θ_after − θ_before)."""
         with torch.no_grad():
             moved = torch._foreach_sub(list(weights.values()), self._weights)
-            torch._foreach_addcmul_(list(self._total.values()), self._gradients, moved, -1.0)
+            # By name: what was stored and restored comes back in another order.
+            totals = [self._total[name] for name in weights]
+            torch._foreach_addcmul_(totals, self._gradients, moved, -1.0)
 
     def state(self) -> Params:
         """A copy of the path integral so far."""

@@ -1,0 +1,86 @@
+"""What runs are made of: the keys that a prune keeps."""
+
+import json
+import math
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from ancl.errors import AnclError, SpecError, StoreError
+from ancl.experiment import build, threads
+from ancl.spec import RunSpec
+from ancl.store import Store
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def needed_keys(runs: Path) -> frozenset[str]:
+    """The keys of every run in a directory, finished or stopped.
+
+    Raises:
+        StoreError: There is no such directory, or it cannot be told what a run needs.
+    """
+    if not runs.is_dir():
+        raise StoreError(
+            f"There is no directory {runs}, so it is not known what runs need. Give it with --runs "
+            f"DIR, or use --all to keep nothing."
+        )
+    keys: set[str] = set()
+    unreadable: list[str] = []
+    for directory in sorted(path for path in runs.iterdir() if path.is_dir()):
+        try:
+            keys |= _keys_of(directory)
+        except (OSError, ValueError, KeyError, TypeError, YAMLError, AnclError) as error:
+            unreadable.append(f"  {directory}: {type(error).__name__}: {error}")
+    if unreadable:
+        raise StoreError(
+            "Nothing was removed, since it is not known what these runs need:\n"
+            + "\n".join(unreadable)
+            + "\nRun their commands again, delete their directories, or use --all to keep nothing."
+        )
+    return frozenset(keys)
+
+
+def _keys_of(directory: Path) -> set[str]:
+    """The keys in a result, those a stopped run's spec plans, or none where it is no run."""
+    result, spec = directory / "result.json", directory / "spec.yaml"
+    if result.is_file():
+        return set(json.loads(result.read_text(encoding="utf-8"))["keys"])
+    return _planned(spec) if spec.is_file() else set()
+
+
+def _planned(path: Path) -> set[str]:
+    found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    try:
+        spec = RunSpec.model_validate(found)
+    except ValidationError as error:
+        raise SpecError(f"spec.yaml is not whole ({error.error_count()} errors)") from error
+    with threads(spec.threads):
+        return {stage.key for stage in build(spec).stages}
+
+
+def removable(store: Store, keep: Collection[str], max_bytes: int | None) -> tuple[int, int]:
+    """What a prune would remove: entries and bytes, leftovers of crashes aside."""
+    found = sorted(store.entries(), key=lambda info: info.modified)
+    over = math.inf if max_bytes is None else sum(info.bytes for info in found) - max_bytes
+    count = freed = 0
+    for info in found:
+        if info.key not in keep and over > 0:
+            count, freed, over = count + 1, freed + info.bytes, over - info.bytes
+    return count, freed
+
+
+def parse_size(text: str) -> int:
+    """Bytes from a size as people write it.
+
+    >>> parse_size("2GB"), parse_size("1.5 MB"), parse_size("100")
+    (2000000000, 1500000, 100)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip().upper())
+    if match is None:
+        raise SpecError(f"--max-size: {text!r} is no size. Write it as 500MB or 2GB.")
+    return round(float(match[1]) * _UNITS[match[2]])

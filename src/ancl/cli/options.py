@@ -1,0 +1,75 @@
+"""The arguments and flags that commands share, as types."""
+
+from pathlib import Path
+from typing import Annotated, NamedTuple, Self
+
+from typer import Argument, Option
+
+Method = Annotated[
+    str | None,
+    Argument(metavar="METHOD", show_default=False, help="Such as lwf or a-lwf: ancl list methods"),
+]
+Benchmark = Annotated[
+    str | None,
+    Argument(metavar="BENCHMARK", show_default=False, help="Such as digits/5: list benchmarks"),
+]
+Lamb = Annotated[str | None, Option("--lamb", metavar="X", help="λ, the pull to the old network.")]
+AuxiliaryLamb = Annotated[
+    str | None, Option("--lamb-a", metavar="X", help="λ_a, the pull to the auxiliary network.")
+]
+Seed = Annotated[str | None, Option("--seed", metavar="N", help="Where randomness comes from. [0]")]
+Seeds = Annotated[
+    str | None, Option("--seeds", metavar="0-2,7", help="Several runs, one a seed, and their mean.")
+]
+Scenario = Annotated[
+    str | None,
+    Option("--scenario", metavar="til|cil", help="Whether the task is told at test time (til)."),
+]
+Tasks = Annotated[str | None, Option("--tasks", metavar="N", help="So many equal tasks.")]
+Classes = Annotated[
+    str | None, Option("--classes", metavar="50,10x5", help="Or the classes of each task.")
+]
+First = Annotated[str | None, Option("--first", metavar="N", help="Classes of the first task.")]
+Order = Annotated[
+    str | None,
+    Option("--order", metavar="ORDER", help="Of classes: natural, icarl, seed:N, or 3,1,0,2."),
+]
+Data = Annotated[str | None, Option("--data", metavar="SOURCE", help="Images: ancl list data")]
+Epochs = Annotated[str | None, Option("--epochs", metavar="N", help="At most so many a task.")]
+Set = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting; ancl list methods --options METHOD shows all. May be repeated.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    Option("--config", metavar="FILE.yaml", help="Settings from a file, such as a run's spec.yaml"),
+]
+Device = Annotated[str | None, Option("--device", metavar="D", help="auto, cpu, cuda, cuda:N, mps")]
+Threads = Annotated[
+    str | None, Option("--threads", metavar="N", help="CPU threads; bits depend on them.")
+]
+Runs = Annotated[Path, Option("--runs", metavar="DIR", help="Where results go.")]
+Store = Annotated[
+    Path | None, Option("--store", metavar="DIR", help="Where stages are kept. [RUNS/.store]")
+]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]
+Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
+Quiet = Annotated[bool, Option("--quiet", help="No progress.")]
+
+RUNS = Path("runs")
+
+
+class Places(NamedTuple):
+    """Where results go, and where stages are kept."""
+
+    runs: Path
+    store: Path
+
+    @classmethod
+    def of(cls, runs: Path, store: Path | None) -> Self:
+        """Stages lie beside the results unless another place is named."""
+        return cls(runs, store or runs / ".store")

@@ -1,0 +1,132 @@
+"""``--dry-run``: the tasks, stages and settings of a run, and what of it is stored."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ancl.cli.options import Places
+from ancl.cli.progress import most_epochs
+from ancl.cli.table import counted, table
+from ancl.experiment import build, run_directory, threads
+from ancl.spec import Resolved
+from ancl.store import Store
+
+Preview = dict[str, Any]
+
+
+def preview(resolved: Resolved, places: Places) -> Preview:
+    """A run that is not carried out, as JSON."""
+    spec, store = resolved.spec, Store(places.store)
+    with threads(spec.threads):
+        experiment = build(spec)
+    values = json.loads(spec.model_dump_json())
+    return {
+        "method": spec.method,
+        "benchmark": spec.benchmark,
+        "seed": spec.seed,
+        "directory": str(run_directory(places.runs, spec)),
+        "tasks": [
+            {
+                "task": task.index,
+                "classes": list(task.names),
+                **dict(zip(("train", "val", "test"), task.sizes, strict=True)),
+            }
+            for task in experiment.stream.tasks
+        ],
+        "stages": [
+            {
+                "task": stage.task,
+                "stage": stage.name,
+                "key": stage.key,
+                "stored": store.has(stage.key),
+                "most_epochs": most_epochs(spec, stage),
+            }
+            for stage in experiment.stages
+        ],
+        "settings": {
+            key: {"value": _value(values, key), "source": source}
+            for key, source in resolved.sources.items()
+        },
+    }
+
+
+def preview_text(shown: Sequence[Preview]) -> str:
+    """What every seed has in common once, then the stages of each."""
+    first = shown[0]
+    parts = [f"{first['method']} on {first['benchmark']}", _tasks(first), _settings(first)]
+    for each in shown:
+        parts.append(_stages(each))
+    return "\n\n".join(parts)
+
+
+def _value(values: Preview, key: str) -> Any:
+    section, dot, name = key.partition(".")
+    if dot:
+        return values[section][name]
+    return values[key] if key in values else values["options"][key]
+
+
+def _tasks(shown: Preview) -> str:
+    count = len(shown["tasks"])
+    rows = [
+        [
+            f"{task['task'] + 1}/{count}",
+            ", ".join(map(str, task["classes"])),
+            *(str(task[part]) for part in ("train", "val", "test")),
+        ]
+        for task in shown["tasks"]
+    ]
+    return table(["task", "classes", "train", "val", "test"], rows, "llrrr")
+
+
+def _settings(shown: Preview) -> str:
+    """What was set first, then the defaults; the auxiliary network's only where it differs."""
+    has_auxiliary = any("auxiliary" in stage["stage"] for stage in shown["stages"])
+    rows = [
+        [setting_name(key), shown_value(each["value"]), each["source"]]
+        for key, each in shown["settings"].items()
+        if not key.startswith("auxiliary.") or (has_auxiliary and _differs(shown, key))
+    ]
+    rows.sort(key=lambda row: row[2] == "default")
+    note = (
+        "\nThe auxiliary network's other settings are those of training." if has_auxiliary else ""
+    )
+    return table(["setting", "value", "from"], rows, "lll") + note
+
+
+def _differs(shown: Preview, key: str) -> bool:
+    twin = key.replace("auxiliary.", "training.", 1)
+    return bool(shown["settings"][key]["value"] != shown["settings"][twin]["value"])
+
+
+def _stages(shown: Preview) -> str:
+    tasks, stages = len(shown["tasks"]), shown["stages"]
+    rows = [
+        [
+            f"{stage['task'] + 1}/{tasks}",
+            stage["stage"],
+            stage["key"][:12],
+            "stored" if stage["stored"] else _todo(stage["most_epochs"]),
+        ]
+        for stage in stages
+    ]
+    left = sum(not stage["stored"] for stage in stages)
+    text = table(["task", "stage", "key", "state"], rows, "llll")
+    return (
+        f"Seed {shown['seed']}: {left} of {counted(len(stages), 'stage')} to do\n{text}\n"
+        f"Results would go to {shown['directory']}"
+    )
+
+
+def _todo(epochs: int) -> str:
+    return f"to do, at most {counted(epochs, 'epoch')}" if epochs else "to do"
+
+
+def setting_name(key: str) -> str:
+    """A setting as it is written, with the symbol it stands for."""
+    return {"lamb": "lamb (λ)", "lamb_a": "lamb_a (λ_a)"}.get(key, key)
+
+
+def shown_value(value: Any) -> str:
+    """A value as ``--set`` reads it."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,85 @@
+"""``ancl run``: one method on one stream of tasks, for any number of seeds."""
+
+from __future__ import annotations
+
+import json
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ancl.cli import options
+from ancl.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from ancl.cli.request import Request
+
+
+@guarded
+def run(
+    method: options.Method = None,
+    benchmark: options.Benchmark = None,
+    *,
+    lamb: options.Lamb = None,
+    lamb_a: options.AuxiliaryLamb = None,
+    seed: options.Seed = None,
+    seeds: options.Seeds = None,
+    scenario: options.Scenario = None,
+    tasks: options.Tasks = None,
+    classes: options.Classes = None,
+    first: options.First = None,
+    order: options.Order = None,
+    data: options.Data = None,
+    epochs: options.Epochs = None,
+    setting: options.Set = None,
+    config: options.Config = None,
+    device: options.Device = None,
+    threads: options.Threads = None,
+    runs: options.Runs = options.RUNS,
+    store: options.Store = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Learn a benchmark's tasks by a method; a stopped run goes on by the same command.
+
+    METHOD and BENCHMARK may also come from --config.
+    """
+    from ancl.cli.request import Request
+
+    flags = {
+        "--lamb": lamb,
+        "--lamb-a": lamb_a,
+        "--scenario": scenario,
+        "--tasks": tasks,
+        "--classes": classes,
+        "--first": first,
+        "--order": order,
+        "--data": data,
+        "--epochs": epochs,
+        "--device": device,
+        "--threads": threads,
+    }
+    given = {flag: value for flag, value in flags.items() if value is not None}
+    request = Request(method, benchmark, given, setting or [], config, seed, seeds)
+    places = options.Places.of(runs, store)
+    (_preview if dry_run else _train)(request, places, as_json, quiet)
+
+
+def _preview(request: Request, places: options.Places, as_json: bool, quiet: bool) -> None:
+    from ancl.cli.preview import preview, preview_text
+
+    shown = [preview(resolved, places) for resolved in request.resolve()]
+    print(json.dumps({"runs": shown}) if as_json else preview_text(shown))
+
+
+def _train(request: Request, places: options.Places, as_json: bool, quiet: bool) -> None:
+    from ancl.cli.outcome import outcome_json, outcome_text
+    from ancl.cli.progress import make_progress
+    from ancl.cli.session import run_all
+
+    began = monotonic()
+    specs = [resolved.spec for resolved in request.resolve()]
+    finished = run_all(specs, places, make_progress(quiet))
+    seconds = monotonic() - began
+    print(
+        json.dumps(outcome_json(finished, seconds)) if as_json else outcome_text(finished, seconds)
+    )

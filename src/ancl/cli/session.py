@@ -1,0 +1,71 @@
+"""Specs carried out one after the other, sharing a store."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ancl.cli.options import Places
+from ancl.cli.progress import Progress
+from ancl.errors import StoreError
+from ancl.experiment import (
+    Experiment,
+    RunResult,
+    build,
+    run_directory,
+    run_experiment,
+    spec_yaml,
+    threads,
+    write_run,
+)
+from ancl.spec import RunSpec
+from ancl.store import Store
+
+
+class Finished(NamedTuple):
+    """A run's result and where it was written."""
+
+    directory: Path
+    result: RunResult
+
+
+def run_all(specs: Sequence[RunSpec], places: Places, progress: Progress) -> list[Finished]:
+    """Carry out every spec; what they have in common is computed once."""
+    store = Store(places.store, progress.say)
+    store.check()
+    finished, warned = [], set()
+    with progress:
+        for spec in specs:
+            with threads(spec.threads):
+                experiment = build(spec)
+                if spec.method not in warned and _collapses(experiment):
+                    warned.add(spec.method)
+                    progress.say(_COLLAPSE.format(method=spec.method))
+                directory = run_directory(places.runs, spec)
+                _prepare(directory, spec)
+                progress.begin(experiment, [s for s in experiment.stages if not store.has(s.key)])
+                result = run_experiment(experiment, store, progress)
+            write_run(directory, result)
+            finished.append(Finished(directory, result))
+    return finished
+
+
+_COLLAPSE = (
+    "Warning: {method} keeps no images of earlier tasks. In class-incremental learning the network "
+    "is then expected to collapse to the newest task's classes."
+)
+
+
+def _collapses(experiment: Experiment) -> bool:
+    return experiment.stream.scenario == "cil" and experiment.method.data == "current"
+
+
+def _prepare(directory: Path, spec: RunSpec) -> None:
+    """Write the spec before training: a bad directory is found, and a stopped run is known."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "spec.yaml").write_text(spec_yaml(spec))
+    except OSError as error:
+        raise StoreError(
+            f"Results cannot be written to {directory} ({error.strerror}). Choose a directory that "
+            f"you may write to with --runs DIR."
+        ) from error

@@ -1,0 +1,116 @@
+"""``ancl store``: what the store holds, whether it is whole, and what may go."""
+
+import json
+import time
+from typing import Annotated
+
+import typer
+
+from ancl.cli import options
+from ancl.cli.guard import guarded
+from ancl.cli.table import byte_size, duration, table
+
+app = typer.Typer(no_args_is_help=True, help="List, verify and prune what is kept of stages.")
+
+KeepRuns = Annotated[
+    bool,
+    typer.Option("--keep-runs/--all", help="Keep what runs in --runs are made of, or nothing."),
+]
+MaxSize = Annotated[
+    str | None,
+    typer.Option("--max-size", metavar="2GB", help="Remove, oldest first, only until it fits."),
+]
+DAMAGED = 1
+
+
+@app.command("list")
+@guarded
+def list_entries(
+    *,
+    runs: options.Runs = options.RUNS,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """What is stored: key, stage, task, size and when it was last used."""
+    from ancl.store import Store
+
+    place, now = options.Places.of(runs, store).store, time.time()
+    found = list(Store(place).entries())
+    total = sum(info.bytes for info in found)
+    if as_json:
+        entries = [info.__dict__ for info in found]
+        print(json.dumps({"store": str(place), "entries": entries, "bytes": total}))
+        return
+    rows = [
+        [
+            info.key[:12],
+            info.stage or "?",
+            "" if info.task is None else str(info.task + 1),
+            byte_size(info.bytes),
+            duration(max(now - info.modified, 0)),
+            "" if info.state == "ok" else info.state,
+        ]
+        for info in found
+    ]
+    if rows:
+        print(table(["key", "stage", "task", "size", "last used", ""], rows, "llrrrl"))
+    print(f"{place}: {_entries(len(found))}, {byte_size(total)}")
+
+
+@app.command("verify")
+@guarded
+def verify(
+    *,
+    runs: options.Runs = options.RUNS,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Compare every checksum; the exit code is 1 where something is damaged."""
+    from ancl.store import Store
+
+    place = options.Places.of(runs, store).store
+    count, damaged = sum(1 for _ in Store(place).entries()), Store(place).verify()
+    if as_json:
+        faults = [{"key": key, "reason": reason} for key, reason in damaged]
+        print(json.dumps({"store": str(place), "entries": count, "damaged": faults}))
+    else:
+        for key, reason in damaged:
+            print(f"{key}: {reason}")
+        advice = "; runs that need them compute them again" if damaged else ""
+        print(f"{place}: {_entries(count)}, {len(damaged)} damaged{advice}.")
+    if damaged:
+        raise typer.Exit(DAMAGED)
+
+
+@app.command("prune")
+@guarded
+def prune(
+    *,
+    runs: options.Runs = options.RUNS,
+    store: options.Store = None,
+    keep_runs: KeepRuns = True,
+    max_size: MaxSize = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Remove what no run needs; stopped runs count as runs."""
+    from ancl.cli.needed import needed_keys, parse_size, removable
+    from ancl.store import Store
+
+    place = options.Places.of(runs, store).store
+    most = None if max_size is None else parse_size(max_size)
+    keep = needed_keys(runs) if keep_runs else frozenset()
+    if dry_run:
+        count, freed = removable(Store(place), keep, most)
+    else:
+        count, freed = Store(place).prune(keep, most)
+    if as_json:
+        found = {"store": str(place), "removed": count, "bytes": freed, "dry_run": dry_run}
+        print(json.dumps(found))
+    else:
+        verb = "would be removed" if dry_run else "removed"
+        print(f"{place}: {_entries(count)} {verb}, {byte_size(freed)}.")
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"

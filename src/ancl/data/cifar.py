@@ -1,0 +1,48 @@
+"""CIFAR-10 and CIFAR-100 as their publisher packs them: rows of 3,072 bytes in pickles."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ancl.data.pickles import read_pickle
+from ancl.data.trees import Contents, Tree
+from ancl.errors import ScenarioError
+
+
+def read_cifar100(tree: Tree) -> Contents:
+    """The fine labels of CIFAR-100."""
+    train, test = _part(tree, "train", "fine_labels"), _part(tree, "test", "fine_labels")
+    return Contents(*train, *test, _names(tree, "meta", "fine_label_names"))
+
+
+def read_cifar10(tree: Tree) -> Contents:
+    """CIFAR-10, whose training images lie in five files."""
+    parts = [_part(tree, f"data_batch_{number}", "labels") for number in range(1, 6)]
+    train_x, train_y = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
+    test = _part(tree, "test_batch", "labels")
+    return Contents(train_x, train_y, *test, _names(tree, "batches.meta", "label_names"))
+
+
+def _part(tree: Tree, name: str, labels: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    found = read_pickle(tree.read(name), f"{tree.place}: {name}")
+    rows, numbers = _entry(found, "data", name), _entry(found, labels, name)
+    if not (isinstance(rows, np.ndarray) and rows.dtype == np.uint8 and rows.shape[1:] == (3072,)):
+        raise ScenarioError(f"{tree.place}: {name} should hold rows of 3,072 bytes, and does not.")
+    if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
+        raise ScenarioError(f"{tree.place}: the labels of {name} are not a list of numbers.")
+    images = rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), np.array(numbers, dtype=np.int64)
+
+
+def _names(tree: Tree, name: str, key: str) -> tuple[str, ...]:
+    names = _entry(read_pickle(tree.read(name), f"{tree.place}: {name}"), key, name)
+    return tuple(n.decode() if isinstance(n, bytes) else str(n) for n in names)
+
+
+def _entry(found: dict[str, Any], key: str, name: str) -> Any:
+    if key not in found:
+        raise ScenarioError(
+            f"{name} has no entry {key!r}, only {', '.join(found)}. It is not the file expected."
+        )
+    return found[key]

@@ -1,0 +1,104 @@
+"""Random parts of whole batches resized as Pillow resizes them: two products of matrices.
+
+Resizing with Pillow's bilinear filter is linear and works on rows and columns apart: an image
+becomes R · image · Cᵀ, where R and C hold the weights of the filter. Weights for pixels of the
+padding fall away (they are zero), and a mirrored image has the rows of C reversed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+AREA = (0.08, 1.0)
+ASPECT = (3 / 4, 4 / 3)
+ATTEMPTS = 10
+
+
+class Boxes(NamedTuple):
+    """One part of each image, in whole pixels, and whether it is mirrored; each (B,)."""
+
+    top: Tensor
+    left: Tensor
+    height: Tensor
+    width: Tensor
+    mirrored: Tensor
+
+
+def draw_boxes(n: int, height: int, width: int, generator: Generator) -> Boxes:
+    """Parts of 8 % to 100 % of the area and 3:4 to 4:3 in shape, anywhere; mirrored or not.
+
+    Of ten candidates an image takes the first that fits inside, else the middle of the image, as
+    torchvision's ``RandomResizedCrop`` does.
+    """
+    size, shape = torch.rand(2, n, ATTEMPTS, generator=generator, dtype=torch.float64)
+    area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * size)
+    low, high = math.log(ASPECT[0]), math.log(ASPECT[1])
+    aspect = (low + (high - low) * shape).exp()
+    wide, tall = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+    fits = (wide > 0) & (wide <= width) & (tall > 0) & (tall <= height)
+    first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
+    chosen = fits.any(dim=1)
+    middle = _middle(height, width)
+    h = torch.where(chosen, tall.gather(1, first).squeeze(1), middle[0])
+    w = torch.where(chosen, wide.gather(1, first).squeeze(1), middle[1])
+    down, across = torch.rand(2, n, generator=generator, dtype=torch.float64)
+    top = torch.where(chosen, (down * (height - h + 1)).floor(), (height - middle[0]) // 2)
+    left = torch.where(chosen, (across * (width - w + 1)).floor(), (width - middle[1]) // 2)
+    mirrored = torch.randint(0, 2, (n,), generator=generator).bool()
+    return Boxes(top, left, h, w, mirrored)
+
+
+def _middle(height: int, width: int) -> tuple[int, int]:
+    """The largest allowed part: height and width, at most as flat or steep as the aspects say."""
+    if width / height < ASPECT[0]:
+        return round(width / ASPECT[0]), width
+    if width / height > ASPECT[1]:
+        return height, round(height * ASPECT[1])
+    return height, width
+
+
+def resize_boxes(x: Tensor, boxes: Boxes, pad: int) -> Tensor:
+    """Each image's box, in pixels of the padded image, resized to the image's own size.
+
+    Args:
+        x: uint8 images (B, H, W, C).
+        boxes: Which part of each.
+        pad: Pixels of zeros around every image.
+
+    Returns:
+        uint8 images of the same shape.
+    """
+    batch, height, width, channels = x.shape
+    down = _weights(boxes.top, boxes.height, height, pad)
+    across = _weights(boxes.left, boxes.width, width, pad)
+    across = torch.where(boxes.mirrored.view(-1, 1, 1), across.flip(1), across)
+    down, across = down.to(x.device), across.to(x.device)
+    rows = torch.bmm(down, x.to(torch.float32).view(batch, height, width * channels))
+    columns = rows.view(batch, height, width, channels).transpose(1, 2).contiguous()
+    resized = torch.bmm(across, columns.view(batch, width, height * channels))
+    # Weights are positive and add up to 1; only rounding could leave the range of a byte.
+    pixels = resized.add_(0.5).clamp_(0, 255).to(torch.uint8)
+    return pixels.view(batch, width, height, channels).transpose(1, 2).contiguous()
+
+
+def _weights(start: Tensor, length: Tensor, side: int, pad: int) -> Tensor:
+    """(B, side, side) weights: how much each pixel of the image counts for each pixel wanted.
+
+    A pixel wanted lies at a place in the box; pixels nearer to it than the filter reaches count,
+    linearly less with the distance. The filter reaches one pixel, or as many as are shrunk to one.
+    Pixels of the padding count in the sum the weights are divided by.
+    """
+    length = length.to(torch.float32).view(-1, 1, 1)
+    scale = length / side
+    reach = scale.clamp(min=1.0)
+    wanted = (torch.arange(side, dtype=torch.float32).view(1, -1, 1) + 0.5) * scale
+    padded = torch.arange(side + 2 * pad, dtype=torch.float32).view(1, 1, -1)
+    inside = padded - start.to(torch.float32).view(-1, 1, 1) + 0.5
+    weights = (1 - (inside - wanted).abs_().div_(reach)).clamp_(min=0)
+    weights.mul_((inside > 0) & (inside < length))
+    total = weights.sum(dim=2, keepdim=True)
+    return weights[:, :, pad : pad + side].div(total)

@@ -1,0 +1,139 @@
+"""Files by name, whether they lie in a folder or in an archive as it was published."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ancl.errors import ScenarioError
+
+
+class Contents(NamedTuple):
+    """What a published data set holds; labels are class numbers, ``classes`` names them."""
+
+    train_x: NDArray[np.uint8]
+    train_y: NDArray[np.int64]
+    test_x: NDArray[np.uint8]
+    test_y: NDArray[np.int64]
+    classes: tuple[str, ...]
+
+
+class Tree(Protocol):
+    """Files that can be listed and read.
+
+    ``home`` is the folder they lie in, or that the archive lies in.
+    """
+
+    place: Path
+    home: Path
+
+    def marks(self) -> dict[str, str]:
+        """Every file by name, with a mark that changes when the file does."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+        ...
+
+
+class FolderTree:
+    """The files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = self.home = folder
+
+    def marks(self) -> dict[str, str]:
+        """Every file that is not hidden, with its size and time."""
+        found = {}
+        for folder, folders, files in os.walk(self.place):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            start = "" if Path(folder) == self.place else f"{Path(folder).relative_to(self.place)}/"
+            for name in (name for name in files if not name.startswith(".")):
+                status = os.stat(f"{folder}/{name}")
+                found[start.replace(os.sep, "/") + name] = f"{status.st_size} {status.st_mtime_ns}"
+        return dict(sorted(found.items()))
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+        try:
+            return (self.place / name).read_bytes()
+        except OSError as error:
+            raise _missing(name, self.place) from error
+
+
+class ZipTree:
+    """The files of a zip archive, below the folder it holds."""
+
+    def __init__(self, archive: Path, top: str) -> None:
+        self.place, self.home = archive, archive.parent
+        self._top = f"{top}/"
+        try:
+            self._zip = zipfile.ZipFile(archive)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise _damaged(archive, error) from error
+
+    def marks(self) -> dict[str, str]:
+        """Every file, with its size and checksum."""
+        return {
+            entry.filename.removeprefix(self._top): f"{entry.file_size} {entry.CRC}"
+            for entry in sorted(self._zip.infolist(), key=lambda entry: entry.filename)
+            if entry.filename.startswith(self._top) and not entry.is_dir()
+        }
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+        try:
+            return self._zip.read(self._top + name)
+        except KeyError as error:
+            raise _missing(name, self.place) from error
+        except (OSError, zipfile.BadZipFile) as error:
+            raise _damaged(self.place, error) from error
+
+
+class TarTree:
+    """The files of a tar archive, below the folder it holds, read into memory in one pass."""
+
+    def __init__(self, archive: Path, top: str) -> None:
+        self.place, self.home = archive, archive.parent
+        self._files: dict[str, bytes] = {}
+        try:
+            with tarfile.open(archive, "r|*") as stream:
+                for member in stream:
+                    content = stream.extractfile(member) if member.isfile() else None
+                    if content and member.name.startswith(f"{top}/"):
+                        self._files[member.name.removeprefix(f"{top}/")] = content.read()
+        except (OSError, EOFError, tarfile.TarError) as error:
+            raise _damaged(archive, error) from error
+
+    def marks(self) -> dict[str, str]:
+        """Every file, with its size."""
+        return {name: str(len(content)) for name, content in sorted(self._files.items())}
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+        if name not in self._files:
+            raise _missing(name, self.place)
+        return self._files[name]
+
+
+def open_tree(place: Path, top: str) -> Tree:
+    """A folder, or an archive whose files lie below ``top``."""
+    if place.is_dir():
+        return FolderTree(place)
+    return ZipTree(place, top) if place.suffix == ".zip" else TarTree(place, top)
+
+
+def _missing(name: str, place: Path) -> ScenarioError:
+    return ScenarioError(f"{place} has no readable file {name}. Fetch or import the data again.")
+
+
+def _damaged(archive: Path, error: Exception) -> ScenarioError:
+    return ScenarioError(
+        f"The archive {archive} is damaged ({error}). Remove it and fetch it again."
+    )

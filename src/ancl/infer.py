@@ -1,0 +1,94 @@
+"""From a network's output to the scores by which a class is chosen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ancl.data import Samples
+from ancl.memory import Exemplars
+from ancl.types import Output, Params
+
+Answer = Callable[[Samples], Output]
+"""Samples -> the network's output for all of them, in eval mode, on the CPU."""
+
+
+class Known(NamedTuple):
+    """What inference may look at besides a network's output.
+
+    Args:
+        answer: The network's output for any samples.
+        classes: How many classes were learned so far.
+        exemplars: The memory, where there is one.
+        extra: Named tensors of finishing stages, such as BiC's correction.
+    """
+
+    answer: Answer
+    classes: int
+    exemplars: Exemplars | None = None
+    extra: Params | None = None
+
+
+class Infer:
+    """The largest logit decides, unless a subclass says otherwise."""
+
+    reads: ClassVar[tuple[str, ...]] = ()
+
+    def correct(self, output: Output, extra: Params) -> Output:
+        """The output as the next task's old network is to give it; unchanged by default."""
+        return output
+
+    def scorer(self, known: Known) -> Callable[[Output], Tensor]:
+        """A function from outputs to scores (B, C)."""
+        return lambda output: self.correct(output, known.extra or {}).logits
+
+
+@dataclass(frozen=True)
+class Argmax(Infer):
+    """The largest logit."""
+
+
+@dataclass(frozen=True)
+class NearestMean(Infer):
+    """The class whose exemplars' mean feature is nearest.  Equation: [nme].
+
+    A class mean is the mean of unit features of its exemplars, averaged with that of their
+    mirror images, and brought back to unit length. Without a memory the logits decide.
+
+    Args:
+        mirrored: Whether mirror images take part.
+    """
+
+    reads = ("memory",)
+    mirrored: bool = True
+
+    def scorer(self, known: Known) -> Callable[[Output], Tensor]:
+        """Minus the squared distance of the unit feature to each class mean."""
+        if known.exemplars is None:
+            return super().scorer(known)
+        means = self.means(known.exemplars.part(held=False), known)
+        return lambda output: self.scores(output.features, means)
+
+    def means(self, samples: Samples, known: Known) -> Tensor:
+        """The mean of every class, of unit length."""
+        total = _class_means(samples, known)
+        if self.mirrored and samples.x.dtype == torch.uint8:
+            # NHWC: the third axis is the width.
+            total = total + _class_means(Samples(samples.x.flip(2), samples.y), known)
+        return F.normalize(total, dim=1)
+
+    @staticmethod
+    def scores(features: Tensor, means: Tensor) -> Tensor:
+        """−‖f̄ − μ‖² for every class."""
+        unit = F.normalize(features, dim=1)
+        return -torch.cdist(unit, means.to(unit)).square()
+
+
+def _class_means(samples: Samples, known: Known) -> Tensor:
+    unit = F.normalize(known.answer(samples).features, dim=1)
+    sums = torch.zeros(known.classes, unit.shape[1]).index_add_(0, samples.y, unit)
+    counts = samples.y.bincount(minlength=known.classes).clamp(min=1)
+    return sums / counts.unsqueeze(1)

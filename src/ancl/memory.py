@@ -1,0 +1,167 @@
+"""Exemplars: which images of a class are kept, and how many."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from ancl.data import Samples
+from ancl.errors import ScenarioError
+from ancl.types import Output, Params
+
+Selection = Literal["herding", "random", "entropy", "distance"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How many images are kept, and which.
+
+    Args:
+        per_class: So many of each class: the memory grows with the classes.
+        total: Or so many in all, shared equally: every class's part shrinks.
+        selection: ``herding`` keeps the mean of features, ``random`` any, ``entropy`` the least
+            certain, ``distance`` those nearest to the decision.
+    """
+
+    per_class: Annotated[int, Ge(1)] | None = None
+    total: Annotated[int, Ge(1)] | None = None
+    selection: Selection = "herding"
+
+    def quota(self, groups: int) -> int:
+        """How many images each of so many classes (and domains) keeps."""
+        return self.per_class or (self.total or 0) // groups
+
+    def problems(self, groups: int) -> list[str]:
+        """What does not go together, for a stream of so many classes in all."""
+        if self.per_class and self.total:
+            return ["memory.per_class and memory.total are both given. Give one of them."]
+        if self.total and self.quota(groups) < 1:
+            return [
+                f"A memory of {self.total} images cannot keep one of each of {groups} classes. "
+                f"Raise memory.total to at least {groups}, or use memory.per_class."
+            ]
+        return []
+
+
+@dataclass(frozen=True, eq=False)
+class Exemplars:
+    """What a memory holds: images by class and the task they came with, best first.
+
+    ``held`` marks images kept for validation, which nothing is trained on.
+    """
+
+    samples: Samples
+    task: Tensor
+    held: Tensor
+
+    def tensors(self) -> Params:
+        """As named tensors, to be stored."""
+        return {"x": self.samples.x, "y": self.samples.y, "task": self.task, "held": self.held}
+
+    @classmethod
+    def of(cls, tensors: Params) -> "Exemplars":
+        """From named tensors."""
+        return cls(Samples(tensors["x"], tensors["y"]), tensors["task"], tensors["held"])
+
+    def part(self, *, held: bool) -> Samples:
+        """The images to train on, or those held out of it."""
+        return self.samples.take((self.held == held).nonzero().squeeze(1))
+
+    def truncated(self, trained: int, held: int) -> "Exemplars":
+        """The best so many of each class and task: ranks are kept, so the rest is cut off."""
+        group = self.samples.y * (int(self.task.max()) + 1) + self.task
+        keep = [
+            index[: held if flag else trained]
+            for flag in (False, True)
+            for value in sorted(set(group.tolist()))
+            for index in [((group == value) & (self.held == flag)).nonzero().squeeze(1)]
+        ]
+        return self.take(torch.cat(keep))
+
+    def take(self, index: Tensor) -> "Exemplars":
+        """Some of them."""
+        return Exemplars(self.samples.take(index), self.task[index], self.held[index])
+
+    @staticmethod
+    def joined(parts: Sequence["Exemplars"]) -> "Exemplars":
+        """All of them, one after the other."""
+        return Exemplars(
+            Samples.concatenate([part.samples for part in parts]),
+            torch.cat([part.task for part in parts]),
+            torch.cat([part.held for part in parts]),
+        )
+
+
+def herd(features: Tensor, count: int) -> Tensor:
+    """Greedily pick images whose mean feature follows the class mean.  Equation: [herding].
+
+    Each pick minimises ‖μ − (Σ picked + x)/k‖ over images not picked yet. For unit features that
+    is the largest ⟨kμ − Σ picked, x⟩, so a pick costs one matrix-vector product.
+    """
+    unit = F.normalize(features.double(), dim=1)
+    mean = unit.mean(dim=0)
+    wanted = mean.clone()
+    free = torch.zeros(len(unit), dtype=torch.double, device=unit.device)
+    picked = []
+    for _ in range(min(count, len(unit))):
+        index = int((unit @ wanted + free).argmax())
+        picked.append(index)
+        free[index] = float("-inf")
+        wanted += mean - unit[index]
+    return torch.tensor(picked, dtype=torch.long)
+
+
+def rank(
+    selection: Selection, output: Output, classes: Tensor, count: int, randomness: Generator
+) -> Tensor:
+    """The positions of the ``count`` best images of one class, best first.
+
+    Args:
+        selection: The rule.
+        output: The network's output for all images of the class.
+        classes: The class of each (all the same).
+        count: How many to keep.
+        randomness: For ``random``.
+    """
+    if selection == "herding":
+        return herd(output.features, count)
+    if selection == "random":
+        return torch.randperm(len(classes), generator=randomness)[:count]
+    logs = output.logits.log_softmax(dim=1)
+    if selection == "entropy":
+        score = (logs.exp() * logs).sum(dim=1)
+    else:
+        score = output.logits.gather(1, classes.unsqueeze(1)).squeeze(1)
+    return score.argsort(stable=True)[:count].cpu()
+
+
+def select(
+    memory: Memory,
+    train: Samples,
+    answer: Callable[[Samples], Output],
+    *,
+    task: int,
+    count: int,
+    randomness: Generator,
+) -> Exemplars:
+    """The exemplars of one task's classes.
+
+    Raises:
+        ScenarioError: A class has fewer images than are to be kept of it.
+    """
+    parts = []
+    for label in sorted(set(train.y.tolist())):
+        images = train.take((train.y == label).nonzero().squeeze(1))
+        if len(images) < count:
+            raise ScenarioError(
+                f"The memory is to keep {count} images a class, but class {label} has "
+                f"{len(images)} to train on. Lower memory.per_class or memory.total."
+            )
+        chosen = rank(memory.selection, answer(images), images.y, count, randomness)
+        kept = images.take(chosen)
+        parts.append(Exemplars(kept, torch.full((len(kept),), task), torch.zeros(len(kept)).bool()))
+    return Exemplars.joined(parts)

@@ -1,0 +1,58 @@
+from typing import Any
+
+from ancl.networks import NETWORKS
+from ancl.recipes import BENCHMARKS
+from ancl.sources import SOURCES
+from ancl.zoo import METHODS
+
+
+def test_methods_with_their_variants_and_why_one_is_refused(ancl: Any) -> None:
+    found = {each["name"]: each for each in ancl("list", "methods", "--json").json["methods"]}
+    text = ancl("list", "methods").out
+
+    assert list(found) == list(METHODS)
+    assert found["lwf"]["variants"] == {"a": {"name": "a-lwf"}, "afec": {"name": "afec-lwf"}}
+    assert "has no regularizer" in found["finetune"]["variants"]["a"]["refused"]
+    assert "a-finetune: 'finetune' has no regularizer" in text
+    assert "a-lwf" in text
+
+
+def test_options_of_a_method_come_from_its_own_signature(ancl: Any) -> None:
+    found = ancl("list", "methods", "--options", "a-lwf", "--json").json
+    settings = {each["key"]: each for each in found["settings"]}
+    text = ancl("list", "methods", "--options", "a-lwf").out
+
+    assert next(iter(settings)) == "lamb"
+    assert settings["lamb_a"]["type"] == "number ≥ 0"
+    assert settings["lamb_a"]["default"] == 1.0
+    assert settings["temperature"]["explanation"].startswith("T, by which")
+    assert settings["data.scenario"]["type"] == "til | cil"
+    assert settings["data.val_fraction"]["type"] == "number ≥ 0 and < 1"
+    assert settings["network.width"]["default"] == 16
+    assert "lamb_a (λ_a)" in text
+
+
+def test_benchmarks_data_and_networks_are_all_listed(ancl: Any) -> None:
+    for kind, names in (("benchmarks", BENCHMARKS), ("data", SOURCES), ("networks", NETWORKS)):
+        found = ancl("list", kind, "--json").json
+        text = ancl("list", kind).out
+
+        assert [each["name"] for each in found[kind]] == list(names)
+        assert all(f"\n{name} " in text for name in names)
+
+
+def test_networks_show_their_options(ancl: Any) -> None:
+    found = {
+        each["name"]: each["options"]
+        for each in ancl("list", "networks", "--json").json["networks"]
+    }
+
+    assert found["mlp"] == {"hidden": [256, 256]}
+    assert "network.last_relu=true" in ancl("list", "networks").out
+
+
+def test_an_unknown_method_is_told(ancl: Any) -> None:
+    ended = ancl("list", "methods", "--options", "lwg")
+
+    assert ended.code == 2
+    assert "Did you mean 'lwf'?" in ended.err

@@ -1,0 +1,92 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ancl.errors import ScenarioError
+from ancl.sources import known_source
+
+
+def picture(file: Path, colour: tuple[int, ...], size: tuple[int, int] = (5, 4)) -> None:
+    """A (width x height) image of one colour, or of one grey."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    mode = "L" if len(colour) == 1 else "RGB"
+    Image.new(mode, size, colour if len(colour) > 1 else colour[0]).save(file)
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    for name, red in (("dog", 10), ("cat", 100)):
+        for i in range(5):
+            picture(tmp_path / name / f"{i}.png", (red + i, 0, 0))
+    return tmp_path
+
+
+def test_a_folder_a_class_and_a_fifth_for_the_test(flat: Path) -> None:
+    (flat / "cat" / "notes.txt").write_text("not an image")
+    picture(flat / ".hidden" / "0.png", (1, 1, 1))
+    known = known_source(f"folder:{flat}")
+    source = known.load()
+    assert (known.classes, source.classes) == (2, ("cat", "dog"))
+    assert source.train.x.shape == (8, 4, 5, 3)
+    assert (len(source.train), len(source.test)) == (8, 2)
+    reds = sorted(source.train.x[:, 0, 0, 0].tolist() + source.test.x[:, 0, 0, 0].tolist())
+    assert reds == [10, 11, 12, 13, 14, 100, 101, 102, 103, 104]
+    assert (source.train.x[source.train.y == 0][:, 0, 0, 0] >= 100).all()
+
+
+@pytest.mark.parametrize("test", ["test", "val", "validation"])
+def test_train_and_test_folders(tmp_path: Path, test: str) -> None:
+    for number, name in enumerate(("a", "b")):
+        picture(tmp_path / "train" / name / "deeper" / "0.JPG", (number,))
+        picture(tmp_path / test / name / "0.png", (100 + number,))
+    source = known_source(f"folder:{tmp_path}").load()
+    # All are grey: one channel.
+    assert source.train.x.shape == (2, 4, 5, 1)
+    assert source.test.x[:, 0, 0, 0].tolist() == [100, 101]
+
+
+def test_grey_images_beside_coloured_ones_get_three_channels(flat: Path) -> None:
+    picture(flat / "cat" / "0.png", (77,))
+    source = known_source(f"folder:{flat}").load()
+    together = [*source.train.x[:, 0, 0].tolist(), *source.test.x[:, 0, 0].tolist()]
+    assert [77, 77, 77] in together
+
+
+def test_images_of_different_sizes_are_refused_or_resized(flat: Path) -> None:
+    picture(flat / "dog" / "9.png", (9, 0, 0), size=(8, 8))
+    with pytest.raises(ScenarioError, match=r"cat/0.png is 5x4 and dog/9.png 8x8.*@32"):
+        known_source(f"folder:{flat}").load()
+    source = known_source(f"folder:{flat}@6").load()
+    assert source.train.x.shape[1:] == (6, 6, 3)
+
+
+def test_resizing_is_pillows_bilinear(tmp_path: Path) -> None:
+    array = np.random.RandomState(0).randint(0, 256, (8, 8, 3)).astype(np.uint8)
+    for name in ("a", "b"):
+        for part in ("train", "test"):
+            (tmp_path / part / name).mkdir(parents=True)
+            Image.fromarray(array).save(tmp_path / part / name / "0.png")
+    source = known_source(f"folder:{tmp_path}@3").load()
+    expected = Image.fromarray(array).resize((3, 3), Image.Resampling.BILINEAR)
+    assert np.array_equal(source.train.x[0].numpy(), np.asarray(expected))
+
+
+def test_folders_that_cannot_be_used_are_refused(tmp_path: Path, flat: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"There is no folder .*nowhere"):
+        known_source(f"folder:{tmp_path}/nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ScenarioError, match="has no sub-folders"):
+        known_source(f"folder:{tmp_path}/empty")
+    with pytest.raises(ScenarioError, match="no images in the folder of 'empty'"):
+        known_source(f"folder:{flat}").load()
+    (tmp_path / "empty").rmdir()
+    (flat / "dog" / "5.png").write_bytes(b"not an image")
+    with pytest.raises(ScenarioError, match=r"dog/5.png is no image that can be read"):
+        known_source(f"folder:{flat}").load()
+    Image.new("I;16", (5, 4)).save(flat / "dog" / "5.png")
+    with pytest.raises(ScenarioError, match=r"dog/5.png has more than 8 bits"):
+        known_source(f"folder:{flat}").load()
+    with pytest.raises(ScenarioError, match="images of no size"):
+        known_source(f"folder:{flat}@0")

@@ -1,0 +1,77 @@
+"""Cross-entropy over the classes a sample competes with, against hand values and a loop."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from ancl.losses import CrossEntropy, own_task_logits
+from ancl.types import Output, Step
+
+TASKS = (slice(0, 2), slice(2, 5))
+
+
+def make_step(
+    logits: Tensor, y: list[int], *, task_aware: bool, exemplars: list[bool] | None = None
+) -> Step:
+    mask = None if exemplars is None else torch.tensor(exemplars)
+    out = Output(logits, torch.zeros(len(y), 1))
+    labels = torch.tensor(y)
+    return Step(logits, labels, out, {}, TASKS, task_aware=task_aware, exemplars=mask)
+
+
+def slow(logits: Tensor, y: list[int], competing: list[list[int]]) -> float:
+    total = 0.0
+    for row, label, classes in zip(logits.tolist(), y, competing, strict=True):
+        total -= math.log(math.exp(row[label]) / sum(math.exp(row[c]) for c in classes))
+    return total / len(y)
+
+
+def test_the_value_and_gradient_by_hand() -> None:
+    logits = torch.tensor([[9.0, 9.0, math.log(3.0), 0.0, 0.0]], requires_grad=True)
+
+    loss = CrossEntropy()(make_step(logits, [2], task_aware=True))
+    loss.backward()
+
+    # Among (3, 1, 1)/5 the first: −ln .6; gradient (.6 − 1, .2, .2), nothing for other tasks
+    assert loss.item() == pytest.approx(-math.log(0.6))
+    assert logits.grad is not None
+    assert logits.grad[0].tolist() == pytest.approx([0.0, 0.0, -0.4, 0.2, 0.2], abs=1e-6)
+
+
+@pytest.mark.parametrize("task_aware", [True, False])
+@pytest.mark.parametrize("over", ["scenario", "own", "seen"])
+@pytest.mark.parametrize("mixed", [True, False])
+def test_it_equals_the_slow_loop(task_aware, over, mixed) -> None:
+    logits = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+    y = [2, 0, 4, 1, 3, 0] if mixed else [2, 2, 4, 3, 3, 4]
+    exemplars = [label < 2 for label in y] if mixed else None
+    step = make_step(logits, y, task_aware=task_aware, exemplars=exemplars)
+    own = over == "own" or (over == "scenario" and task_aware)
+    tasks = [[0, 1] if label < 2 else [2, 3, 4] for label in y]
+
+    value = CrossEntropy(over)(step).item()
+
+    expected = slow(logits, y, tasks if own else [list(range(5))] * 6)
+    assert value == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_exemplar_gives_other_tasks_no_gradient() -> None:
+    logits = torch.randn(2, 5, requires_grad=True)
+    step = make_step(logits, [0, 4], task_aware=True, exemplars=[True, False])
+
+    CrossEntropy()(step).backward()
+
+    assert logits.grad is not None
+    assert (logits.grad != 0).tolist() == [
+        [True, True, False, False, False],
+        [False, False, True, True, True],
+    ]
+
+
+def test_logits_of_other_tasks_are_minus_infinity() -> None:
+    masked = own_task_logits(torch.ones(2, 5), torch.tensor([1, 2]), TASKS)
+
+    inf = -math.inf
+    assert masked.tolist() == [[1.0, 1.0, inf, inf, inf], [inf, inf, 1.0, 1.0, 1.0]]
