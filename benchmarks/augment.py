@@ -1,7 +1,8 @@
 """How much faster whole batches are augmented than image by image with Pillow.
 
-Both sides take one uint8 batch of 128 images of 32x32 pixels to another and draw as many random
-numbers. Runs of the two are interleaved, so that what else the machine does meets both alike.
+Both sides take 128 stored images of 32x32 pixels, uint8, to what a network reads: normalized
+floats, channels first. Runs of the two are interleaved, so that what else the machine does meets
+both alike. The second line of each pair leaves the floats out on both sides.
 
 usage: python benchmarks/augment.py [PAIRS]
 """
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from ancl.data import augmentation
+from ancl.data import Normalization, as_input, augmentation
 from ancl.seeding import generator
 
 BATCH, SIDE, PAD, PAIRS = 128, 32, 4, 101
@@ -28,8 +29,21 @@ PADDED = SIDE + 2 * PAD
 Pixels = NDArray[np.uint8]
 
 
+MOMENTS = Normalization((0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023))
+MEAN, STD = (torch.tensor(part).view(3, 1, 1) for part in (MOMENTS.mean, MOMENTS.std))
+CPU = torch.device("cpu")
+
+
 def one_by_one(change: Callable[[Image.Image], Image.Image], batch: Pixels) -> Tensor:
     return torch.from_numpy(np.stack([np.asarray(change(Image.fromarray(x))) for x in batch]))
+
+
+def one_by_one_to_floats(change: Callable[[Image.Image], Image.Image], batch: Pixels) -> Tensor:
+    made = []
+    for x in batch:
+        image = torch.from_numpy(np.array(change(Image.fromarray(x))))
+        made.append(image.permute(2, 0, 1).to(torch.float32).div_(255).sub_(MEAN).div_(STD))
+    return torch.stack(made)
 
 
 def pillow_crop(image: Image.Image) -> Image.Image:
@@ -72,13 +86,16 @@ def seconds(work: Callable[[], object]) -> float:
 def compare(name: str, pillow: Callable[[Image.Image], Image.Image], pairs: int) -> None:
     images = torch.randint(0, 256, (BATCH, SIDE, SIDE, 3), dtype=torch.uint8)
     array, draws, change = images.numpy(), generator(0), augmentation(name)
+    report(
+        f"{name}, to floats",
+        lambda: one_by_one_to_floats(pillow, array),
+        lambda: as_input(change(images, draws), MOMENTS, CPU),
+        pairs,
+    )
+    report(name, lambda: one_by_one(pillow, array), lambda: change(images, draws), pairs)
 
-    def ours() -> Tensor:
-        return change(images, draws)
 
-    def theirs() -> Tensor:
-        return one_by_one(pillow, array)
-
+def report(name: str, theirs: Callable[[], Tensor], ours: Callable[[], Tensor], pairs: int) -> None:
     for _ in range(5):
         ours(), theirs()
     times = np.array([(seconds(theirs), seconds(ours)) for _ in range(pairs)])

@@ -16,10 +16,10 @@ from ancl.data import Source, Task, from_arrays, make_stream
 from ancl.files import Entry
 from ancl.method import Method
 from ancl.networks import Architecture, architecture
-from ancl.workbench import Job
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
 from ancl.stages import Setting, Stage, plan
 from ancl.training import Training
+from ancl.workbench import Job
 
 torch.set_num_threads(1)
 

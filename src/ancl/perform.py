@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ancl.ahead import Ahead, following
 from ancl.data import Samples
+from ancl.errors import MethodError
 from ancl.files import Entry
 from ancl.fit import Fit, View, correct_answers
 from ancl.memory import Exemplars
@@ -119,6 +120,7 @@ def train_main(bench: Workbench, drive: Drive) -> Entry:
     fit = bench.fit(
         bench.main_network(), objective, train, val, training, "main", bench.method.watcher()
     )
+    check_weights_learn(bench, fit)
     warn_if_unstable(bench, fit)
     auxiliary = bench.method.auxiliary
     if not (auxiliary and auxiliary.renewed == "epoch" and bench.index):
@@ -199,6 +201,17 @@ def accuracy(
         for told in (True, False)
     ]
     return found[0], found[1]
+
+
+def check_weights_learn(bench: Workbench, fit: Fit) -> None:
+    """Refuse a term on weights where no weight of the backbone learns: it would hold nothing."""
+    terms = (bench.method.old, bench.method.auxiliary)
+    on_weights = any(term and isinstance(term.regularizer, WeightRegularizer) for term in terms)
+    if on_weights and not fit.weights:
+        raise MethodError(
+            f"{bench.method.name} holds weights of the backbone, and none of them learns. Let "
+            f"some learn (requires_grad), or use a method without a term on weights."
+        )
 
 
 def warn_if_unstable(bench: Workbench, fit: Fit) -> None:

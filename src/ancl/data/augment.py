@@ -30,29 +30,35 @@ def none(x: Tensor, generator: Generator) -> Tensor:
 def flip(x: Tensor, generator: Generator) -> Tensor:
     """Each image mirrored left to right with probability one half."""
     _only_images(x, "flip")
-    mirrored = _coin(len(x), generator).to(x.device)
-    return torch.where(mirrored.view(-1, 1, 1, 1), x.flip(2), x)
+    table, place = _with_mirrors(x, _coin(len(x), generator))
+    return table.index_select(0, place.to(x.device))
 
 
 def crop(x: Tensor, generator: Generator) -> Tensor:
     """Each image padded with zeros, cut back to its size at a random place, and flipped or not.
 
-    Padding, place and mirror together only say which pixel goes where: one gather does all three.
+    A row of the result is a run of bytes in the padded image, or in its mirror image: one
+    selection among all runs of that length makes the batch.
     """
     _only_images(x, "crop")
     batch, height, width, channels = x.shape
     pad = padding(height, width)
-    rows, columns = torch.randint(0, 2 * pad + 1, (2, batch, 1), generator=generator)
-    mirrored = _coin(batch, generator).view(-1, 1)
-    across = torch.arange(width)
-    rows = rows + torch.arange(height)
-    columns = columns + torch.where(mirrored, across.flip(0), across)
-    padded = F.pad(x, (0, 0, pad, pad, pad, pad))
+    top, left = torch.randint(0, 2 * pad + 1, (2, batch, 1), generator=generator)
+    mirrored = _coin(batch, generator)
+    table, place = _with_mirrors(x, mirrored)
+    padded = F.pad(table, (0, 0, pad, pad, pad, pad))
     tall, wide = padded.shape[1:3]
-    # Where each pixel lies in the batch laid out as one long row of pixels.
-    first = torch.arange(batch).view(-1, 1, 1) * (tall * wide)
-    place = (first + rows.unsqueeze(2) * wide + columns.unsqueeze(1)).flatten().to(x.device)
-    return padded.view(-1, channels).index_select(0, place).view(x.shape)
+    left = torch.where(mirrored.view(-1, 1), 2 * pad - left, left)
+    rows = (place.view(-1, 1) * tall + top + torch.arange(height)) * wide + left
+    runs = padded.view(-1).unfold(0, width * channels, channels)
+    return runs.index_select(0, rows.flatten().to(x.device)).view(x.shape)
+
+
+def _with_mirrors(x: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor]:
+    """The images followed by mirror images of the marked ones, and where each image's turn is."""
+    marked = x.index_select(0, mirrored.nonzero().flatten().to(x.device))
+    counted = len(x) - 1 + mirrored.cumsum(0)
+    return torch.cat([x, marked.flip(2)]), torch.where(mirrored, counted, torch.arange(len(x)))
 
 
 def facil(x: Tensor, generator: Generator) -> Tensor:

@@ -16,6 +16,9 @@ from torch import Generator, Tensor
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 10
+_FAR = 1e9
+_CHUNK = 32
+"""Images resized at a time: what is between the two products then stays in the cache."""
 
 
 class Boxes(NamedTuple):
@@ -72,17 +75,22 @@ def resize_boxes(x: Tensor, boxes: Boxes, pad: int) -> Tensor:
     Returns:
         uint8 images of the same shape.
     """
-    batch, height, width, channels = x.shape
-    down = _weights(boxes.top, boxes.height, height, pad)
-    across = _weights(boxes.left, boxes.width, width, pad)
+    down = _weights(boxes.top, boxes.height, x.shape[1], pad)
+    across = _weights(boxes.left, boxes.width, x.shape[2], pad)
     across = torch.where(boxes.mirrored.view(-1, 1, 1), across.flip(1), across)
-    down, across = down.to(x.device), across.to(x.device)
-    rows = torch.bmm(down, x.to(torch.float32).view(batch, height, width * channels))
-    columns = rows.view(batch, height, width, channels).transpose(1, 2).contiguous()
-    resized = torch.bmm(across, columns.view(batch, width, height * channels))
-    # Weights are positive and add up to 1; only rounding could leave the range of a byte.
-    pixels = resized.add_(0.5).clamp_(0, 255).to(torch.uint8)
-    return pixels.view(batch, width, height, channels).transpose(1, 2).contiguous()
+    parts = zip(*(whole.to(x.device).split(_CHUNK) for whole in (x, down, across)), strict=True)
+    return torch.cat([_resized(*part) for part in parts])
+
+
+def _resized(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    """``down`` · image · ``across``ᵀ for every image and channel, rounded."""
+    batch, height, width, channels = x.shape
+    # Within a row the channels lie one after the other: then both products read as they lie.
+    rows = torch.stack(x.unbind(3), dim=2).to(torch.float32).view(batch, height * channels, width)
+    wide = torch.bmm(rows, across.transpose(1, 2)).view(batch, height, channels * width)
+    # Weights are positive and add up to 1 at most: half a level more rounds, and stays a byte.
+    pixels = torch.bmm(down, wide).add_(0.5).clamp_(max=255).to(torch.uint8)
+    return torch.stack(pixels.view(batch, height, channels, width).unbind(2), dim=3)
 
 
 def _weights(start: Tensor, length: Tensor, side: int, pad: int) -> Tensor:
@@ -90,15 +98,15 @@ def _weights(start: Tensor, length: Tensor, side: int, pad: int) -> Tensor:
 
     A pixel wanted lies at a place in the box; pixels nearer to it than the filter reaches count,
     linearly less with the distance. The filter reaches one pixel, or as many as are shrunk to one.
-    Pixels of the padding count in the sum the weights are divided by.
+    Pixels of the padding count in the sum the weights are divided by; those outside the box do
+    not count, as if they were far away. All distances are in units of the reach.
     """
-    length = length.to(torch.float32).view(-1, 1, 1)
-    scale = length / side
-    reach = scale.clamp(min=1.0)
-    wanted = (torch.arange(side, dtype=torch.float32).view(1, -1, 1) + 0.5) * scale
-    padded = torch.arange(side + 2 * pad, dtype=torch.float32).view(1, 1, -1)
-    inside = padded - start.to(torch.float32).view(-1, 1, 1) + 0.5
-    weights = (1 - (inside - wanted).abs_().div_(reach)).clamp_(min=0)
-    weights.mul_((inside > 0) & (inside < length))
-    total = weights.sum(dim=2, keepdim=True)
-    return weights[:, :, pad : pad + side].div(total)
+    start, length = start.to(torch.float32).view(-1, 1), length.to(torch.float32).view(-1, 1)
+    reach = (length / side).clamp(min=1.0)
+    there = torch.arange(side + 2 * pad, dtype=torch.float32) + 0.5 - start
+    outside = (there < 0) | (there > length)
+    there = (there / reach).masked_fill_(outside, _FAR)
+    wanted = (torch.arange(side, dtype=torch.float32) + 0.5) * (length / side / reach)
+    distance = (there.unsqueeze(1) - wanted.unsqueeze(2)).abs_()
+    weights = torch.rsub(distance, 1).clamp_(min=0)
+    return weights[:, :, pad : pad + side].div(weights.sum(dim=2, keepdim=True))

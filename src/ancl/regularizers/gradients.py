@@ -84,6 +84,8 @@ def mean_gradients(
     Fisher information, which ``sample`` computes exactly from each image's own gradient.
     Batch norm then needs its running statistics: one image has no batch.
     """
+    if not evidence.weights:
+        return {}  # a backbone that rests altogether
     per_sample = estimator == "sample"
     totals = [torch.zeros_like(weight) for weight in evidence.weights.values()]
     count = 0
