@@ -3,6 +3,7 @@
 Both sides take 128 stored images of 32x32 pixels, uint8, to what a network reads: normalized
 floats, channels first. Runs of the two are interleaved, so that what else the machine does meets
 both alike. The second line of each pair leaves the floats out on both sides.
+One thread.
 
 usage: python benchmarks/augment.py [PAIRS]
 """
@@ -112,8 +113,6 @@ def report(name: str, theirs: Callable[[], Tensor], ours: Callable[[], Tensor], 
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else PAIRS
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        print(f"{threads} thread{'s' if threads > 1 else ''}, batches of {BATCH}")
-        compare("facil", pillow_facil, count)
-        compare("crop", pillow_crop, count)
+    torch.set_num_threads(1)
+    compare("facil", pillow_facil, count)
+    compare("crop", pillow_crop, count)

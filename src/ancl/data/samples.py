@@ -61,19 +61,22 @@ def as_input(x: Tensor, normalization: Normalization | None, device: torch.devic
     if x.dtype != torch.uint8:
         layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
         return x.to(torch.float32).contiguous(memory_format=layout)
-    # The view of NHWC memory is already channels-last, and the conversion keeps its strides.
-    pixels = x.permute(0, 3, 1, 2).to(torch.float32).div_(255)
-    if normalization is None:
-        return pixels
-    mean, std = _moments(normalization, device)
-    return pixels.sub_(mean).div_(std)
+    pixels = x.to(torch.float32).div_(255)
+    if normalization is not None:
+        # Whole rows at a time: three channels at a time would be a loop of three for each pixel.
+        mean, std = _moments(normalization, x.shape[2], device)
+        pixels.flatten(2).sub_(mean).div_(std)
+    # The view of NHWC memory is already channels-last.
+    return pixels.permute(0, 3, 1, 2)
 
 
 @lru_cache(maxsize=32)
-def _moments(normalization: Normalization, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Mean and std on the device; kept, because copying them there for each batch would wait."""
+def _moments(
+    normalization: Normalization, width: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Mean and std of a row of pixels on the device; kept, as copying them each time would wait."""
     mean, std = torch.tensor(normalization.mean), torch.tensor(normalization.std)
-    return mean.view(1, -1, 1, 1).to(device), std.view(1, -1, 1, 1).to(device)
+    return mean.repeat(width).to(device), std.repeat(width).to(device)
 
 
 def divide(n: int, held: int, generator: Generator) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,30 @@
+"""A method of one's own: hold features by their squared distance to the anchor's.
+
+    ancl run examples/outside_method.py:drift digits/5
+    ancl run a-examples/outside_method.py:drift digits/5 --lamb-a 0.5
+    ancl run afec-examples/outside_method.py:drift digits/5
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ancl import Anchor, Method, Regularizer, Step, Term
+
+
+@dataclass(frozen=True)
+class FeatureDrift(Regularizer):
+    """The mean squared distance of features to the anchor's."""
+
+    def penalty(self, step: Step, anchor: Anchor) -> Tensor:
+        """The batch mean; ``step.of`` asks the anchor at most once a batch."""
+        return (step.out.features - step.of(anchor).features).square().mean()
+
+
+def drift(*, lamb: float = 10.0) -> Method:
+    """Hold features by their squared distance.
+
+    Args:
+        lamb: λ, the pull to the old network.
+    """
+    return Method("drift", old=Term(FeatureDrift(), lamb))

@@ -1,0 +1,57 @@
+"""The loss in a loop of one's own: A-LwF on the second of two tasks, step by step."""
+
+import copy
+
+import torch
+
+import ancl
+from ancl.data import Normalization, as_input, digits
+
+torch.manual_seed(0)
+source = digits()
+assert isinstance(source.normalization, Normalization)
+x = as_input(source.train.x, source.normalization, torch.device("cpu"))
+y = source.train.y
+first, second = (y < 5).nonzero().squeeze(1), (y >= 5).nonzero().squeeze(1)
+tasks = (slice(0, 5), slice(5, 10))
+
+
+def train(network: ancl.Network, objective: ancl.Objective, index: torch.Tensor, n: int) -> float:
+    """Thirty epochs; returns the last loss."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.02, momentum=0.9)
+    for _ in range(30):
+        for batch in torch.split(index[torch.randperm(len(index))], 64):
+            out = network(x[batch])
+            step = ancl.Step(x[batch], y[batch], out, network.weights(), tasks[:n], task_aware=True)
+            terms = objective(step)  # {"task": …, "old": …, "auxiliary": …}
+            loss = torch.stack(list(terms.values())).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return loss.item()
+
+
+main = ancl.architecture("mlp", (1, 8, 8)).build([5])
+train(main, ancl.Objective(ancl.CrossEntropy()), first, 1)
+
+main.head.grow(5)
+auxiliary = copy.deepcopy(main)
+train(auxiliary, ancl.Objective(ancl.CrossEntropy(), own_classes=True), second, 2)
+
+method = ancl.make_method("a-lwf", lamb=1.0, lamb_a=0.5)
+omega = method.old.regularizer
+objective = ancl.Objective(
+    method.task_loss,
+    (
+        ancl.Pull("old", 1.0, omega, ancl.anchor_for(omega, main, tasks[0])),
+        ancl.Pull("auxiliary", 0.5, omega, ancl.anchor_for(omega, auxiliary, tasks[1])),
+    ),
+)
+train(main, objective, second, 2)
+
+test, truth = as_input(source.test.x, source.normalization, torch.device("cpu")), source.test.y
+logits = main(test).logits
+for task in tasks:
+    own = (truth >= task.start) & (truth < task.stop)
+    right = logits[own][:, task].argmax(1) + task.start == truth[own]
+    print(f"classes {task.start}-{task.stop - 1}: {right.float().mean():.1%}")
