@@ -10,6 +10,7 @@ from torch import Tensor
 import ancl.workbench
 from ancl.errors import MethodError
 from ancl.method import Method, Rule
+from ancl.networks import architecture
 from ancl.objective import anchor_for
 from ancl.types import Anchor
 from ancl.zoo import METHODS, make_method
@@ -18,11 +19,19 @@ LAMBS: dict[str, dict[str, Any]] = {
     "ewc": {"lamb": 20.0},
     "mas": {"lamb": 0.5},
     "si": {"lamb": 0.5},
+    "rwalk": {"lamb": 0.5},
     "lwf": {"lamb": 2.0},
+    "lfl": {"lamb": 20.0},
+    "lwm": {"lamb": 2.0},
 }
-WITHOUT_REGULARIZER = ("finetune", "joint")
-VARIANTS = [f"a-{name}" for name in METHODS if name not in WITHOUT_REGULARIZER]
-VARIANTS += [f"afec-{name}" for name in METHODS]
+WITHOUT_REGULARIZER = ("finetune", "joint", "freeze")
+NO_BACKBONE_TO_HOLD = ("freeze",)
+OWN_AUXILIARY = ("dmc",)
+READS_MAPS = ("lwm",)
+VARIANTS = [f"a-{name}" for name in METHODS if name not in (*WITHOUT_REGULARIZER, *OWN_AUXILIARY)]
+VARIANTS += [
+    f"afec-{name}" for name in METHODS if name not in (*NO_BACKBONE_TO_HOLD, *OWN_AUXILIARY)
+]
 NAMES = [*METHODS, *VARIANTS]
 SCENARIOS = [pytest.param(True, id="til"), pytest.param(False, id="cil")]
 
@@ -34,6 +43,13 @@ def base_of(name: str) -> str:
 def method(name: str, **settings: Any) -> Method:
     """A method with a λ that suits the small stream."""
     return make_method(name, **{**LAMBS.get(base_of(name), {}), **settings})
+
+
+def network(name: str) -> Any:
+    """A network that gives what the method reads."""
+    if base_of(name) in READS_MAPS:
+        return architecture("resnet8", (1, 6, 6), width=4)
+    return None
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -56,7 +72,7 @@ def forced(made: Method) -> Method:
 @pytest.mark.parametrize("task_aware", SCENARIOS)
 @pytest.mark.parametrize("name", NAMES)
 def test_same_seed_same_bits_and_another_seed_others(name, task_aware, lab) -> None:
-    setting = lab.setting(task_aware=task_aware)
+    setting = lab.setting(network(name), task_aware=task_aware)
 
     first = lab.learn(method(name), setting)
     again = lab.learn(method(name), setting)
@@ -71,7 +87,7 @@ def test_same_seed_same_bits_and_another_seed_others(name, task_aware, lab) -> N
 @pytest.mark.parametrize("task_aware", SCENARIOS)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_zero_lamb_a_is_the_base_method(name, task_aware, lab) -> None:
-    setting = lab.setting(task_aware=task_aware)
+    setting = lab.setting(network(name), task_aware=task_aware)
 
     base = lab.learn(method(base_of(name)), setting)
     number = lab.learn(method(name, lamb_a=0), setting)
@@ -88,7 +104,7 @@ def test_zero_lamb_a_is_the_base_method(name, task_aware, lab) -> None:
     assert not same(pulled.final, base.final)
 
 
-@pytest.mark.parametrize("name", ["ewc", "mas", "si", "lwf", "a-ewc", "a-lwf"])
+@pytest.mark.parametrize("name", ["ewc", "mas", "si", "rwalk", "lwf", "lfl", "lwm", "a-ewc", "a-lwf"])
 def test_zero_lamb_has_no_old_term(name, lab) -> None:
     made = method(name, lamb=0.0, **({"lamb_a": 0.0} if "-" in name else {}))
 
@@ -103,7 +119,7 @@ def test_zero_lamb_has_no_old_term(name, lab) -> None:
 def test_first_task_ignores_both_lambdas(name, task_aware, lab) -> None:
     settings = {"lamb": 3.0} if base_of(name) in LAMBS else {}
     settings |= {"lamb_a": 7.0} if "-" in name else {}
-    setting, tasks = lab.setting(task_aware=task_aware), lab.tasks()[:1]
+    setting, tasks = lab.setting(network(name), task_aware=task_aware), lab.tasks()[:1]
 
     one = lab.learn(method(name), setting, tasks)
     other = lab.learn(method(name, **settings), setting, tasks)
@@ -138,10 +154,12 @@ def held(anchor: Anchor) -> list[Tensor]:
 @pytest.mark.parametrize("task_aware", SCENARIOS)
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in WITHOUT_REGULARIZER])
 def test_no_gradient_reaches_an_anchor(name, task_aware, lab, anchors) -> None:
-    lab.learn(method(name), lab.setting(lab.conv(), task_aware=task_aware))
+    net = network(name) or lab.conv()
+
+    lab.learn(method(name), lab.setting(net, task_aware=task_aware))
 
     # Tasks 1 and 2: one for the old network, one for ANCL's, two (one an epoch) for AFEC's.
-    expected = {"a": 4, "afec": 6}.get(name.partition("-")[0], 2)
+    expected = {"a": 4, "afec": 6, "dmc": 4}.get(name.partition("-")[0], 2)
     assert len(anchors) == (4 if base_of(name) in WITHOUT_REGULARIZER else expected)
     for anchor, before in anchors:
         after = held(anchor)
@@ -176,6 +194,19 @@ def test_a_carried_auxiliary_network_goes_on_from_the_last_task(name, renewed, l
 def test_ancl_needs_a_regularizer(name) -> None:
     with pytest.raises(MethodError, match=f"'{name}' has no regularizer.*Use afec-{name}"):
         make_method(f"a-{name}")
+
+
+def test_a_frozen_backbone_has_no_variant() -> None:
+    with pytest.raises(MethodError, match="'freeze' has no regularizer.*Use a method that has one"):
+        make_method("a-freeze")
+    with pytest.raises(MethodError, match="freeze trains no backbone after the first task"):
+        make_method("afec-freeze")
+
+
+@pytest.mark.parametrize("name", ["a-dmc", "afec-dmc", "dmc+ancl"])
+def test_dmc_already_has_its_auxiliary_network(name) -> None:
+    with pytest.raises(MethodError, match="dmc already has an auxiliary network"):
+        make_method(name)
 
 
 @pytest.mark.parametrize("name", ["a-a-lwf", "afec-a-ewc", "a-lwf+ancl", "lwf+afec+ancl"])

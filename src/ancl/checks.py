@@ -1,6 +1,7 @@
 """Values checked against their annotated types, with messages that end a sentence."""
 
 import inspect
+import math
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,10 +15,13 @@ def checked(kind: Any, value: Any) -> Any:
     """
     try:
         adapter = TypeAdapter(Any if kind is inspect.Parameter.empty else kind)
-        return adapter.validate_python(value)
+        taken = adapter.validate_python(value)
     except ValidationError as error:
         wanted = dict.fromkeys(_readable(problem["msg"]) for problem in error.errors())
         raise ValueError(" or ".join(wanted)) from error
+    if isinstance(taken, float) and not math.isfinite(taken):
+        raise ValueError("must be a finite number")
+    return taken
 
 
 def _readable(message: str) -> str:

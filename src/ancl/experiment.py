@@ -79,10 +79,15 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def build(spec: RunSpec) -> Experiment:
-    """Turn every name of a spec into an object, and plan the run; call it under ``threads``."""
+def build(spec: RunSpec, root: Path | None = None) -> Experiment:
+    """Turn every name of a spec into an object, and plan the run; call it under ``threads``.
+
+    Args:
+        spec: What decides the run.
+        root: Where data lies; see ``ancl.data.data_root``. It decides nothing.
+    """
     data = spec.data
-    source = known_source(data.source).load()
+    source = known_source(data.source).load(root)
     stream = make_stream(
         source,
         scenario=data.scenario,
@@ -90,6 +95,7 @@ def build(spec: RunSpec) -> Experiment:
         classes=data.classes,
         first=data.first,
         order=data.order,
+        domains=data.domains,
         seed=spec.seed,
         val_fraction=data.val_fraction,
         per_class=data.per_class,
@@ -110,10 +116,15 @@ def build(spec: RunSpec) -> Experiment:
     return Experiment(spec, method, stream, setting, plan(method, stream.tasks, setting))
 
 
-def run(spec: RunSpec, store: Storage | None = None, reporter: Reporter | None = None) -> RunResult:
+def run(
+    spec: RunSpec,
+    store: Storage | None = None,
+    reporter: Reporter | None = None,
+    root: Path | None = None,
+) -> RunResult:
     """Learn the stream, stage by stage, and measure it."""
     with threads(spec.threads):
-        return run_experiment(build(spec), store or MemoryStore(), reporter or Reporter())
+        return run_experiment(build(spec, root), store or MemoryStore(), reporter or Reporter())
 
 
 def run_experiment(experiment: Experiment, store: Storage, reporter: Reporter) -> RunResult:
@@ -122,6 +133,8 @@ def run_experiment(experiment: Experiment, store: Storage, reporter: Reporter) -
     unstored = next((stage.unstored for stage in experiment.stages if stage.unstored), "")
     if unstored:
         reporter.say(f"Results of this run are not stored: {unstored}")
+    for note in stream.source.notes:
+        reporter.say(note)
     job = Job(experiment.method, stream.tasks, experiment.setting, reporter.say)
     runner = Runner(experiment.stages, job, store, reporter)
     rows: dict[str, list[list[float | None]]] = {name: [] for name in MATRICES}

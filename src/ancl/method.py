@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from ancl.errors import MethodError
 from ancl.files import Entry
 from ancl.infer import Argmax, Infer
 from ancl.losses import CrossEntropy, TaskLoss
+from ancl.memory import Memory
 from ancl.regularizers import Ewc, Regularizer, Watcher, WeightRegularizer
 from ancl.types import Step
 
@@ -28,13 +29,23 @@ class Rule(ABC):
     def at(self, old: int, new: int) -> float:
         """λ for a task that adds ``new`` classes to ``old`` ones."""
 
+    def scaled(self, number: float) -> Weight:
+        """The rule for another number, as λ_a follows λ; a rule without one gives it back."""
+        return number
+
+    def unchanged(self) -> float:
+        """λ for a task that adds no classes."""
+        return self.at(1, 1)
+
 
 Weight = float | Rule
 
 
 def weight_at(weight: Weight, old: int, new: int) -> float:
     """The number a weight stands for in one task."""
-    return weight.at(old, new) if isinstance(weight, Rule) else weight
+    if not isinstance(weight, Rule):
+        return weight
+    return weight.at(old, new) if new else weight.unchanged()
 
 
 @dataclass(frozen=True)
@@ -47,11 +58,19 @@ class Term:
 
 @dataclass(frozen=True)
 class Extra:
-    """A term that is no Ω, and no part of the auxiliary network's loss: LUCIR's margin ranking."""
+    """A term that is no Ω, and no part of the auxiliary network's loss: LUCIR's margin ranking.
+
+    Args:
+        name: Under which it is logged.
+        part: What it computes.
+        weight: What that is multiplied by.
+        new_classes: Whether it means something only where a task brings new classes.
+    """
 
     name: str
     part: Callable[[Step], Tensor]
     weight: float = 1.0
+    new_classes: bool = False
 
 
 class Finish(ABC):
@@ -108,8 +127,10 @@ class Method:
             at test time and there is no memory; ``everything`` never does; ``new rows`` always
             does; ``head`` trains nothing else after the first task.
         head: The kind of classifier.
+        head_options: Its options, such as the number of proxies.
         imprint: Whether new rows of the head begin as means of their classes' features.
         last_relu: Whether features of our ResNets end with a ReLU.
+        memory: What is kept of earlier tasks' images unless a run says otherwise.
         hold_out: Share of the memory's images a class that nothing is trained on.
         finish: Stages after the main network's training.
         infer: How a class is chosen.
@@ -127,8 +148,10 @@ class Method:
     data: Literal["current", "all"] = "current"
     trains: Literal["scenario", "everything", "new rows", "head"] = "scenario"
     head: str = "linear"
+    head_options: Mapping[str, Any] = field(default_factory=dict)
     imprint: bool = False
     last_relu: bool = True
+    memory: Memory | None = None
     hold_out: float = 0.0
     finish: tuple[Finish, ...] = ()
     infer: Infer = field(default_factory=Argmax)
@@ -146,6 +169,28 @@ class Method:
         omegas = tuple(term.regularizer for term in (self.old, self.auxiliary) if term)
         return (self.task_loss, *omegas, *self.extras, *self.finish, self.infer, self.constrain)
 
+    def problems(self, scenario: str, memory: Memory | None, groups: int) -> list[str]:
+        """What does not fit a scenario and a memory shared by so many classes and domains."""
+        found = []
+        if scenario in self.refused:
+            found.append(
+                f"{self.name} has no meaning in the scenario {scenario}: {self.refused[scenario]}. "
+                f"Use another method, such as lwf or icarl."
+            )
+        if memory is None and any("memory" in part.reads for part in self.finish):
+            stages = " and ".join(p.name for p in self.finish if "memory" in p.reads)
+            found.append(
+                f"{self.name} has a stage that reads exemplars ({stages}), and there is no memory. "
+                f"Give memory.per_class or memory.total."
+            )
+        if memory is not None and self.hold_out and memory.quota(groups) == 1:
+            found.append(
+                f"{self.name} validates on a part of the memory and trains on the rest, which "
+                f"needs at least 2 images a class, but there is 1. Raise memory.per_class or "
+                f"memory.total."
+            )
+        return found
+
     def watcher(self) -> Watcher | None:
         """What follows the main network's training, if the old network's term asks for it."""
         return _watcher(self.old.regularizer) if self.old else None
@@ -161,15 +206,24 @@ def with_ancl(
     *,
     classes: Literal["new", "all"] = "new",
     data: Literal["current", "combined"] = "current",
+    adaptive: Literal["both", "old_only"] = "both",
 ) -> Method:
-    """The method with its own Ω held to an auxiliary network too.  Equation: [ancl]."""
+    """The method with its own Ω held to an auxiliary network too.  Equation: [ancl].
+
+    Where λ follows a rule, λ_a follows the same unless ``adaptive`` is ``old_only``: their ratio
+    then stays what it is.
+    """
     if method.auxiliary is not None:
         raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
     if method.old is None:
+        afec = "" if method.trains == "head" else f"afec-{method.name}, or "
         raise MethodError(
             f"{method.name!r} has no regularizer, so ANCL has none to apply to the auxiliary "
-            f"network. Use afec-{method.name}, or a method that has one, such as ewc or lwf."
+            f"network. Use {afec}a method that has one, such as ewc or lwf."
         )
+    rule = method.old.lamb
+    if adaptive == "both" and isinstance(rule, Rule) and isinstance(lamb_a, float | int) and lamb_a:
+        lamb_a = rule.scaled(lamb_a)
     auxiliary = Auxiliary(method.old.regularizer, lamb_a, classes=classes, data=data)
     return replace(method, name=f"a-{method.name}", auxiliary=auxiliary)
 
@@ -189,7 +243,10 @@ def with_afec(
             f"{method.name} trains no backbone after the first task, so AFEC has no weights to "
             f"hold. Use a method that trains one, such as afec-finetune."
         )
-    auxiliary = Auxiliary(Ewc(), lamb_a, renewed=renewed, start=start)
+    host = method.old.regularizer if method.old else None
+    # EWC keeps its own settings, so that both of its terms are on one scale.
+    omega = host if type(host) is Ewc else Ewc()
+    auxiliary = Auxiliary(omega, lamb_a, renewed=renewed, start=start)
     return replace(method, name=f"afec-{method.name}", auxiliary=auxiliary)
 
 

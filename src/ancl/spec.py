@@ -11,7 +11,7 @@ from annotated_types import Ge, Lt
 from pydantic import BaseModel, ConfigDict
 
 from ancl.checks import checked
-from ancl.data import AUGMENTATIONS, class_order, enough_classes, task_sizes
+from ancl.data import AUGMENTATIONS, class_order, enough_classes, task_domains, task_sizes
 from ancl.device import resolve_device
 from ancl.errors import AnclError, SpecError, did_you_mean, unknown
 from ancl.networks import NETWORKS
@@ -30,22 +30,24 @@ class DataSpec:
 
     Args:
         source: Where the images come from; ``ancl list data`` shows what there is.
-        scenario: ``til`` tells the task at test time, ``cil`` does not.
+        scenario: ``til`` tells the task at test time, ``cil`` does not, ``dil`` changes the domain.
         tasks: The number of equal tasks.
         classes: Or the classes of each task, such as 50,10x5.
         first: The classes of the first task, where it is larger.
-        order: Order of classes: natural, icarl, seed:N, or a list.
+        order: Order of classes: natural, icarl, tinyimagenet, seed:N, or a list.
+        domains: What changes in ``dil``: rotation, permutation, corruption, or rotation:0,30,60.
         val_fraction: Share of each class's training images kept for validation.
         per_class: At most so many training images a class.
         augment: Augmentation of training images.
     """
 
     source: str = "digits"
-    scenario: Literal["til", "cil"] = "til"
+    scenario: Literal["til", "cil", "dil"] = "til"
     tasks: Annotated[int, Ge(1)] | None = None
     classes: str | tuple[int, ...] | None = None
     first: Annotated[int, Ge(1)] | None = None
     order: str | tuple[int, ...] = "natural"
+    domains: str | None = None
     val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1
     per_class: Annotated[int, Ge(1)] | None = None
     augment: str = "none"
@@ -53,6 +55,11 @@ class DataSpec:
     def sizes(self) -> tuple[int, ...]:
         """The number of classes of every task, known before any image is read."""
         order = class_order(self.order, known_source(self.source).classes)
+        seen = task_domains(
+            self.scenario, self.domains, tasks=self.tasks, classes=self.classes, first=self.first
+        )
+        if seen:
+            return (len(order),) * len(seen)
         return task_sizes(len(order), tasks=self.tasks, classes=self.classes, first=self.first)
 
 

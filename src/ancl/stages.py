@@ -15,7 +15,7 @@ import torch
 from ancl.data import Normalization, Task
 from ancl.identity import UnstorableError, describe, digest
 from ancl.memory import Memory
-from ancl.method import Auxiliary, Finish, Method, weight_at
+from ancl.method import Auxiliary, Extra, Finish, Method, weight_at
 from ancl.networks import Architecture
 from ancl.numerics import numerics
 from ancl.regularizers import Regularizer, WeightRegularizer
@@ -290,7 +290,7 @@ class _Planner:
         method, counts = self.method, class_counts(self.task)
         found: dict[str, Any] = {
             "task_weight": weight_at(method.task_weight, *counts),
-            "extras": self.describe(method.extras),
+            "extras": self.describe(extras_of(method, self.task)),
             "old": None,
             "auxiliary": None,
         }
@@ -379,8 +379,14 @@ def old_classes(task: Task) -> slice:
 
 
 def class_counts(task: Task) -> tuple[int, int]:
-    """How many classes the old network speaks for, and how many the task has."""
-    return old_classes(task).stop, task.classes.stop - task.classes.start
+    """How many classes the old network speaks for, and how many the task adds to them."""
+    new = task.classes.stop - task.classes.start if brings_classes(task) else 0
+    return old_classes(task).stop, new
+
+
+def extras_of(method: Method, task: Task) -> tuple[Extra, ...]:
+    """The extra terms that mean something in a task."""
+    return tuple(e for e in method.extras if brings_classes(task) or not e.new_classes)
 
 
 def frozen_parts(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[int, bool]:

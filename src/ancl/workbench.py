@@ -321,12 +321,16 @@ class Workbench:
                 yield batch.x, batch.y
 
         weights = {n: w for n, w in network.weights().items() if w.requires_grad}
-        start = {n: w.detach() for n, w in self.network("start").weights().items()}
         watched = {name: value.to(self.setting.device) for name, value in watched.items()}
         with seeded(*path):
             return omega.importance(
-                Evidence(network, weights, start, images, self.view.tasks, watched)
+                Evidence(network, weights, self.start, images, self.view.tasks, watched)
             )
+
+    @cached_property
+    def start(self) -> Params:
+        """The backbone's weights as the task began with them."""
+        return {n: w.detach() for n, w in self.network("start").weights().items()}
 
     def importance_of(self, part: str) -> Importance:
         """Importance from one of the inputs; empty where it is not there."""

@@ -6,20 +6,22 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 
 from ancl.checks import checked
 from ancl.errors import MethodError, SpecError, did_you_mean, unknown
 from ancl.losses import CrossEntropy
-from ancl.method import Method, Term, with_afec, with_ancl
-from ancl.regularizers import Ewc, Lwf, Mas, Si
+from ancl.method import Auxiliary, Method, Rule, Term, with_afec, with_ancl
+from ancl.regularizers import Dmc, Eeil, Ewc, Lfl, Lwf, Lwm, Mas, RWalk, Si
 
 Lambda = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
+Temperature = Annotated[float, Gt(0)]
 Maker = Callable[..., Method]
 """Settings by keyword -> a method. Signature and docstring are what a user is shown."""
 
@@ -96,14 +98,135 @@ def si(*, lamb: Lambda = 0.1, damping: Annotated[float, Gt(0)] = 0.1, clip: bool
     return Method("si", old=Term(Si(damping, clip), lamb))
 
 
-def lwf(*, lamb: Lambda = 10.0, temperature: Annotated[float, Gt(0)] = 2.0) -> Method:
+def rwalk(
+    *,
+    lamb: Lambda = 1.0,
+    alpha: Share = 0.5,
+    estimator: Literal["batch", "sample"] = "batch",
+    batch_norm: Literal["train", "eval"] = "train",
+    augment: bool = True,
+    labels: Literal["true", "predicted", "sampled"] = "predicted",
+    over: Literal["seen", "own"] = "seen",
+    damping: Annotated[float, Gt(0)] = 0.1,
+) -> Method:
+    """Riemannian Walk: hold weights by their Fisher information and by their path.
+
+    Args:
+        lamb: λ, the pull to the old network.
+        alpha: Share of earlier tasks' Fisher information when a task's own is added.
+        estimator: Squares of ``batch`` gradients (FACIL's scale), or of each ``sample``'s.
+        batch_norm: Batch norm while estimating: by the batch (train) or running (eval).
+        augment: Whether the estimate sees augmented images.
+        labels: Labels of the estimate: true, predicted, or sampled from the answer.
+        over: Classes of the estimate: all ``seen``, or the task's ``own``.
+        damping: Keeps the score of weights that did not move finite.
+    """
+    omega = RWalk(alpha, estimator, batch_norm, augment, labels, over, damping)
+    return Method("rwalk", old=Term(omega, lamb))
+
+
+def lwf(
+    *,
+    lamb: Lambda = 10.0,
+    temperature: Temperature = 2.0,
+    scope: Literal["joint", "per_head"] = "joint",
+    smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0,
+) -> Method:
     """Learning without Forgetting: keep the old network's soft answers on new images.
 
     Args:
         lamb: λ, the pull to the old network.
         temperature: T, by which logits are divided on both sides.
+        scope: One softmax over all old classes (joint, as published), or one a task's head.
+        smoothing: ε mixed into the network's own soft answers; the released code's is 1e-5.
     """
-    return Method("lwf", old=Term(Lwf(temperature), lamb))
+    omega = Lwf(temperature, smoothing) if scope == "joint" else Eeil(temperature)
+    if scope == "per_head" and smoothing:
+        raise MethodError(
+            f"smoothing is {smoothing:g} and scope is per_head, which has none. Use "
+            f"smoothing=0 or scope=joint."
+        )
+    return Method("lwf", old=Term(omega, lamb))
+
+
+def lfl(
+    *,
+    lamb: Lambda = 400.0,
+    centre: bool = True,
+    normalize: bool = True,
+    reduction: Literal["mean", "sum"] = "mean",
+) -> Method:
+    """Less-forgetful Learning: keep the old network's features on new images.
+
+    Args:
+        lamb: λ, the pull to the old network.
+        centre: Whether each image's features are centred first.
+        normalize: Whether they are scaled to length 1.
+        reduction: Mean over features (the published λ), or sum (λ then over their number).
+    """
+    return Method("lfl", old=Term(Lfl(centre, normalize, reduction), lamb))
+
+
+def lwm(
+    *,
+    lamb: Lambda = 10.0,
+    temperature: Temperature = 2.0,
+    gamma: Annotated[float, Ge(0)] = 0.1,
+    attention: Literal["gradient", "detached"] = "gradient",
+) -> Method:
+    """Learning without Memorizing: keep the old network's soft answers and where it looks.
+
+    Args:
+        lamb: λ, the pull to the old network (the published β).
+        temperature: T, by which logits are divided on both sides.
+        gamma: The attention's weight over that of the answers: the published γ/β.
+        attention: Whether its gradient flows, or it is detached as in the released code.
+    """
+    return Method("lwm", old=Term(Lwm(temperature, gamma, attention), lamb))
+
+
+@dataclass(frozen=True)
+class OldShare(Rule):
+    """λ = n_old / n: the old network's share of the classes."""
+
+    def at(self, old: int, new: int) -> float:
+        """The share in one task."""
+        return old / (old + new)
+
+
+@dataclass(frozen=True)
+class NewShare(Rule):
+    """λ_a = n_new / n: the task's share of the classes."""
+
+    def at(self, old: int, new: int) -> float:
+        """The share in one task."""
+        return new / (old + new)
+
+
+def dmc(*, centring: Literal["sample", "batch"] = "sample") -> Method:
+    """Deep Model Consolidation: a fresh network learns the logits of old and auxiliary network.
+
+    Both start fresh in every task and there is no task loss: with λ = n_old/n and λ_a = n_new/n
+    the two pulls are one squared error over all classes.
+
+    Args:
+        centring: Of teachers' logits: by sample (DMC paper), or by batch (released code).
+    """
+    omega = Dmc(centring)
+    return Method(
+        "dmc",
+        old=Term(omega, OldShare()),
+        auxiliary=Auxiliary(omega, NewShare()),
+        task_weight=0.0,
+        start="fresh",
+        trains="everything",
+        refused={"dil": "its old and auxiliary network would speak for the same classes"},
+    )
+
+
+def freeze() -> Method:
+    """Learn the backbone with the first task, then heads alone."""
+    return Method("freeze", trains="head")
 
 
 METHODS: dict[str, Maker] = {
@@ -112,10 +235,23 @@ METHODS: dict[str, Maker] = {
     "ewc": ewc,
     "mas": mas,
     "si": si,
+    "rwalk": rwalk,
     "lwf": lwf,
+    "lfl": lfl,
+    "lwm": lwm,
+    "dmc": dmc,
+    "freeze": freeze,
 }
 
-ALIASES = {"finetuning": "finetune", "naive": "finetune", "sgd": "finetune", "path_integral": "si"}
+ALIASES = {
+    "finetuning": "finetune",
+    "naive": "finetune",
+    "sgd": "finetune",
+    "freezing": "freeze",
+    "path_integral": "si",
+    "r_walk": "rwalk",
+    "ucir": "lucir",
+}
 
 
 def ancl_variant(

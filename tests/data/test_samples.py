@@ -67,3 +67,12 @@ def test_divide_parts_all_positions_in_ascending_order() -> None:
     assert kept.tolist() == sorted(kept.tolist())
     assert held.tolist() == sorted(held.tolist())
     assert held.tolist() != divide(10, 3, generator(2))[1].tolist()
+
+
+def test_pixels_are_normalized_however_they_lie_in_memory() -> None:
+    x = torch.randint(0, 256, (2, 3, 4, 5), dtype=torch.uint8, generator=generator(0))
+    moments = Normalization((0.5, 0.25, 0.125), (0.5, 0.25, 1.0))
+    # Channels first in memory, seen as channels last.
+    result = as_input(x.permute(0, 2, 3, 1), moments, torch.device("cpu"))
+    mean, std = (torch.tensor(part).view(1, 3, 1, 1) for part in (moments.mean, moments.std))
+    assert torch.equal(result, (x / 255 - mean) / std)

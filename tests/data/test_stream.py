@@ -143,7 +143,15 @@ def test_a_stream_travels_to_another_process(source: Source) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tasks": 3, "scenario": "dil"}, "no scenario 'dil'.*Possible: til, cil"),
+        ({"tasks": 3, "scenario": "xil"}, "no scenario 'xil'.*Possible: til, cil, dil"),
+        ({"tasks": 3, "scenario": "dil"}, "given no domains. Possible: rotation, permutation, cor"),
+        ({"tasks": 3, "domains": "rotation"}, "for the scenario dil, and this is til"),
+        ({"first": 2, "tasks": 3, "scenario": "dil"}, "every task has all classes: leave out"),
+        ({"classes": "2,2,2", "scenario": "dil"}, "every task has all classes: leave out"),
+        (
+            {"tasks": 3, "scenario": "dil", "domains": "rotation", "order": [1]},
+            "has 1 class.*at least 2 classes.$",
+        ),
         ({"classes": "2,3,1"}, "Task 2 has 1 class.*or use the scenario cil"),
         ({"classes": "1,5", "scenario": "cil"}, "The first task has 1 class"),
         ({"tasks": 3, "val_fraction": 1.0}, "val_fraction is 1.0"),
@@ -163,6 +171,40 @@ def test_streams_that_do_not_fit_are_refused(
 def test_one_class_alone_is_a_later_task_of_cil(source: Source) -> None:
     stream = make_stream(source, classes="3,2,1", scenario="cil")
     assert stream.tasks[2].load().test.y.tolist() == [5] * 10
+
+
+def dil(source: Source, **options: Any) -> Stream:
+    given: dict[str, Any] = {"scenario": "dil", "domains": "rotation", "tasks": 3, **options}
+    return make_stream(source, **given)
+
+
+def test_every_task_of_dil_has_all_classes_each_seen_in_its_domain(source: Source) -> None:
+    stream = dil(source, domains="rotation:0,90", tasks=None, order=[5, 3, 0])
+    assert [task.classes for task in stream.tasks] == [slice(0, 3)] * 2
+    assert [task.names for task in stream.tasks] == [("class 5", "class 3", "class 0")] * 2
+    plain, turned = (task.load() for task in stream.tasks)
+    assert torch.equal(plain.test.x[plain.test.y == 1], source.test.x[source.test.y == 3])
+    for part in ("train", "val", "test"):
+        one, other = getattr(plain, part), getattr(turned, part)
+        assert torch.equal(other.x, one.x.rot90(1, (1, 2)))
+        assert torch.equal(other.y, one.y)
+
+
+def test_the_domain_is_part_of_both_keys(source: Source) -> None:
+    stream = dil(source)
+    assert len({task.key for task in stream.tasks}) == 3
+    assert len({task.test_key for task in stream.tasks}) == 3
+    assert keys(stream) == keys(dil(source))
+    # 0, 60 and 120 degrees; the same angle has the same key, however it was asked for.
+    assert keys(stream)[1] == keys(dil(source, domains="rotation:60", tasks=1))[0]
+    assert keys(stream)[0] != keys(make_stream(source, tasks=1))[0]
+
+
+def test_a_dil_stream_travels_and_its_sizes_are_those_of_its_images(source: Source) -> None:
+    stream = dil(source, domains="corruption", tasks=6, per_class=5)
+    for task in pickle.loads(pickle.dumps(stream)).tasks:
+        split = task.load()
+        assert task.sizes == (len(split.train), len(split.val), len(split.test)) == (30, 12, 60)
 
 
 def by_hand(n: int = 20, start: int = 4) -> Samples:

@@ -143,3 +143,17 @@ def test_answers_belong_to_the_anchor_and_not_to_its_place_in_memory() -> None:
         del anchor
 
     assert values == [0.0, 5.0, 10.0]
+
+
+def test_smoothing_mixes_the_students_answer_with_a_uniform_one() -> None:
+    student, teacher = torch.tensor([[100.0, 0.0]]).double(), torch.tensor([[0.0, 0.0]]).double()
+    epsilon = 1e-5
+
+    smooth = Lwf(2.0, epsilon).penalty(make_step(student), make_anchor(teacher, slice(0, 2)))
+
+    # softmax(50, 0) = (1, 2e-22): −½ ln((1 + ε/2)/(1 + ε)) − ½ ln((ε/2)/(1 + ε))
+    expected = -0.5 * math.log((1 + epsilon / 2) / (1 + epsilon))
+    expected -= 0.5 * math.log(epsilon / 2 / (1 + epsilon))
+    assert smooth.item() == pytest.approx(expected, rel=1e-9)
+    plain = Lwf(2.0).penalty(make_step(student), make_anchor(teacher, slice(0, 2)))
+    assert plain.item() == pytest.approx(25.0)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ancl.cli import listing, store
+from ancl.cli import data, listing, store
 from ancl.cli.demo import demo
 from ancl.cli.run import run
 
@@ -22,6 +22,7 @@ app.command("demo")(demo)
 app.command("run")(run)
 app.command("resume", help="The same as run, which goes on by itself.", hidden=True)(run)
 app.add_typer(listing.app, name="list")
+app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")
 
 

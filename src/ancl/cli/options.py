@@ -23,7 +23,9 @@ Seeds = Annotated[
 ]
 Scenario = Annotated[
     str | None,
-    Option("--scenario", metavar="til|cil", help="Whether the task is told at test time (til)."),
+    Option(
+        "--scenario", metavar="til|cil|dil", help="Whether the task is told at test time (til)."
+    ),
 ]
 Tasks = Annotated[str | None, Option("--tasks", metavar="N", help="So many equal tasks.")]
 Classes = Annotated[
@@ -56,20 +58,36 @@ Runs = Annotated[Path, Option("--runs", metavar="DIR", help="Where results go.")
 Store = Annotated[
     Path | None, Option("--store", metavar="DIR", help="Where stages are kept. [RUNS/.store]")
 ]
+Executor = Annotated[
+    str | None,
+    Option("--executor", metavar="serial|pool|ray", help="Where stages are computed. [serial]"),
+]
+Workers = Annotated[
+    str | None, Option("--workers", metavar="N", help="So many stages at once: a pool of processes")
+]
+Address = Annotated[
+    str | None, Option("--address", metavar="A", help="Of a Ray cluster that runs; else one starts")
+]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress.")]
+
+DataRoot = Annotated[
+    Path | None,
+    Option("--data-root", metavar="DIR", help="Where data lies. [$ANCL_DATA, $DATA_DIR or data]"),
+]
 
 RUNS = Path("runs")
 
 
 class Places(NamedTuple):
-    """Where results go, and where stages are kept."""
+    """Where results go, where stages are kept, and where data lies, if it was said."""
 
     runs: Path
     store: Path
+    data: Path | None = None
 
     @classmethod
-    def of(cls, runs: Path, store: Path | None) -> Self:
+    def of(cls, runs: Path, store: Path | None, data: Path | None = None) -> Self:
         """Stages lie beside the results unless another place is named."""
-        return cls(runs, store or runs / ".store")
+        return cls(runs, store or runs / ".store", data)

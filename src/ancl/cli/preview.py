@@ -18,7 +18,7 @@ def preview(resolved: Resolved, places: Places) -> Preview:
     """A run that is not carried out, as JSON."""
     spec, store = resolved.spec, Store(places.store)
     with threads(spec.threads):
-        experiment = build(spec)
+        experiment = build(spec, places.data)
     values = json.loads(spec.model_dump_json())
     return {
         "method": spec.method,

@@ -60,6 +60,7 @@ class Request:
         config: The file of ``--config``.
         seed: One seed.
         seeds: Several, such as 0-2,7.
+        ignored: Settings that are for other methods of the same command.
     """
 
     method: str | None
@@ -69,6 +70,7 @@ class Request:
     config: Path | None = None
     seed: str | None = None
     seeds: str | None = None
+    ignored: Collection[str] = ()
 
     def resolve(self) -> list[Resolved]:
         """A checked run for every seed.
@@ -78,7 +80,10 @@ class Request:
         """
         mistakes: list[str] = []
         file = self._file(mistakes)
-        layers = [file.layer, *self._command_line(mistakes)]
+        layers = [
+            layer._replace(values={k: v for k, v in layer.values.items() if k not in self.ignored})
+            for layer in (file.layer, *self._command_line(mistakes))
+        ]
         seeds = self._seed_layers(mistakes)
         method = self.method or file.names.get("method")
         benchmark = self.benchmark or file.names.get("benchmark")

@@ -28,6 +28,7 @@ def run(
     first: options.First = None,
     order: options.Order = None,
     data: options.Data = None,
+    data_root: options.DataRoot = None,
     epochs: options.Epochs = None,
     setting: options.Set = None,
     config: options.Config = None,
@@ -60,7 +61,7 @@ def run(
     }
     given = {flag: value for flag, value in flags.items() if value is not None}
     request = Request(method, benchmark, given, setting or [], config, seed, seeds)
-    places = options.Places.of(runs, store)
+    places = options.Places.of(runs, store, data_root)
     (_preview if dry_run else _train)(request, places, as_json, quiet)
 
 

@@ -36,12 +36,12 @@ def run_all(specs: Sequence[RunSpec], places: Places, progress: Progress) -> lis
     with progress:
         for spec in specs:
             with threads(spec.threads):
-                experiment = build(spec)
-                if spec.method not in warned and _collapses(experiment):
+                experiment = build(spec, places.data)
+                if spec.method not in warned and collapses(experiment):
                     warned.add(spec.method)
-                    progress.say(_COLLAPSE.format(method=spec.method))
+                    progress.say(COLLAPSE.format(method=spec.method))
                 directory = run_directory(places.runs, spec)
-                _prepare(directory, spec)
+                prepare(directory, spec)
                 progress.begin(experiment, [s for s in experiment.stages if not store.has(s.key)])
                 result = run_experiment(experiment, store, progress)
             write_run(directory, result)
@@ -49,17 +49,18 @@ def run_all(specs: Sequence[RunSpec], places: Places, progress: Progress) -> lis
     return finished
 
 
-_COLLAPSE = (
+COLLAPSE = (
     "Warning: {method} keeps no images of earlier tasks. In class-incremental learning the network "
     "is then expected to collapse to the newest task's classes."
 )
 
 
-def _collapses(experiment: Experiment) -> bool:
+def collapses(experiment: Experiment) -> bool:
+    """Whether the newest task's classes are expected to be all that is left."""
     return experiment.stream.scenario == "cil" and experiment.method.data == "current"
 
 
-def _prepare(directory: Path, spec: RunSpec) -> None:
+def prepare(directory: Path, spec: RunSpec) -> None:
     """Write the spec before training: a bad directory is found, and a stopped run is known."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from ancl.data.arrays import arrays_classes, arrays_source
 from ancl.data.augment import AUGMENTATIONS, Augmentation, augmentation
 from ancl.data.batches import Batch, Batches
 from ancl.data.digits import digits, hard_digits
+from ancl.data.domains import Domain, domains
 from ancl.data.folders import folder_classes, folder_source
 from ancl.data.ordering import canonical, fingerprint
 from ancl.data.published import PUBLISHED, Published
@@ -19,7 +20,16 @@ from ancl.data.sources import (
     make_source,
 )
 from ancl.data.split import class_order, task_sizes
-from ancl.data.stream import SCENARIOS, Split, Stream, Task, enough_classes, make_stream, task_from
+from ancl.data.stream import (
+    SCENARIOS,
+    Split,
+    Stream,
+    Task,
+    enough_classes,
+    make_stream,
+    task_domains,
+    task_from,
+)
 
 __all__ = [
     "AUGMENTATIONS",
@@ -28,6 +38,7 @@ __all__ = [
     "Augmentation",
     "Batch",
     "Batches",
+    "Domain",
     "Label",
     "Normalization",
     "Published",
@@ -47,6 +58,7 @@ __all__ = [
     "class_order",
     "data_root",
     "digits",
+    "domains",
     "enough_classes",
     "fetch",
     "fingerprint",
@@ -59,6 +71,7 @@ __all__ = [
     "make_source",
     "make_stream",
     "read_dataset",
+    "task_domains",
     "task_from",
     "task_sizes",
 ]

@@ -78,8 +78,8 @@ def resize_boxes(x: Tensor, boxes: Boxes, pad: int) -> Tensor:
     down = _weights(boxes.top, boxes.height, x.shape[1], pad)
     across = _weights(boxes.left, boxes.width, x.shape[2], pad)
     across = torch.where(boxes.mirrored.view(-1, 1, 1), across.flip(1), across)
-    parts = zip(*(whole.to(x.device).split(_CHUNK) for whole in (x, down, across)), strict=True)
-    return torch.cat([_resized(*part) for part in parts])
+    every = (torch.split(whole.to(x.device), _CHUNK) for whole in (x, down, across))
+    return torch.cat([_resized(*part) for part in zip(*every, strict=True)])
 
 
 def _resized(x: Tensor, down: Tensor, across: Tensor) -> Tensor:

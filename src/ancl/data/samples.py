@@ -61,11 +61,11 @@ def as_input(x: Tensor, normalization: Normalization | None, device: torch.devic
     if x.dtype != torch.uint8:
         layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
         return x.to(torch.float32).contiguous(memory_format=layout)
-    pixels = x.to(torch.float32).div_(255)
+    pixels = x.to(torch.float32, memory_format=torch.contiguous_format).div_(255)
     if normalization is not None:
         # Whole rows at a time: three channels at a time would be a loop of three for each pixel.
         mean, std = _moments(normalization, x.shape[2], device)
-        pixels.flatten(2).sub_(mean).div_(std)
+        pixels.view(*x.shape[:2], -1).sub_(mean).div_(std)
     # The view of NHWC memory is already channels-last.
     return pixels.permute(0, 3, 1, 2)
 

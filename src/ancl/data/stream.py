@@ -11,6 +11,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ancl.data.domains import Domain
+from ancl.data.domains import domains as make_domains
 from ancl.data.ordering import canonical, fingerprint
 from ancl.data.samples import Label, Samples, divide
 from ancl.data.sources import Source
@@ -18,7 +20,7 @@ from ancl.data.split import class_order, task_sizes
 from ancl.errors import ScenarioError, unknown
 from ancl.seeding import generator
 
-SCENARIOS = ("til", "cil")
+SCENARIOS = ("til", "cil", "dil")
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,19 +122,22 @@ def make_stream(
     classes: str | Sequence[int] | None = None,
     first: int | None = None,
     order: str | Sequence[int] = "natural",
+    domains: str | None = None,
     seed: int = 0,
     val_fraction: float = 0.1,
     per_class: int | None = None,
 ) -> Stream:
-    """The classes of a source, in an order, cut into tasks.
+    """The classes of a source, in an order, cut into tasks; or all of them in every domain.
 
     Args:
         source: Where the images come from.
-        scenario: ``til`` (the task is known at test time) or ``cil`` (it is not).
+        scenario: ``til`` (the task is known at test time), ``cil`` (it is not), or ``dil`` (every
+            task has all classes, each time in another domain).
         tasks: The number of tasks; see ``task_sizes`` for this and the next two.
         classes: The number of classes of each task instead.
         first: The size of the first task.
         order: The order of the classes; see ``class_order``. Some of them make a shorter stream.
+        domains: What changes from task to task in ``dil``; see ``domains``.
         seed: Decides which images are for validation and which are kept under ``per_class``.
         val_fraction: The part of each class's training images to validate on, at least 1 image.
         per_class: How many training images of each class to keep at most.
@@ -140,16 +145,46 @@ def make_stream(
     if scenario not in SCENARIOS:
         raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
     ids = class_order(order, len(source.classes))
-    sizes = task_sizes(len(ids), tasks=tasks, classes=classes, first=first)
+    seen = task_domains(scenario, domains, tasks=tasks, classes=classes, first=first)
+    sizes = (
+        (len(ids),) * len(seen)
+        if seen
+        else task_sizes(len(ids), tasks=tasks, classes=classes, first=first)
+    )
     enough_classes(scenario, sizes)
     draw = _Draw(seed, val_fraction, per_class)
     made, offset = [], 0
     for index, size in enumerate(sizes):
-        inside = _Inside(source.train, source.test, ids[offset : offset + size], offset)
+        domain = seen[index] if seen else None
+        inside = _Inside(source.train, source.test, ids[offset : offset + size], offset, domain)
         names = tuple(source.classes[class_id] for class_id in inside.ids)
         made.append(_task(index, inside, names, draw, (source.fingerprint, source.fingerprint)))
-        offset += size
+        offset += 0 if seen else size
     return Stream(scenario, source, ids, tuple(made), seed)
+
+
+def task_domains(
+    scenario: str,
+    domains: str | None,
+    *,
+    tasks: int | None,
+    classes: str | Sequence[int] | None,
+    first: int | None,
+) -> tuple[Domain, ...]:
+    """One domain a task in the scenario ``dil``, none in the others."""
+    if scenario != "dil":
+        if domains is not None:
+            raise ScenarioError(
+                f"domains={domains} is for the scenario dil, and this is {scenario}. Use "
+                "--scenario dil, or leave the domains out."
+            )
+        return ()
+    if classes is not None or first is not None:
+        raise ScenarioError(
+            "In the scenario dil every task has all classes: leave out --classes and --first, and "
+            "give --tasks."
+        )
+    return make_domains(domains, tasks)
 
 
 def task_from(
@@ -179,12 +214,25 @@ def task_from(
 
 @dataclass(frozen=True, eq=False)
 class _Inside:
-    """Where a task's images lie: the classes ``ids`` become the positions from ``offset`` on."""
+    """Where a task's images lie: the classes ``ids`` become the positions from ``offset`` on.
+
+    ``domain`` is how they are seen.
+    """
 
     train: Samples
     test: Samples
     ids: tuple[int, ...]
     offset: int
+    domain: Domain | None = None
+
+    def key(self) -> list[object]:
+        """What it puts into a task's keys; without a domain, nothing of one."""
+        seen = [] if self.domain is None else [[self.domain.kind, self.domain.value]]
+        return [list(self.ids), self.offset, *seen]
+
+    def seen(self, samples: Samples) -> Samples:
+        """Samples as seen in the domain."""
+        return samples if self.domain is None else Samples(self.domain(samples.x), samples.y)
 
 
 def _task(
@@ -200,7 +248,7 @@ def _task(
     ]
     train, val = (sum(part[column] for part in parts) for column in (0, 1))
     test = int(test_counts[list(inside.ids)].sum())
-    place = [list(inside.ids), inside.offset]
+    place = inside.key()
     return Task(
         index=index,
         classes=slice(inside.offset, inside.offset + len(inside.ids)),
@@ -221,7 +269,7 @@ def _load(inside: _Inside, draw: _Draw) -> Split:
         train.append(images.take(kept))
         val.append(images.take(held))
         test.append(_of_class(inside.test, class_id, position))
-    return Split(*(Samples.concatenate(parts) for parts in (train, val, test)))
+    return Split(*(inside.seen(Samples.concatenate(parts)) for parts in (train, val, test)))
 
 
 def _of_class(samples: Samples, class_id: int, position: int) -> Samples:
@@ -232,10 +280,11 @@ def _of_class(samples: Samples, class_id: int, position: int) -> Samples:
 def enough_classes(scenario: str, sizes: tuple[int, ...]) -> None:
     """One class alone is nothing to tell apart, except from the classes before it (CIL)."""
     lone = [index for index, size in enumerate(sizes) if size == 1]
-    if scenario == "til" and lone:
+    if scenario != "cil" and lone:
         raise ScenarioError(
             f"Task {lone[0]} has 1 class, and within a task there is nothing to tell it from. "
-            "Give each task at least 2 classes, or use the scenario cil."
+            "Give each task at least 2 classes"
+            + (", or use the scenario cil." if scenario == "til" else ".")
         )
     if lone and lone[0] == 0:
         raise ScenarioError(

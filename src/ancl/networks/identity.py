@@ -2,15 +2,15 @@
 
 import functools
 import hashlib
-import inspect
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 
 import torch
 from torch import Tensor, nn
+
+from ancl.identity import UnstorableError, source_hash
 
 BARE = frozenset(vars(nn.Module()))
 """Attributes every module has: its parameters, buffers, children, hooks and mode."""
@@ -76,8 +76,8 @@ class _Survey:
                 continue
             name = f"{thing.__module__}.{thing.__qualname__}"
             try:
-                self.sources[name] = _file_digest(str(inspect.getsourcefile(thing)))
-            except (TypeError, OSError):
+                self.sources[name] = source_hash(thing)
+            except UnstorableError:
                 self.gaps.append(f"{name} has no source file")
 
     def describe(self, where: str, value: object) -> object:
@@ -104,8 +104,3 @@ class _Survey:
         if isinstance(value, nn.Module) or " at 0x" in text:
             self.gaps.append(f"the attribute {where} ({type(value).__name__}) cannot be described")
         return text
-
-
-@functools.lru_cache(maxsize=256)
-def _file_digest(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -18,12 +18,19 @@ class Lwf(Regularizer):
 
     Args:
         temperature: T, by which both sides' logits are divided.
+        smoothing: ε of the released code, which keeps the logarithm finite: softmax(z/T) becomes
+            (softmax(z/T) + ε/C) / (1 + ε) for C classes.
     """
 
     reads = "logits"
     temperature: float = 2.0
+    smoothing: float = 0.0
 
     def penalty(self, step: Step, anchor: Anchor) -> Tensor:
         """The batch mean of −Σ softmax(z*/T) log softmax(z/T)."""
         soft = (step.of(anchor).logits[:, anchor.classes] / self.temperature).softmax(dim=1)
-        return F.cross_entropy(step.out.logits[:, anchor.classes] / self.temperature, soft)
+        ours = step.out.logits[:, anchor.classes] / self.temperature
+        if not self.smoothing:
+            return F.cross_entropy(ours, soft)
+        smooth = (ours.softmax(dim=1) + self.smoothing / ours.shape[1]) / (1 + self.smoothing)
+        return -(soft * smooth.log()).sum(dim=1).mean()

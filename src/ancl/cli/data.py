@@ -1,0 +1,209 @@
+"""``ancl data``: what data is here, and how more of it gets here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ancl.cli import options
+from ancl.cli.guard import guarded
+from ancl.cli.table import byte_size, table
+
+if TYPE_CHECKING:
+    from ancl.data import Published, Source
+    from ancl.data.download import Progress
+    from ancl.data.published import Remote
+
+app = typer.Typer(no_args_is_help=True, help="List, fetch, check and import data.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as cifar100: ancl data list")]
+MaybeName = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", show_default=False, help="One data set; all that are here."),
+]
+ImportPath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="The archive as published, or the folder it holds.")
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Use what is here; fetch nothing.")]
+DAMAGED = 1
+
+
+@app.command("list")
+@guarded
+def list_data(*, data_root: options.DataRoot = None, as_json: options.Json = False) -> None:
+    """What there is, and where it was found."""
+    from ancl.data import PUBLISHED
+    from ancl.data import data_root as root_of
+    from ancl.sources import FORMS, SOURCES
+
+    root = root_of(data_root)
+    found: list[dict[str, Any]] = []
+    for name, source in SOURCES.items():
+        data = PUBLISHED.get(name)
+        place = data.find(root) if data else None
+        found.append(
+            {
+                "name": name,
+                "classes": source.classes,
+                "images": sum(data.images) if data else None,
+                "explanation": source.explanation,
+                "embedded": data is None,
+                "place": str(place) if place else None,
+            }
+        )
+    if as_json:
+        print(json.dumps({"root": str(root), "data": found, "forms": list(FORMS)}))
+        return
+    rows = [
+        [
+            each["name"],
+            str(each["classes"]),
+            f"{each['images'] or 1_797:,}",
+            "embedded" if each["embedded"] else each["place"] or _fetch_hint(each["name"]),
+        ]
+        for each in found
+    ]
+    print(table(["data", "classes", "images", "where"], rows, "lrrw"))
+    print(f"\nData root: {root.absolute()}\nYour own: {', '.join(FORMS)}")
+
+
+@app.command("fetch")
+@guarded
+def fetch(
+    name: Name,
+    *,
+    data_root: options.DataRoot = None,
+    offline: Offline = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Download a data set, check and unpack it; a broken download is gone on with."""
+    from ancl.data import data_root as root_of
+    from ancl.data import fetch as fetch_data
+
+    data, root = _published(name), root_of(data_root)
+    source = fetch_data(data, root, _Announcer(quiet).announce, offline=offline)
+    _report([_checked(data, root, source)], as_json)
+
+
+@app.command("check")
+@guarded
+def check(
+    name: MaybeName = None,
+    *,
+    data_root: options.DataRoot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Read data and compare it with what was published; the exit code is 1 where it differs."""
+    from ancl.data import data_root as root_of
+    from ancl.errors import ScenarioError
+
+    root = root_of(data_root)
+    chosen = _here(root) if name is None else [_published(name)]
+    reports = []
+    for data in chosen:
+        if data.find(root) is None:
+            data.load(root)  # says where it was looked for
+        try:
+            reports.append(_checked(data, root, data.load(root)))
+        except ScenarioError as error:
+            reports.append({"name": data.name, "place": str(data.find(root)), "fault": str(error)})
+    _report(reports, as_json)
+    if any("fault" in report for report in reports):
+        raise typer.Exit(DAMAGED)
+
+
+@app.command("import")
+@guarded
+def import_data(
+    name: Name,
+    path: ImportPath,
+    *,
+    data_root: options.DataRoot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check an archive or folder you have, and copy it into the data root."""
+    from ancl.data import data_root as root_of
+    from ancl.data import import_from
+
+    data, root = _published(name), root_of(data_root)
+    _report([_checked(data, root, import_from(data, path, root))], as_json)
+
+
+def _published(name: str) -> Published:
+    from ancl.data import PUBLISHED
+    from ancl.errors import ScenarioError, unknown
+
+    if name not in PUBLISHED:
+        raise ScenarioError(unknown("published data set", name, PUBLISHED))
+    return PUBLISHED[name]
+
+
+def _here(root: Path) -> list[Published]:
+    """The data sets that are here, each folder once."""
+    from ancl.data import PUBLISHED
+
+    found = {data.find(root): data for data in reversed(PUBLISHED.values())}
+    return [data for place, data in reversed(found.items()) if place is not None]
+
+
+def _fetch_hint(name: str) -> str:
+    return f"not here: ancl data fetch {name}"
+
+
+def _checked(data: Published, root: Path, source: Source) -> dict[str, Any]:
+    return {
+        "name": data.name,
+        "place": str(data.find(root)),
+        "classes": len(source.classes),
+        "train": len(source.train),
+        "test": len(source.test),
+        "fingerprint": source.fingerprint,
+        "notes": list(source.notes),
+    }
+
+
+def _report(reports: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"data": reports}))
+        return
+    if not reports:
+        print("There is no published data in the data root. See: ancl data list")
+    for report in reports:
+        if "fault" in report:
+            print(f"{report['name']}: {report['fault']}")
+            continue
+        print(
+            f"{report['name']}: {report['train']:,} training and {report['test']:,} test images of "
+            f"{report['classes']} classes in {report['place']}"
+        )
+        for note in report["notes"]:
+            print(f"Note: {note}")
+
+
+class _Announcer:
+    """Says on standard error which file is fetched and how far it is."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._live = quiet, sys.stderr.isatty()
+
+    def announce(self, remote: Remote) -> Progress:
+        """A line for a file, and the progress of it: one line that changes, on a terminal."""
+        self._say(f"Fetching {remote.name} from {remote.urls[0].rpartition('/')[0]}\n")
+
+        def progress(have: int, total: int | None) -> None:
+            whole = f" of {byte_size(total)}" if total else ""
+            if self._live or have == total:
+                start, end = ("\r", "\n" if have == total else "") if self._live else ("", "\n")
+                self._say(f"{start}{remote.name}: {byte_size(have)}{whole}{end}")
+
+        return progress
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            sys.stderr.write(text)
+            sys.stderr.flush()

@@ -1,0 +1,169 @@
+"""Progress of a sweep on standard error, with any number of stages at once."""
+
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bars
+
+from ancl.cli.table import counted, duration, percent
+from ancl.sweep import Graph, Holds, Node, Observer, most_epochs
+
+
+class Watching(Observer):
+    """Says only what a user must know."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def say(self, message: str) -> None:
+        """A warning."""
+        print(message, file=sys.stderr, flush=True)
+
+    def fails(self, node: Node, reason: str) -> None:
+        """Failures are told at once, and again in a table at the end."""
+        self.say(f"{node.title} failed: {reason}")
+
+    def begin(self, graph: Graph, store: Holds, workers: int) -> None:
+        """A graph is about to be computed."""
+
+
+class WatchingLines(Watching):
+    """A line for the plan and for every training."""
+
+    def __init__(self) -> None:
+        self._done = self._total = 0
+        self._newest: dict[str, Mapping[str, Any]] = {}
+
+    def begin(self, graph: Graph, store: Holds, workers: int) -> None:
+        """Say what there is to do."""
+        todo = [graph.nodes[key] for key in graph.todo(store)]
+        self._done, self._total = 0, len(todo)
+        self.say(plan_text(graph, store))
+
+    def epoch(self, node: Node, record: Mapping[str, Any]) -> None:
+        """Keep what the stage's line tells: the best epoch, whose weights are kept."""
+        if record["role"] == node.stage.name or node.stage.name == "rate trial":
+            before = self._newest.get(node.stage.key)
+            kept = record if record["best"] or before is None else before
+            self._newest[node.stage.key] = {**kept, "last": record["epoch"]}
+
+    def ends(self, node: Node, seconds: float) -> None:
+        """Tell of a training."""
+        self._done += 1
+        record = self._newest.pop(node.stage.key, None)
+        if record:
+            accuracy = record["accuracy"]
+            val = "" if accuracy is None else f", val {percent(accuracy)} %"
+            epochs = counted(record["last"] + 1, "epoch")
+            self.say(
+                f"[{self._done}/{self._total}] {node.title}: {epochs}{val}, {duration(seconds)}"
+            )
+
+
+class WatchingDisplay(WatchingLines):
+    """The same lines above live ones: the sweep, and every stage at work."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(20),
+            TextColumn("{task.fields[now]}"),
+        )
+        self._bars = Bars(*columns, console=console, transient=True)
+        self._sweep = self._bars.add_task("stages", visible=False, now="")
+        self._of: dict[str, TaskID] = {}
+        self._left: dict[str, int] = {}
+        self._seconds, self._epochs, self._workers = 0.0, 0, 1
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def say(self, message: str) -> None:
+        """A line above the live ones."""
+        self._bars.console.print(message, markup=False, highlight=False)
+
+    def begin(self, graph: Graph, store: Holds, workers: int) -> None:
+        """Begin to count and to estimate."""
+        super().begin(graph, store, workers)
+        self._left = {key: graph.nodes[key].epochs for key in graph.todo(store)}
+        self._workers = workers
+        self._bars.reset(self._sweep, total=self._total or None, visible=True, now="")
+
+    def begins(self, node: Node) -> None:
+        """A live line for the stage."""
+        self._drop(node)
+        self._of[node.stage.key] = self._bars.add_task(
+            node.title, total=node.epochs or None, now=""
+        )
+
+    def epoch(self, node: Node, record: Mapping[str, Any]) -> None:
+        """Move its bar, and estimate the time left."""
+        super().epoch(node, record)
+        number, key = record["epoch"] + 1, node.stage.key
+        self._seconds, self._epochs = self._seconds + record["seconds"], self._epochs + 1
+        self._left[key] = max(node.epochs - number, 0)
+        accuracy = record["accuracy"]
+        val = "" if accuracy is None else f" · val {percent(accuracy)} %"
+        now = f"epoch {number}/{node.epochs}{val}"
+        self._bars.update(self._of[key], completed=number, now=now)
+        left = sum(self._left.values()) * self._seconds / self._epochs / self._workers
+        self._bars.update(self._sweep, now=f"at most {duration(left)} left")
+
+    def ends(self, node: Node, seconds: float) -> None:
+        """Its line, and its live one goes."""
+        super().ends(node, seconds)
+        self._drop(node)
+        self._bars.update(self._sweep, completed=self._done)
+
+    def fails(self, node: Node, reason: str) -> None:
+        """The same for a failure."""
+        super().fails(node, reason)
+        self._drop(node)
+
+    def _drop(self, node: Node) -> None:
+        self._left.pop(node.stage.key, None)
+        if (bar := self._of.pop(node.stage.key, None)) is not None:
+            self._bars.remove_task(bar)
+
+
+def plan_text(graph: Graph, store: Holds) -> str:
+    """What there is to do, and what is not because it is shared or stored."""
+    counts = graph.counts(store)
+    shared = counts["stages"] - counts["unique_stages"]
+    stored = counts["unique_stages"] - counts["stages_to_do"]
+    todo = most_epochs(graph.nodes[key] for key in graph.todo(store))
+    return (
+        f"{counted(counts['runs'], 'run')}, {counted(counts['stages'], 'stage')}: {shared} shared, "
+        f"{stored} stored, {counts['stages_to_do']} to do (at most {counted(todo, 'epoch')})"
+    )
+
+
+def make_watching(quiet: bool) -> Watching:
+    """The progress that suits standard error."""
+    if quiet:
+        return Watching()
+    console = Console(stderr=True)
+    terminal = console.is_terminal and not console.is_dumb_terminal
+    return WatchingDisplay(console) if terminal else WatchingLines()

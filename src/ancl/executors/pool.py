@@ -1,0 +1,182 @@
+"""A pool of processes on this machine, which share the store."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ancl.errors import StoreError
+from ancl.executors.work import Event, retell
+from ancl.store import Store
+from ancl.sweep import Graph, Node, Observer, Schedule
+
+ATTEMPTS = 3
+"""So often a stage is begun whose worker is killed: a signal is no fault of the stage."""
+_PATIENCE = 20.0
+"""Seconds a worker has to write a checkpoint when it is told to stop."""
+
+
+class Pool:
+    """Computes stages in long-lived processes, each with its own interpreter.
+
+    Args:
+        workers: How many.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def run(self, graph: Graph, store: Store, observer: Observer) -> dict[str, str]:
+        """See :class:`~ancl.executors.Executor`."""
+        schedule = Schedule(graph.nodes, graph.todo(store))
+        count = min(self.workers, len(graph.todo(store)))
+        threads = next((plan.spec.threads for plan in graph.plans), 1)
+        with _crew(count, store.root, threads) as crew:
+            _Shift(graph, schedule, observer, crew).work()
+        return schedule.failures
+
+
+class _Worker:
+    """One process, what it works at, and what it began to tell."""
+
+    def __init__(self, store: Path, threads: int) -> None:
+        self._command = [sys.executable, "-m", "ancl.executors.worker", str(store)]
+        self._environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        self.node: Node | None = None
+        self.start()
+
+    def start(self) -> None:
+        """A fresh process; Ctrl-C reaches the command alone, which then stops its workers."""
+        self._begun = b""
+        self.process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self._environment,
+            start_new_session=True,
+        )
+
+    def give(self, node: Node) -> None:
+        """Hand out a stage."""
+        assert self.process.stdin is not None
+        self.node = node
+        job = {"spec": json.loads(node.spec.model_dump_json()), "key": node.stage.key}
+        with suppress(BrokenPipeError):  # it died just now, as the end of what it tells will show
+            self.process.stdin.write(json.dumps(job).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def told(self) -> list[Event] | None:
+        """What it told since the last time; nothing at all where it ended."""
+        assert self.process.stdout is not None
+        data = os.read(self.process.stdout.fileno(), 1 << 16)
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        return [json.loads(line) for line in lines] if data else None
+
+    def close(self) -> None:
+        """Free its pipes, once it has ended."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):  # a job it did not live to read
+                pipe.close()
+
+
+@contextmanager
+def _crew(count: int, store: Path, threads: int) -> Iterator[list[_Worker]]:
+    """Workers, which have stopped when this is left, however it is left."""
+    workers: list[_Worker] = []
+    try:
+        for _ in range(count):
+            workers.append(_Worker(store, threads))
+        yield workers
+    finally:
+        for worker in workers:
+            worker.process.send_signal(signal.SIGTERM)
+        for worker in workers:
+            try:
+                worker.process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+            worker.close()
+
+
+class _Shift:
+    """Hands out stages and listens, until nothing is left."""
+
+    def __init__(
+        self, graph: Graph, schedule: Schedule, observer: Observer, crew: list[_Worker]
+    ) -> None:
+        self._graph, self._schedule, self._observer = graph, schedule, observer
+        self._crew, self._begun = crew, Counter[str]()
+
+    def work(self) -> None:
+        """Compute everything that can be."""
+        with selectors.DefaultSelector() as ears:
+            for worker in self._crew:
+                ears.register(self._pipe(worker), selectors.EVENT_READ, worker)
+            while self._hand_out():
+                for ready, _ in ears.select():
+                    self._listen(ready.data, ears)
+
+    def _pipe(self, worker: _Worker) -> int:
+        assert worker.process.stdout is not None
+        return worker.process.stdout.fileno()
+
+    def _hand_out(self) -> bool:
+        """Give work to whoever is free; whether anybody is at work."""
+        for worker in self._crew:
+            if worker.node is None and (key := self._schedule.take()) is not None:
+                self._begun[key] += 1
+                worker.give(self._graph.nodes[key])
+                self._observer.begins(self._graph.nodes[key])
+        return any(worker.node for worker in self._crew)
+
+    def _listen(self, worker: _Worker, ears: selectors.BaseSelector) -> None:
+        events = worker.told()
+        if events is None:
+            ears.unregister(self._pipe(worker))
+            self._lost(worker)
+            ears.register(self._pipe(worker), selectors.EVENT_READ, worker)
+            return
+        for event in events:
+            self._heard(worker, event)
+
+    def _heard(self, worker: _Worker, event: Event) -> None:
+        node = worker.node
+        assert node is not None
+        if event["kind"] == "store failed":
+            raise StoreError(event["reason"])
+        if event["kind"] == "done":
+            worker.node = None
+            self._schedule.done(node.stage.key)
+            self._observer.ends(node, event["seconds"])
+        elif event["kind"] == "failed":
+            worker.node = None
+            self._fail(node, event["reason"])
+        else:
+            retell(self._observer, node, event)
+
+    def _lost(self, worker: _Worker) -> None:
+        """A worker ended by itself: another takes its place, and its stage is begun again."""
+        code, node = worker.process.wait(), worker.node
+        worker.close()
+        worker.node = None
+        worker.start()
+        if node is None:
+            return
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        if self._begun[node.stage.key] < ATTEMPTS:
+            self._observer.say(f"The worker of {node.title} {how}; another goes on with it.")
+            self._schedule.again(node.stage.key)
+        else:
+            self._fail(node, f"Its worker {how}, {ATTEMPTS} times. Is there enough memory?")
+
+    def _fail(self, node: Node, why: str) -> None:
+        self._schedule.fail(node.stage.key, why)
+        self._observer.fails(node, why)

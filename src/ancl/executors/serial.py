@@ -1,0 +1,31 @@
+"""One stage after the other, in this process."""
+
+from functools import partial
+
+from ancl.errors import StoreError
+from ancl.executors.work import Workshop, reason, retell
+from ancl.store import Store
+from ancl.sweep import Graph, Observer, Schedule
+
+
+class Serial:
+    """Computes stages here, in the order of the plans."""
+
+    def run(self, graph: Graph, store: Store, observer: Observer) -> dict[str, str]:
+        """See :class:`~ancl.executors.Executor`."""
+        schedule = Schedule(graph.nodes, graph.todo(store))
+        workshop = Workshop()
+        while (key := schedule.take()) is not None:
+            node = graph.nodes[key]
+            observer.begins(node)
+            try:
+                entry = workshop.compute(node.spec, key, store, partial(retell, observer, node))
+            except StoreError:
+                raise
+            except Exception as error:  # a method from outside may raise anything
+                schedule.fail(key, reason(error))
+                observer.fails(node, schedule.failures[key])
+            else:
+                schedule.done(key)
+                observer.ends(node, entry.meta["seconds"])
+        return schedule.failures

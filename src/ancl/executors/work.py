@@ -1,0 +1,85 @@
+"""One stage computed from a spec and a key: the same work for every executor."""
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from ancl.errors import AnclError, SpecError
+from ancl.experiment import Experiment, build, threads
+from ancl.files import Entry
+from ancl.fit import Epoch, epoch_record
+from ancl.runner import Reporter, Runner, Storage
+from ancl.spec import RunSpec
+from ancl.stages import Stage
+from ancl.sweep import Node, Observer
+from ancl.workbench import Job
+
+Event = dict[str, Any]
+"""What a worker tells, as JSON: ``say`` with a text, or ``epoch`` with an epoch's record."""
+
+_KEPT = 4
+
+
+class Workshop:
+    """Computes stages; the last few runs it worked for stay built."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Experiment] = {}
+
+    def compute(
+        self, spec: RunSpec, key: str, store: Storage, tell: Callable[[Event], None]
+    ) -> Entry:
+        """The result of one stage, found in the store or computed and saved there.
+
+        Raises:
+            SpecError: The same spec does not lead to this key here.
+        """
+        with threads(spec.threads):
+            experiment = self._experiment(spec)
+            if key not in {stage.key for stage in experiment.stages}:
+                raise SpecError(
+                    f"The worker plans other stages than the command did: {key[:12]} is not among "
+                    f"them. Give all machines the same data, ancl, torch and kind of processor."
+                )
+            reporter = _Relay(key, tell)
+            job = Job(experiment.method, experiment.stream.tasks, experiment.setting, reporter.say)
+            return Runner(experiment.stages, job, store, reporter).obtain(key)
+
+    def _experiment(self, spec: RunSpec) -> Experiment:
+        text = spec.model_dump_json()
+        if text not in self._built:
+            while len(self._built) >= _KEPT:
+                del self._built[next(iter(self._built))]
+            self._built[text] = build(spec)
+        return self._built[text]
+
+
+class _Relay(Reporter):
+    """Passes on what concerns one stage; the inputs it finds are not told."""
+
+    def __init__(self, key: str, tell: Callable[[Event], None]) -> None:
+        self._key, self._tell = key, tell
+
+    def say(self, message: str) -> None:
+        self._tell({"kind": "say", "text": message})
+
+    def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
+        if stage.key == self._key:
+            self._tell({"kind": "epoch", "epoch": epoch_record(epoch)})
+
+
+def reason(error: Exception) -> str:
+    """Why a stage failed: the message of what a user can mend, and where a bug is."""
+    if isinstance(error, AnclError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def retell(observer: Observer, node: Node, event: Event) -> None:
+    """Tell an observer what a worker told."""
+    if event["kind"] == "say":
+        observer.say(event["text"])
+    else:
+        observer.epoch(node, event["epoch"])

@@ -1,0 +1,64 @@
+"""A worker of the pool: ``python -m ancl.executors.worker STORE``.
+
+A line of JSON on standard input is a job (a spec and the key of one of its stages), a line on
+standard output tells what happened. The end of the input is the end of the worker.
+"""
+
+import json
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any, TextIO
+
+
+def main() -> int:
+    """Work until there are no more jobs, or until told to stop."""
+    signal.signal(signal.SIGTERM, _stop)
+    # What a method prints must not mix with what the worker tells.
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        _work(channel)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGTERM
+    return 0
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    # As Ctrl-C does, it makes a training leave a checkpoint.
+    raise KeyboardInterrupt
+
+
+def _work(channel: TextIO) -> None:
+    # Imported only now: until torch is there, the handler above already answers.
+    from pathlib import Path
+
+    from ancl.errors import StoreError
+    from ancl.executors.work import Workshop, reason
+    from ancl.spec import RunSpec
+    from ancl.store import Store
+
+    def tell(event: dict[str, Any]) -> None:
+        try:
+            channel.write(json.dumps(event) + "\n")
+            channel.flush()
+        except BrokenPipeError:
+            raise KeyboardInterrupt from None  # nobody waits for it: leave a checkpoint
+
+    store = Store(Path(sys.argv[1]), lambda text: tell({"kind": "say", "text": text}))
+    workshop = Workshop()
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            spec = RunSpec.model_validate(job["spec"])
+            entry = workshop.compute(spec, job["key"], store, tell)
+        except Exception as error:  # a method from outside may raise anything
+            kind = "store failed" if isinstance(error, StoreError) else "failed"
+            tell({"kind": kind, "reason": reason(error)})
+        else:
+            tell({"kind": "done", "seconds": entry.meta["seconds"]})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
