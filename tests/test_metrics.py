@@ -12,8 +12,13 @@ from ancl.metrics import (
     Matrix,
     aac,
     aiac,
+    backward_transfer,
     final_accuracy,
     forgetting,
+    forgetting_from_best,
+    forgetting_from_learned,
+    forgetting_without_newest,
+    intransigence,
     learning_accuracy,
     mean_and_error,
     read_matrix,
@@ -73,13 +78,44 @@ def test_forgetting_is_the_drop_from_the_best_earlier_step(
     assert forgetting(triangle(*rows)) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (([0.8], [0.7, 0.75], [0.72, 0.6, 0.78]), (0.115, 0.115, 0.115, 0.04)),
+        (([0.8], [0.7, 0.75], [0.85, 0.6, 0.78]), (0.05, 0.075, 0.05, -0.025)),
+        (([0.8], [0.84, 0.75], [0.72, 0.6, 0.78]), (0.135, 0.135, 0.115, 0.04)),
+    ],
+)
+def test_four_projects_mean_four_things_by_forgetting(
+    rows: tuple[list[float], ...], expected: tuple[float, ...]
+) -> None:
+    r = triangle(*rows)
+    found = [
+        forgetting(r),
+        forgetting_from_best(r),
+        forgetting_from_learned(r),
+        forgetting_without_newest(r),
+    ]
+
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert backward_transfer(r) == -found[2]
+
+
+def test_intransigence_compares_what_was_learned_with_joint_training() -> None:
+    joint = triangle([0.9], [0.5, 0.8], [0.5, 0.5, 0.7])
+    # (0.9 - 0.8 + 0.8 - 0.75 + 0.7 - 0.78) / 3 = 0.07 / 3
+    assert intransigence(R, joint) == pytest.approx(0.07 / 3, abs=1e-12)
+
+
 def test_forgetting_ignores_what_stands_above_the_diagonal() -> None:
     zeros, ones = np.nan_to_num(R, nan=0.0), np.nan_to_num(R, nan=1.0)
     assert forgetting(zeros) == forgetting(ones) == forgetting(R)
 
 
 def test_one_task_has_no_forgetting() -> None:
-    assert math.isnan(forgetting(triangle([0.8])))
+    variants = (forgetting, forgetting_from_best, forgetting_from_learned, backward_transfer)
+    for variant in (*variants, forgetting_without_newest):
+        assert math.isnan(variant(triangle([0.8])))
     assert summary(triangle([0.8]), [10])["aiac"] == 0.8
 
 
@@ -95,6 +131,10 @@ def test_a_summary_has_every_metric() -> None:
         "final_accuracy": final_accuracy(R, SIZES),
         "forgetting": forgetting(R),
         "learning_accuracy": learning_accuracy(R),
+        "backward_transfer": backward_transfer(R),
+        "forgetting_from_best": forgetting_from_best(R),
+        "forgetting_from_learned": forgetting_from_learned(R),
+        "forgetting_without_newest": forgetting_without_newest(R),
     }
     assert [metric.name for metric in METRICS.values()] == list(METRICS)
 

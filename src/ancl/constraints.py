@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Generator, nn
 
 from ancl.networks import Network
+from ancl.regularizers import eeil_noise
 
 
 class Constraint:
@@ -33,3 +35,40 @@ class ClampGradients(Constraint):
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.clamp_(-self.limit, self.limit)
+
+
+@dataclass(frozen=True)
+class GradientNoise(Constraint):
+    """Gaussian noise on the batch's summed gradient, less of it every epoch.  Equation: [noise].
+
+    Args:
+        scale: Its deviation in the first epoch.
+        decay: How fast it falls.
+    """
+
+    scale: float = 0.3
+    decay: float = 0.55
+
+    def gradients(
+        self, parameters: Sequence[nn.Parameter], epoch: int, batch: int, randomness: Generator
+    ) -> None:
+        """Add noise in place; gradients are means, so that on their sum is divided by the batch."""
+        deviation = eeil_noise(epoch, self.scale, self.decay) / batch
+        for parameter in parameters:
+            if parameter.grad is not None:
+                noise = torch.randn(parameter.shape, generator=randomness)
+                parameter.grad.add_(noise.to(parameter.grad), alpha=deviation)
+
+
+@dataclass(frozen=True)
+class NonNegativeRows(Constraint):
+    """No weight of the head below 0, so that longer rows mean larger logits, as in WA.
+
+    Features must not be negative either: they end with a ReLU.
+    """
+
+    @torch.no_grad()
+    def weights(self, network: Network) -> None:
+        """Clamp in place."""
+        for rows in network.head.row_blocks():
+            rows.clamp_(min=0)

@@ -27,7 +27,7 @@ from ancl.numerics import numerics
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
 from ancl.sources import known_source
 from ancl.spec import RunSpec
-from ancl.stages import Setting, Stage, plan
+from ancl.stages import Setting, Stage, check_exemplars, plan
 from ancl.workbench import Job
 from ancl.zoo import MethodRef
 
@@ -53,6 +53,7 @@ class RunResult:
         spec: What decided it.
         matrices: Accuracy on task j after task i, by ``taw``, ``tag`` (and ``_val``).
         sizes: Test images of every task.
+        images: How many images there were to learn from, validation included, and to test on.
         metrics: Numbers by name, of the matrix that counts in the scenario.
         log: Every epoch of every training, in order.
         keys: The stages it is made of, by key: what ``ancl store prune`` keeps.
@@ -62,10 +63,16 @@ class RunResult:
     spec: RunSpec
     matrices: Mapping[str, Matrix]
     sizes: tuple[int, ...]
+    images: tuple[int, int]
     metrics: Mapping[str, float]
     log: tuple[dict[str, Any], ...]
     keys: tuple[str, ...]
     seconds: Mapping[str, float]
+
+    @property
+    def counted(self) -> Matrix:
+        """The matrix that counts in the scenario."""
+        return self.matrices["taw" if self.spec.data.scenario == "til" else "tag"]
 
 
 @contextmanager
@@ -104,15 +111,24 @@ def build(spec: RunSpec, root: Path | None = None) -> Experiment:
     options = dict(spec.network)
     name = options.pop("name")
     setting = Setting(
-        architecture=architecture(name, source.train.input_shape, head=method.head, **options),
+        architecture=architecture(
+            name,
+            source.train.input_shape,
+            head=method.head,
+            head_options=method.head_options,
+            **options,
+        ),
         training=spec.training,
         auxiliary=spec.auxiliary,
         normalization=source.normalization,
         augment=data.augment,
+        memory=spec.memory if spec.memory.size else None,
         task_aware=data.scenario == "til",
         seed=spec.seed,
         device=torch.device(spec.device),
     )
+    for task in stream.tasks:
+        check_exemplars(method, stream.tasks[: task.index + 1], setting)
     return Experiment(spec, method, stream, setting, plan(method, stream.tasks, setting))
 
 
@@ -152,8 +168,10 @@ def run_experiment(experiment: Experiment, store: Storage, reporter: Reporter) -
     sizes = tuple(task.sizes[2] for task in stream.tasks)
     counted = matrices["taw" if experiment.setting.task_aware else "tag"]
     keys = tuple(stage.key for stage in experiment.stages)
+    images = (sum(sum(task.sizes[:2]) for task in stream.tasks), sum(sizes))
+    metrics = summary(counted, sizes)
     return RunResult(
-        experiment.spec, matrices, sizes, summary(counted, sizes), tuple(log), keys, seconds
+        experiment.spec, matrices, sizes, images, metrics, tuple(log), keys, seconds
     )
 
 
@@ -197,6 +215,7 @@ def read_run(directory: Path) -> RunResult:
             RunSpec.model_validate(found["spec"]),
             matrices,
             tuple(found["sizes"]),
+            tuple(found["images"]),
             {name: math.nan if v is None else v for name, v in found["metrics"].items()},
             tuple(json.loads(line) for line in log),
             tuple(found["keys"]),
@@ -215,6 +234,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "spec": json.loads(result.spec.model_dump_json()),
         "metrics": {n: None if math.isnan(v) else v for n, v in result.metrics.items()},
         "sizes": list(result.sizes),
+        "images": list(result.images),
         "matrices": {
             name: [[None if math.isnan(v) else v for v in row] for row in matrix.tolist()]
             for name, matrix in result.matrices.items()

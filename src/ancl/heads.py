@@ -1,6 +1,7 @@
 """Classifiers that grow by one block of classes a task."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -59,9 +60,14 @@ class Head(nn.Module, ABC):
         """The parameters that belong to no block."""
         return []
 
+    def row_blocks(self) -> list[Tensor]:
+        """The class weights of every block, where there is one row a class."""
+        return []
+
     def rows(self) -> Tensor | None:
         """The class weights (C, D), where there is one row a class."""
-        return None
+        blocks = self.row_blocks()
+        return torch.cat(blocks) if blocks else None
 
     def imprint(self, block: int, features: Tensor, labels: Tensor) -> None:
         """Start a block from its classes' features instead of from random numbers.
@@ -102,9 +108,25 @@ class LinearHead(Head):
         """Weight and bias of one block."""
         return [self.weights[index], self.biases[index]]
 
-    def rows(self) -> Tensor:
-        """The weights of all blocks, without biases."""
-        return torch.cat(list(self.weights))
+    def row_blocks(self) -> list[Tensor]:
+        """The weights of every block, without biases."""
+        return list(self.weights)
+
+
+class UnbiasedHead(LinearHead):
+    """Weights times features: how large a class's logits are is decided by its row alone."""
+
+    def _append(self, classes: int) -> None:
+        layer = nn.Linear(self.feature_size, classes, bias=False, dtype=self._like.dtype)
+        self.weights.append(layer.to(self._like.device).weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """One product with all blocks at once."""
+        return F.linear(features, torch.cat(list(self.weights))) if self.sizes else features[:, :0]
+
+    def block(self, index: int) -> list[nn.Parameter]:
+        """The weight of one block."""
+        return [self.weights[index]]
 
 
 class DirectionHead(Head):
@@ -191,9 +213,9 @@ class CosineHead(DirectionHead):
         """The direction of the mean."""
         return F.normalize(unit.mean(dim=0, keepdim=True), dim=1)
 
-    def rows(self) -> Tensor:
+    def row_blocks(self) -> list[Tensor]:
         """The rows as they are, of any length."""
-        return torch.cat(list(self.weights))
+        return list(self.weights)
 
 
 class ProxyHead(DirectionHead):
@@ -259,8 +281,9 @@ def centres(points: Tensor, count: int, rounds: int = 30) -> Tensor:
     return found.to(points)
 
 
-HEADS: dict[str, type[Head]] = {
+HEADS: dict[str, Callable[..., Head]] = {
     "linear": LinearHead,
+    "unbiased": UnbiasedHead,
     "cosine": CosineHead,
     "proxies": ProxyHead,
 }

@@ -41,6 +41,10 @@ class Infer:
         """The output as the next task's old network is to give it; unchanged by default."""
         return output
 
+    def student(self, extra: Params) -> Callable[[Output], Output] | None:
+        """What changes the main network's own output while it learns; nothing by default."""
+        return None
+
     def scorer(self, known: Known) -> Callable[[Output], Tensor]:
         """A function from outputs to scores (B, C)."""
         return lambda output: self.correct(output, known.extra or {}).logits
@@ -85,6 +89,34 @@ class NearestMean(Infer):
         """−‖f̄ − μ‖² for every class."""
         unit = F.normalize(features, dim=1)
         return -torch.cdist(unit, means.to(unit)).square()
+
+
+@dataclass(frozen=True)
+class Corrected(Infer):
+    """The largest logit, after α z + β for the newest classes.  Equation: [bic].
+
+    Before a correction was learned nothing is corrected.
+
+    Args:
+        correct_student: Whether the network also learns with all earlier corrections in place,
+            and keeps them: they add up. Otherwise the old network alone is corrected, and by
+            the last one: what it did to older classes was distilled into the logits since.
+    """
+
+    reads = ("bias",)
+    correct_student: bool = False
+
+    def correct(self, output: Output, extra: Params) -> Output:
+        """Logits by a scale and a shift for each class that was there when they were learned."""
+        if not extra:
+            return output
+        known = len(extra["scale"])
+        corrected = output.logits[:, :known] * extra["scale"] + extra["shift"]
+        return output._replace(logits=torch.cat([corrected, output.logits[:, known:]], dim=1))
+
+    def student(self, extra: Params) -> Callable[[Output], Output] | None:
+        """All earlier corrections, where the network is to learn with them."""
+        return (lambda output: self.correct(output, extra)) if self.correct_student else None
 
 
 def _class_means(samples: Samples, known: Known) -> Tensor:

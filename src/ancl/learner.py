@@ -1,7 +1,8 @@
 """The shell people hold: a classifier that learns new classes today and again next month."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,7 +17,6 @@ from ancl.data import (
     Split,
     Task,
     as_images,
-    as_input,
     as_labels,
     channel_statistics,
     read_dataset,
@@ -26,18 +26,22 @@ from ancl.device import resolve_device
 from ancl.errors import MethodError, ScenarioError, SpecError, StoreError, unknown
 from ancl.files import DamagedError, Entry, read_entry, write_entry
 from ancl.identity import describe, digest
+from ancl.infer import Answer
+from ancl.memory import Memory
 from ancl.method import Method
-from ancl.networks import Network, architecture
+from ancl.networks import NETWORKS, architecture
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
-from ancl.stages import Pieces, Setting, plan_task
+from ancl.stages import Pieces, Setting, check_exemplars, plan_task
 from ancl.store import Store
 from ancl.training import Training
-from ancl.types import prefixed, under
-from ancl.workbench import Job
+from ancl.types import Output, prefixed, under
+from ancl.workbench import Job, known
 from ancl.zoo import MethodRef
 
 Data = Any
 """Images as an array or tensor, or a map-style torch ``Dataset`` of (image, label)."""
+
+Answering = tuple[Answer, Callable[[Output], Tensor]]
 
 _KIND = "learner 1"
 
@@ -53,6 +57,8 @@ class Learner:
         training: How networks are trained.
         auxiliary: How the auxiliary network is trained; as ``training`` where left out.
         network_options: Options of a named network, such as ``width``.
+        memory: What is kept of earlier tasks' images; as the method says where left out, and
+            ``Memory()`` keeps nothing.
         val_fraction: Share of each class's images kept for validation.
         augment: Augmentation of training images.
         device: ``auto``, ``cpu``, ``cuda`` …
@@ -71,6 +77,7 @@ class Learner:
         training: Training | None = None,
         auxiliary: Training | None = None,
         network_options: Mapping[str, Any] | None = None,
+        memory: Memory | None = None,
         val_fraction: float = 0.1,
         augment: str = "none",
         device: str = "auto",
@@ -83,6 +90,7 @@ class Learner:
         self._method_name, self.method = _method(method, settings)
         self._settings = settings
         self._network, self._network_options = network, dict(network_options or {})
+        self._exemplars = memory or self.method.memory or Memory()
         self.scenario, self.seed = scenario, seed
         self._training = training or Training()
         self._auxiliary = auxiliary or self._training
@@ -94,7 +102,7 @@ class Learner:
         self._setting: Setting | None = None
         self._tasks: tuple[Task, ...] = ()
         self._pieces: Pieces = {}
-        self._answering: Network | None = None
+        self._answering: Answering | None = None
 
     @property
     def classes(self) -> list[Label]:
@@ -153,15 +161,13 @@ class Learner:
 
     @torch.no_grad()
     def scores(self, data: Data, task: int | None = None) -> Tensor:
-        """The logits of every class; those outside a given task are minus infinity."""
-        network, setting = self._trained()
+        """The score of every class, the larger the better; minus infinity outside a given task."""
+        answer, scorer = self._answers()
+        setting = self._learned()
         x = data if isinstance(data, Tensor) and data.dtype == torch.float32 else as_images(data)
-        self._check_shape(Samples(x, torch.zeros(len(x), dtype=torch.long)), setting)
-        parts = [
-            network(as_input(part, setting.normalization, setting.device)).logits.cpu()
-            for part in torch.split(x, 256)
-        ]
-        scores = torch.cat(parts)
+        samples = Samples(x, torch.zeros(len(x), dtype=torch.long))
+        self._check_shape(samples, setting)
+        scores = scorer(answer(samples))
         if task is None:
             return scores
         if not 0 <= task < len(self._tasks):
@@ -175,9 +181,7 @@ class Learner:
 
     def save(self, path: str | Path) -> None:
         """Write everything needed to answer and to learn on, elsewhere, into one directory."""
-        self._trained()
-        setting = self._setting
-        assert setting is not None
+        setting = self._learned()
         tensors: dict[str, Tensor] = {}
         for part, key in self._pieces.items():
             tensors |= prefixed(part, self._obtain(key).tensors)
@@ -188,6 +192,7 @@ class Learner:
             "method_digest": digest(describe(self.method)),
             "network": self._network if isinstance(self._network, str) else None,
             "network_options": self._network_options,
+            "memory": dataclasses.asdict(self._exemplars),
             "scenario": self.scenario,
             "seed": self.seed,
             "training": dataclasses.asdict(self._training),
@@ -241,6 +246,7 @@ class Learner:
             training=_training(meta["training"]),
             auxiliary=_training(meta["auxiliary"]),
             network_options=meta["network_options"],
+            memory=Memory(**meta["memory"]),
             val_fraction=meta["val_fraction"],
             augment=meta["augment"],
             device=device,
@@ -260,6 +266,7 @@ class Learner:
 
     def _learn_task(self, task: Task, setting: Setting) -> dict[str, Any]:
         tasks = (*self._tasks, task)
+        self._check_memory(task, tasks, setting)
         stages, pieces = plan_task(self.method, tasks, setting, self._pieces)
         job = Job(self.method, tasks, setting, self._reporter.say)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
@@ -268,12 +275,13 @@ class Learner:
         storage = self._memory if unstored else self._store
         runner = Runner(stages, job, _Both(self._memory, storage), self._reporter)
         entries = {part: runner.obtain(key) for part, key in pieces.items()}
+        main = next(stage.key for stage in stages if stage.name == "main")
+        log = [epoch for epoch in runner.obtain(main).meta["log"] if epoch["role"] == "main"]
         # Only now: a task that fails or is interrupted leaves the learner as it was.
         for part, key in pieces.items():
             self._memory.save(key, entries[part])
         self._memory.keep_only(pieces.values())
         self._setting, self._tasks, self._pieces, self._answering = setting, tasks, pieces, None
-        log = [epoch for epoch in entries["network"].meta["log"] if epoch["role"] == "main"]
         return {"task": task.index, "classes": list(task.names), "epochs": log}
 
     def _new_names(self, given: Sequence[Label]) -> list[Label]:
@@ -300,12 +308,17 @@ class Learner:
     ) -> Setting:
         return Setting(
             architecture=architecture(
-                self._network, input_shape, head=self.method.head, **self._network_options
+                self._network,
+                input_shape,
+                head=self.method.head,
+                head_options=self.method.head_options,
+                **self._all_network_options(),
             ),
             training=self._training,
             auxiliary=self._auxiliary,
             normalization=normalization,
             augment=self._augment,
+            memory=self._exemplars if self._exemplars.size else None,
             task_aware=self.scenario == "til",
             seed=self.seed,
             device=resolve_device(self._device),
@@ -318,6 +331,23 @@ class Learner:
         if problems:
             raise SpecError("\n".join(problems))
 
+    def _all_network_options(self) -> dict[str, Any]:
+        """The options given, and what the method decides of them."""
+        named = self._network if isinstance(self._network, str) else ""
+        if self.method.last_relu or named not in NETWORKS:
+            return self._network_options
+        known = inspect.signature(NETWORKS[named]).parameters
+        own = {"last_relu": False} if "last_relu" in known else {}
+        return own | self._network_options
+
+    def _check_memory(self, task: Task, tasks: tuple[Task, ...], setting: Setting) -> None:
+        classes = task.classes.stop
+        problems = self._exemplars.problems(classes)
+        problems = problems or self.method.problems(self.scenario, setting.memory, classes)
+        if problems:
+            raise SpecError("\n".join(problems))
+        check_exemplars(self.method, tasks, setting)
+
     def _check_shape(self, samples: Samples, setting: Setting) -> None:
         wanted = setting.architecture.input_shape
         if samples.input_shape != wanted:
@@ -326,15 +356,23 @@ class Learner:
                 f"began with {wanted}. Resize them to it."
             )
 
-    def _trained(self) -> tuple[Network, Setting]:
+    def _learned(self) -> Setting:
         if self._setting is None:
             raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
+        return self._setting
+
+    def _answers(self) -> Answering:
+        """The network's output for samples, and the scores of an output."""
+        setting = self._learned()
         if self._answering is None:
-            sizes = [len(task.names) for task in self._tasks]
-            network = self._setting.architecture.build(sizes)
+            network = setting.architecture.build([len(task.names) for task in self._tasks])
             network.load(under("network", self._obtain(self._pieces["network"]).tensors))
-            self._answering = network.to(self._setting.device).eval()
-        return self._answering, self._setting
+            network.to(setting.device)
+            pieces = {part: self._obtain(key) for part, key in self._pieces.items()}
+            read = {part: pieces[part] for part in self.method.infer.reads if part in pieces}
+            looked = known(network, setting, len(self.classes), read)
+            self._answering = (looked.answer, self.method.infer.scorer(looked))
+        return self._answering
 
     def _obtain(self, key: str) -> Entry:
         entry = self._memory.load(key)

@@ -31,6 +31,11 @@ class Memory:
     total: Annotated[int, Ge(1)] | None = None
     selection: Selection = "herding"
 
+    @property
+    def size(self) -> int:
+        """How many images a class or in all; 0 where nothing is kept."""
+        return self.per_class or self.total or 0
+
     def quota(self, groups: int) -> int:
         """How many images each of so many classes (and domains) keeps."""
         return self.per_class or (self.total or 0) // groups

@@ -28,6 +28,7 @@ class Metric:
         formula: The definition, in one line.
         unit: How the number is written.
         function: The number of a matrix, given the number of test images of each task.
+        shown: Whether a run's tables show it; files hold all.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Metric:
     formula: str
     unit: str
     function: Callable[[Matrix, Sizes], float]
+    shown: bool = True
 
 
 class Estimate(NamedTuple):
@@ -84,6 +86,48 @@ def forgetting(r: Matrix) -> float:
     return float(np.mean(drops)) if drops else math.nan
 
 
+def forgetting_from_best(r: Matrix) -> float:
+    """The same with the last step among the best: never negative (Mammoth, PyCIL)."""
+    last = len(r) - 1
+    drops = [r[j:, j].max() - r[last, j] for j in range(last)]
+    return float(np.mean(drops)) if drops else math.nan
+
+
+def forgetting_from_learned(r: Matrix) -> float:
+    """Mean over earlier tasks of the accuracy when learned minus the last one (Avalanche)."""
+    return -backward_transfer(r)
+
+
+def forgetting_without_newest(r: Matrix) -> float:
+    """The same without the newest earlier task, still divided by T - 1 (LibContinual)."""
+    last = len(r) - 1
+    drops = [r[j, j] - r[last, j] for j in range(last - 1)]
+    return float(np.sum(drops)) / last if last else math.nan
+
+
+def backward_transfer(r: Matrix) -> float:
+    """Mean over earlier tasks of the last accuracy minus the one when learned (GEM's BWT).
+
+    >>> round(backward_transfer(np.array([[0.8, np.nan], [0.6, 0.9]])), 6)
+    -0.2
+    """
+    last = len(r) - 1
+    gains = [r[last, j] - r[j, j] for j in range(last)]
+    return float(np.mean(gains)) if gains else math.nan
+
+
+def intransigence(r: Matrix, joint: Matrix) -> float:
+    """Mean over tasks of joint training's accuracy when a task came minus the method's own.
+
+    ``joint`` is the matrix of a joint run on the same stream; it is negative where the method
+    learned new tasks better than training on all images did.
+
+    >>> round(intransigence(np.array([[0.8]]), np.array([[0.9]])), 6)
+    0.1
+    """
+    return float((joint.diagonal() - r.diagonal()).mean())
+
+
 def learning_accuracy(r: Matrix) -> float:
     """Mean of the diagonal: how well each task was learned when it came."""
     return float(r.diagonal().mean())
@@ -122,6 +166,37 @@ METRICS: dict[str, Metric] = {
             "1/T sum_j R[j,j]",
             _SHARE,
             lambda r, sizes: learning_accuracy(r),
+        ),
+        Metric(
+            "backward_transfer",
+            "Backward transfer",
+            "1/(T-1) sum_{j<T} (R[T,j] - R[j,j])",
+            _CHANGE,
+            lambda r, sizes: backward_transfer(r),
+        ),
+        Metric(
+            "forgetting_from_best",
+            "Forgetting from the best of all steps",
+            "1/(T-1) sum_{j<T} (max_{j<=k<=T} R[k,j] - R[T,j])",
+            _CHANGE,
+            lambda r, sizes: forgetting_from_best(r),
+            shown=False,
+        ),
+        Metric(
+            "forgetting_from_learned",
+            "Forgetting from the step of learning",
+            "1/(T-1) sum_{j<T} (R[j,j] - R[T,j])",
+            _CHANGE,
+            lambda r, sizes: forgetting_from_learned(r),
+            shown=False,
+        ),
+        Metric(
+            "forgetting_without_newest",
+            "Forgetting without the newest earlier task",
+            "1/(T-1) sum_{j<T-1} (R[j,j] - R[T,j])",
+            _CHANGE,
+            lambda r, sizes: forgetting_without_newest(r),
+            shown=False,
         ),
     )
 }

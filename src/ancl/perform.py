@@ -12,7 +12,7 @@ from ancl.errors import MethodError
 from ancl.files import Entry
 from ancl.fit import Fit, View, correct_answers
 from ancl.memory import Exemplars
-from ancl.method import Auxiliary, weight_at
+from ancl.method import Auxiliary, Rule, weight_at
 from ancl.networks import Network
 from ancl.objective import Objective, Pull
 from ancl.regularizers import WeightRegularizer
@@ -122,6 +122,9 @@ def train_main(bench: Workbench, drive: Drive) -> Entry:
     )
     check_weights_learn(bench, fit)
     warn_if_unstable(bench, fit)
+    if bench.index == 1:
+        say_what_is_left_out(bench)
+        warn_of_strange_targets(bench)
     auxiliary = bench.method.auxiliary
     if not (auxiliary and auxiliary.renewed == "epoch" and bench.index):
         return trained(fit, drive(fit))
@@ -223,6 +226,30 @@ def warn_if_unstable(bench: Workbench, fit: Fit) -> None:
             f"Task {bench.index}: lr · max(λF + λ_aF_aux) = {reach:.3g} is more than "
             f"2 (1 + momentum) = {limit:.3g}, so plain steps on the penalty may diverge. "
             f"Lower λ, λ_a or training.lr, or use --set training.penalty_step=proximal."
+        )
+
+
+def say_what_is_left_out(bench: Workbench) -> None:
+    """Say so where a method has parts for new classes and the stream brings none."""
+    method = bench.method
+    if brings_classes(bench.task):
+        return
+    left = [f"the {extra.name} term" for extra in method.extras if extra.new_classes]
+    left += ["imprinting"] if method.imprint else []
+    left += ["the factor on λ"] if method.old and isinstance(method.old.lamb, Rule) else []
+    if left:
+        bench.say(f"{method.name}: tasks bring no new classes; left out: {', '.join(left)}.")
+
+
+def warn_of_strange_targets(bench: Workbench) -> None:
+    """Say so where exemplars are held to a network that was never shown their classes."""
+    auxiliary = bench.method.auxiliary
+    strange = auxiliary and auxiliary.classes == "all" and auxiliary.data == "current"
+    if strange and bench.exemplars and brings_classes(bench.task):
+        bench.say(
+            f"Warning: {bench.method.name} holds exemplars of old classes to an auxiliary network "
+            f"that learned from this task's images alone. Use auxiliary_classes=new, or "
+            f"auxiliary_data=combined."
         )
 
 

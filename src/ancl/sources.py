@@ -24,11 +24,12 @@ FORMS = ("folder:PATH", "folder:PATH@32", "arrays:FILE.npz")
 
 
 class KnownSource(NamedTuple):
-    """How to read a source below a data root, and its classes: known before it is read."""
+    """How to read a source below a data root, and what is known of it before it is read."""
 
     read: Callable[[Path], Source]
     classes: int
     explanation: str
+    images: int | None = None
 
     def load(self, root: str | Path | None = None) -> Source:
         """Read it; ``root`` is where data lies, see ``data_root``."""
@@ -37,13 +38,13 @@ class KnownSource(NamedTuple):
 
 SOURCES: dict[str, KnownSource] = {
     "digits": KnownSource(
-        lambda root: digits(), 10, "1,797 handwritten digits of 8x8 pixels, embedded"
+        lambda root: digits(), 10, "1,797 handwritten digits of 8x8 pixels, embedded", 1_797
     ),
     "hard-digits": KnownSource(
-        lambda root: hard_digits(), 10, "the same, shifted and noisy, 12x12 pixels"
+        lambda root: hard_digits(), 10, "the same, shifted and noisy, 12x12 pixels", 1_797
     ),
     **{
-        name: KnownSource(data.load, data.classes, data.explanation)
+        name: KnownSource(data.load, data.classes, data.explanation, sum(data.images))
         for name, data in PUBLISHED.items()
     },
 }

@@ -14,6 +14,8 @@ from ancl.checks import checked
 from ancl.data import AUGMENTATIONS, class_order, enough_classes, task_domains, task_sizes
 from ancl.device import resolve_device
 from ancl.errors import AnclError, SpecError, did_you_mean, unknown
+from ancl.memory import Memory
+from ancl.method import Method
 from ancl.networks import NETWORKS
 from ancl.recipes import benchmark as benchmark_named
 from ancl.sources import known_source
@@ -22,6 +24,8 @@ from ancl.zoo import MethodRef, arguments
 
 T = TypeVar("T")
 _INHERITED = "as training"
+SEARCH = "search"
+"""What ``training.lr`` may be instead of a number; it sets ``training.lr_search``."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class RunSpec(BaseModel):
     options: dict[str, Any]
     data: DataSpec
     network: dict[str, Any]
+    memory: Memory
     training: Training
     auxiliary: Training
     device: str
@@ -81,11 +86,24 @@ class RunSpec(BaseModel):
 
 
 class Layer(NamedTuple):
-    """Settings by dotted key, and where they come from (``lines`` where it is a file)."""
+    """Settings by dotted key, and where they come from.
+
+    Args:
+        source: The file, flag or benchmark.
+        values: The settings.
+        lines: Where it is a file, the line of each.
+        origins: Where the source itself took a value from.
+    """
 
     source: str
     values: Mapping[str, Any]
     lines: Mapping[str, int] = {}
+    origins: Mapping[str, str] = {}
+
+    def named(self, key: str) -> str:
+        """Where a value comes from, for a reader."""
+        origin = self.origins.get(key)
+        return f"{self.source} ({origin})" if origin else self.source
 
 
 class Field(NamedTuple):
@@ -108,6 +126,7 @@ GENERAL = {
     "device": Field(str, "auto", "auto, cpu, cuda, cuda:N or mps."),
     "threads": Field(Annotated[int, Ge(1)] | None, None, "CPU threads; bits depend on them."),
 }
+SECTIONS = ("data", "network", "memory", "training", "auxiliary")
 DEFAULT_NETWORK = "resnet32"
 AUXILIARY_DEFAULTS = {"weight_decay": 5e-4}
 """Where the auxiliary network's training differs from the main one's, as in the released code."""
@@ -122,6 +141,7 @@ def fields_for(method: MethodRef, network: str) -> dict[str, Field]:
         found[f"network.{parameter.name}"] = Field(
             parameter.annotation, parameter.default, f"An option of {network}."
         )
+    found |= {f"memory.{name}": field for name, field in _fields(Memory)}
     found |= {f"training.{name}": field for name, field in _fields(Training)}
     for name, field in _fields(Training):
         default = AUXILIARY_DEFAULTS.get(name, field.default)
@@ -129,6 +149,14 @@ def fields_for(method: MethodRef, network: str) -> dict[str, Field]:
     texts = method.explanations()
     for name, parameter in method.settings.items():
         found[name] = Field(parameter.annotation, parameter.default, texts.get(name, ""))
+    return found
+
+
+def method_defaults(method: Method) -> dict[str, Any]:
+    """The settings a method decides where nobody else does, by dotted key."""
+    found: dict[str, Any] = {} if method.last_relu else {"network.last_relu": False}
+    if method.memory:
+        found |= {f"memory.{name}": v for name, v in dataclasses.asdict(method.memory).items()}
     return found
 
 
@@ -150,8 +178,9 @@ class _Resolver:
         self.method = self.attempt(lambda: MethodRef(method))
         known = self.attempt(lambda: benchmark_named(benchmark))
         if known and self.method:
-            settings = known.values(self.method.name)
-            self.layers.insert(0, Layer(f"benchmark {benchmark}", settings))
+            name = self.method.name
+            settings, origins = known.values(name), known.sources(name)
+            self.layers.insert(0, Layer(f"benchmark {benchmark}", settings, origins=origins))
         self.accepted: dict[str, Field] = {}
         self.values: dict[str, Any] = {}
         self.sources: dict[str, str] = {}
@@ -207,24 +236,34 @@ class _Resolver:
         if key not in self.accepted:
             self.mistakes.append(place + self.unknown(key, network))
             return
+        if key == "training.lr" and value == SEARCH:
+            self.set(layer, "training.lr_search", True, network)
+            return
+        if key == "training.lr" and "training.lr_search" not in layer.values:
+            self.end_search(layer, network)
         try:
             taken = checked(self.accepted[key].type, value)
         except ValueError as error:
             self.mistakes.append(f"{place}{key} is {value!r}; it {error}.")
             return
-        self.values[key], self.sources[key] = taken, layer.source
+        self.values[key], self.sources[key] = taken, layer.named(key)
         twin = key.replace("training.", "auxiliary.", 1)
         own = key.removeprefix("training.") in AUXILIARY_DEFAULTS
         if twin != key and not own and self.sources[twin] in ("default", _INHERITED):
             # The auxiliary network is trained as the main one unless told otherwise.
             self.values[twin], self.sources[twin] = taken, _INHERITED
 
+    def end_search(self, layer: Layer, network: str) -> None:
+        """A rate that is given takes back the search that an earlier layer asked for."""
+        if self.values["training.lr_search"]:
+            self.set(layer, "training.lr_search", False, network)
+
     def unknown(self, key: str, network: str) -> str:
         """The message for a setting that is not there."""
         assert self.method is not None
         section, _, name = key.rpartition(".")
         start = f"{section}."
-        if section in ("data", "network", "training", "auxiliary"):
+        if section in SECTIONS:
             possible = [k.removeprefix(start) for k in self.accepted if k.startswith(start)]
             owner = f"network {network}" if section == "network" else section
             near = did_you_mean(name, possible)
@@ -235,22 +274,52 @@ class _Resolver:
         """Note what does not fit although each value is possible."""
         assert self.method is not None
         values, method = self.values, self.method
-        self.attempt(lambda: method.make({name: values[name] for name in method.settings}))
+        made = self.attempt(lambda: method.make({name: values[name] for name in method.settings}))
         self.attempt(lambda: resolve_device(values["device"]))
+        if made:
+            self.take_defaults(made)
         data = DataSpec(**self.section("data"))
         sizes = self.attempt(data.sizes)
         if sizes:
             self.attempt(lambda: enough_classes(data.scenario, sizes))
+        if sizes and made:
+            self.check_memory(made, data.scenario, sum(sizes))
         if data.augment not in AUGMENTATIONS:
             self.mistakes.append(unknown("augmentation", data.augment, AUGMENTATIONS))
         for name in ("training", "auxiliary"):
             training = Training(**self.section(name))
             self.mistakes += [f"{name}: {problem}" for problem in training.problems()]
-        if values["training.schedule"] == "patience" and data.val_fraction == 0:
+        for asked, remedy in (
+            ("training.schedule=patience", "training.schedule=cosine"),
+            ("training.lr_search=true", "a number for training.lr"),
+        ):
+            key, _, value = asked.partition("=")
+            if data.val_fraction == 0 and values[key] in (True, value):
+                self.mistakes.append(
+                    f"{asked} needs validation images, but data.val_fraction is 0. "
+                    f"Raise it, or use {remedy}."
+                )
+        if values["auxiliary.lr_search"] and not values["training.lr_search"]:
             self.mistakes.append(
-                "training.schedule=patience needs validation images, but data.val_fraction is 0. "
-                "Raise it, or use training.schedule=cosine."
+                "auxiliary.lr_search is true and training.lr_search is not, but a task's rate is "
+                "searched once, for both networks. Use --set training.lr=search, or a number."
             )
+
+    def take_defaults(self, made: Method) -> None:
+        """Fill in what the method decides, unless a layer did; a memory's size is one thing."""
+        sized = ("memory.per_class", "memory.total")
+        size_given = any(self.sources[key] != "default" for key in sized)
+        for key, value in method_defaults(made).items():
+            taken = size_given if key in sized else self.sources.get(key) != "default"
+            if not taken:
+                self.values[key] = value
+
+    def check_memory(self, made: Method, scenario: str, groups: int) -> None:
+        """Note what does not fit a memory shared by so many classes (and domains)."""
+        memory = Memory(**self.section("memory"))
+        self.mistakes += memory.problems(groups) or made.problems(
+            scenario, memory if memory.size else None, groups
+        )
 
     def spec(self) -> RunSpec:
         """The run."""
@@ -262,6 +331,7 @@ class _Resolver:
             options={name: self.values[name] for name in self.method.settings},
             data=DataSpec(**self.section("data")),
             network=self.section("network"),
+            memory=Memory(**self.section("memory")),
             training=Training(**self.section("training")),
             auxiliary=Training(**self.section("auxiliary")),
             device=str(resolve_device(self.values["device"])),

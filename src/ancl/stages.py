@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ancl.data import Normalization, Task
+from ancl.errors import ScenarioError
 from ancl.identity import UnstorableError, describe, digest
 from ancl.memory import Memory
 from ancl.method import Auxiliary, Extra, Finish, Method, weight_at
@@ -108,6 +109,19 @@ def plan_task(
     return planner.plan(pieces)
 
 
+def plan_kept(
+    method: Method,
+    tasks: Sequence[Task],
+    setting: Setting,
+    ends: Mapping[str, str],
+    pieces: Pieces,
+) -> tuple[tuple[Stage, ...], Pieces]:
+    """What a method keeps of a network that another one trained (``network, main, start``)."""
+    planner = _Planner(effective(method), tasks, setting)
+    kept = planner.keep(ends, pieces)
+    return tuple(planner.stages), {"network": ends["network"], **kept}
+
+
 class _Planner:
     """Collects the stages of one task."""
 
@@ -140,14 +154,19 @@ class _Planner:
         for part in method.finish if not self.first else ():
             key = self.finish(part, {**inputs, **after}, pieces)
             after |= dict.fromkeys(part.yields, key)
-        if method.old and method.needs_importance:
-            ends = {"network": after["network"], "main": main, "start": grown}
-            after["importance"] = self.importance(method.old.regularizer, ends, pieces)
-        if self.setting.memory and method.data == "current":
-            after["memory"] = self.memory(after["network"], grown, pieces)
+        after |= self.keep({"network": after["network"], "main": main, "start": grown}, pieces)
         read = {part: after[part] for part in ("network", *method.infer.reads) if part in after}
         self.add("evaluate", read, self.evaluation())
         return tuple(self.stages), after
+
+    def keep(self, ends: Mapping[str, str], pieces: Pieces) -> dict[str, str]:
+        """Stages that keep what the next task reads of a trained network besides itself."""
+        method, found = self.method, dict[str, str]()
+        if method.old and method.needs_importance:
+            found["importance"] = self.importance(method.old.regularizer, ends, pieces)
+        if self.setting.memory and method.data == "current":
+            found["memory"] = self.memory(ends["network"], ends["start"], pieces)
+        return found
 
     def add(self, name: str, inputs: Mapping[str, str], settings: Mapping[str, Any]) -> str:
         """Append a stage and return its key."""
@@ -405,6 +424,24 @@ def kept_counts(method: Method, tasks: Sequence[Task], setting: Setting) -> tupl
     quota = setting.memory.quota(sum(block_sizes(tasks)) * domains)
     held = ceil(method.hold_out * quota)
     return quota - held, held
+
+
+def check_exemplars(method: Method, tasks: Sequence[Task], setting: Setting) -> None:
+    """Refuse a memory that is to keep more images of a class of the last task than it has.
+
+    Raises:
+        ScenarioError: Naming the class.
+    """
+    if setting.memory is None or method.data == "all":
+        return
+    task, wanted = tasks[-1], sum(kept_counts(method, tasks, setting))
+    there = task.load().train.y.bincount(minlength=task.classes.stop)[task.classes]
+    least = int(there.argmin())
+    if there[least] < wanted:
+        raise ScenarioError(
+            f"The memory is to keep {wanted} images a class, but class {task.names[least]!r} "
+            f"has {int(there[least])} to train on. Lower memory.per_class or memory.total."
+        )
 
 
 def held_count(method: Method, tasks: Sequence[Task], setting: Setting) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from ancl.experiment import build, threads
@@ -52,15 +53,16 @@ class Node:
 class Plan(dict[str, Node]):
     """One run's stages by key, in an order in which they can be computed."""
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, root: Path | None = None) -> None:
         with threads(spec.threads):
-            experiment = build(spec)
+            experiment = build(spec, root)
         tasks = experiment.stream.tasks
         super().__init__(
             (stage.key, Node(stage, spec, len(tasks), tasks[stage.task].sizes[0]))
             for stage in experiment.stages
         )
         self.spec = spec
+        self.val_sizes = tuple(task.sizes[1] for task in tasks)
 
 
 class Holds(Protocol):
@@ -74,10 +76,12 @@ class Graph:
 
     Args:
         specs: The runs. All have one thread count, which is part of every key.
+        root: Where data lies; see ``ancl.data.data_root``.
     """
 
-    def __init__(self, specs: Iterable[RunSpec]) -> None:
-        self.plans = [Plan(spec) for spec in specs]
+    def __init__(self, specs: Iterable[RunSpec], root: Path | None = None) -> None:
+        self.root = root
+        self.plans = [Plan(spec, root) for spec in specs]
         assert len({plan.spec.threads for plan in self.plans}) <= 1, "one thread count a sweep"
         self.nodes: dict[str, Node] = {}
         for plan in self.plans:

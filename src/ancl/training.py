@@ -35,7 +35,7 @@ class Training:
     Args:
         epochs: At most so many epochs a task.
         epochs_first: The same for the first task, where it differs.
-        lr: Learning rate at the start of a task.
+        lr: Learning rate at the start of a task; ``search`` turns ``lr_search`` on.
         lr_first: The same for the first task, where it differs.
         lr_search: Whether each task's rate is searched by fine-tuning, on its validation images.
         batch_size: Images a step.

@@ -13,7 +13,7 @@ from ancl.files import Entry
 from ancl.fit import Epoch, Fit, Saved, View
 from ancl.infer import Known
 from ancl.memory import Exemplars, select
-from ancl.method import Auxiliary, Method, weight_at
+from ancl.method import Auxiliary, Method, Term, weight_at
 from ancl.networks import Network
 from ancl.objective import Objective, Pull, anchor_for
 from ancl.regularizers import Evidence, Regularizer, Watcher, WeightRegularizer
@@ -24,12 +24,13 @@ from ancl.stages import (
     block_sizes,
     class_counts,
     effective,
+    extras_of,
     frozen_parts,
     held_count,
     old_classes,
 )
 from ancl.training import Training
-from ancl.types import Importance, Output, Params, prefixed, under
+from ancl.types import Anchor, Importance, Output, Params, prefixed, under
 
 Inputs = Mapping[str, Entry]
 
@@ -169,17 +170,7 @@ class Workbench:
 
     def answer(self, network: Network) -> Callable[[Samples], Output]:
         """A function from samples to all their outputs, in eval mode, on the CPU."""
-
-        @torch.no_grad()
-        def answers(samples: Samples) -> Output:
-            network.eval()
-            outputs = [network(batch.x) for batch in self.batches([samples]).in_order()]
-            return Output(
-                torch.cat([output.logits.cpu() for output in outputs]),
-                torch.cat([output.features.cpu() for output in outputs]),
-            )
-
-        return answers
+        return answering(network, self.setting)
 
     def chosen(self, network: Network, count: int) -> Exemplars:
         """So many exemplars of each of the task's classes, as the memory chooses them."""
@@ -195,17 +186,7 @@ class Workbench:
 
     def known(self, network: Network) -> Known:
         """What inference may look at."""
-        memory = self.inputs.get("memory")
-        extra: Params = {}
-        for part in self.method.infer.reads:
-            if part != "memory" and part in self.inputs:
-                extra |= under(part, self.inputs[part].tensors)
-        return Known(
-            self.answer(network),
-            self.task.classes.stop,
-            Exemplars.of(under("memory", memory.tensors)) if memory else None,
-            extra,
-        )
+        return known(network, self.setting, self.task.classes.stop, self.inputs)
 
     # -- trainings ---------------------------------------------------------------------------
 
@@ -268,7 +249,8 @@ class Workbench:
             method.task_loss,
             self.pulls(),
             task_weight=weight_at(method.task_weight, *class_counts(self.task)),
-            extras=method.extras,
+            extras=extras_of(method, self.task),
+            correct=method.infer.student(self.bias),
         )
 
     def pulls(self) -> tuple[Pull, ...]:
@@ -276,24 +258,31 @@ class Workbench:
         found: list[Pull] = []
         old, auxiliary = self.method.old, self.method.auxiliary
         if old:
-            network, importance = self.old_network(), self.importance_of("importance")
-            anchor = anchor_for(old.regularizer, network, old_classes(self.task), importance)
-            if anchor.forward and "bias" in self.inputs:
-                anchor = replace(anchor, forward=self.corrected(anchor.forward))
-            lamb = weight_at(old.lamb, *class_counts(self.task))
-            found.append(Pull("old", lamb, old.regularizer, anchor))
+            found.append(self.old_pull(old))
         if auxiliary and auxiliary.renewed == "task":
             importance = self.importance_of("auxiliary importance")
             found.append(self.auxiliary_pull(auxiliary, self.network("auxiliary"), importance))
         return tuple(found)
 
-    def corrected(
-        self, forward: Callable[[Tensor, bool], Output]
-    ) -> Callable[[Tensor, bool], Output]:
-        """The old network's answers with the correction its task ended with."""
-        bias = under("bias", self.inputs["bias"].tensors)
-        bias = {name: value.to(self.setting.device) for name, value in bias.items()}
-        return lambda x, maps: self.method.infer.correct(forward(x, maps), bias)
+    def old_pull(self, old: Term) -> Pull:
+        """The old network's term."""
+        network, importance = self.old_network(), self.importance_of("importance")
+        anchor = anchor_for(old.regularizer, network, old_classes(self.task), importance)
+        lamb = weight_at(old.lamb, *class_counts(self.task))
+        return Pull("old", lamb, old.regularizer, self.corrected(anchor))
+
+    @cached_property
+    def bias(self) -> Params:
+        """The correction the last task ended with; empty where there is none."""
+        found = under("bias", self.inputs["bias"].tensors) if "bias" in self.inputs else {}
+        return {name: value.to(self.setting.device) for name, value in found.items()}
+
+    def corrected(self, anchor: Anchor) -> Anchor:
+        """An anchor whose answers have the correction the last task ended with."""
+        forward, correct, bias = anchor.forward, self.method.infer.correct, self.bias
+        if forward is None or not bias:
+            return anchor
+        return replace(anchor, forward=lambda x, maps: correct(forward(x, maps), bias))
 
     def auxiliary_pull(
         self, auxiliary: Auxiliary, network: Network, importance: Importance
@@ -302,6 +291,8 @@ class Workbench:
         start = self.task.classes.start if auxiliary.classes == "new" else 0
         classes = slice(start, self.task.classes.stop)
         anchor = anchor_for(auxiliary.regularizer, network, classes, importance)
+        if auxiliary.classes == "all":
+            anchor = self.corrected(anchor)
         lamb_a = weight_at(auxiliary.lamb_a, *class_counts(self.task))
         steady = auxiliary.renewed == "task"
         return Pull("auxiliary", lamb_a, auxiliary.regularizer, anchor, steady)
@@ -341,6 +332,34 @@ class Workbench:
             kind, weight = name.split("/", 1)
             found.setdefault(kind, {})[weight] = tensor.to(self.setting.device)
         return found
+
+
+def answering(network: Network, setting: Setting) -> Callable[[Samples], Output]:
+    """A function from samples to all their outputs, in eval mode, on the CPU."""
+
+    @torch.no_grad()
+    def answers(samples: Samples) -> Output:
+        network.eval()
+        size, device = setting.training.batch_size, setting.device
+        batches = Batches(samples, size, setting.normalization, device=device)
+        outputs = [network(batch.x) for batch in batches.in_order()]
+        return Output(
+            torch.cat([output.logits.cpu() for output in outputs]),
+            torch.cat([output.features.cpu() for output in outputs]),
+        )
+
+    return answers
+
+
+def known(network: Network, setting: Setting, classes: int, pieces: Inputs) -> Known:
+    """What inference may look at, of the pieces that a task left behind."""
+    memory, bias = pieces.get("memory"), pieces.get("bias")
+    return Known(
+        answering(network, setting),
+        classes,
+        Exemplars.of(under("memory", memory.tensors)) if memory else None,
+        under("bias", bias.tensors) if bias else {},
+    )
 
 
 def trained(fit: Fit, log: list[dict[str, Any]], **lambs: float) -> Entry:

@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal
@@ -16,8 +15,10 @@ from annotated_types import Ge, Gt, Le, Lt
 from ancl.checks import checked
 from ancl.errors import MethodError, SpecError, did_you_mean, unknown
 from ancl.losses import CrossEntropy
-from ancl.method import Auxiliary, Method, Rule, Term, with_afec, with_ancl
+from ancl.method import Auxiliary, Method, Term, with_afec, with_ancl
 from ancl.regularizers import Dmc, Eeil, Ewc, Lfl, Lwf, Lwm, Mas, RWalk, Si
+from ancl.rehearsal import bic, eeil, icarl, lucir, podnet, wa
+from ancl.rules import NewShare, OldShare
 
 Lambda = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
@@ -185,24 +186,6 @@ def lwm(
     return Method("lwm", old=Term(Lwm(temperature, gamma, attention), lamb))
 
 
-@dataclass(frozen=True)
-class OldShare(Rule):
-    """λ = n_old / n: the old network's share of the classes."""
-
-    def at(self, old: int, new: int) -> float:
-        """The share in one task."""
-        return old / (old + new)
-
-
-@dataclass(frozen=True)
-class NewShare(Rule):
-    """λ_a = n_new / n: the task's share of the classes."""
-
-    def at(self, old: int, new: int) -> float:
-        """The share in one task."""
-        return new / (old + new)
-
-
 def dmc(*, centring: Literal["sample", "batch"] = "sample") -> Method:
     """Deep Model Consolidation: a fresh network learns the logits of old and auxiliary network.
 
@@ -241,6 +224,12 @@ METHODS: dict[str, Maker] = {
     "lwm": lwm,
     "dmc": dmc,
     "freeze": freeze,
+    "icarl": icarl,
+    "eeil": eeil,
+    "bic": bic,
+    "wa": wa,
+    "lucir": lucir,
+    "podnet": podnet,
 }
 
 ALIASES = {
@@ -255,15 +244,27 @@ ALIASES = {
 
 
 def ancl_variant(
-    *, lamb_a: Lambda = 1.0, auxiliary_classes: Literal["new", "all"] = "new"
+    *,
+    lamb_a: Lambda = 1.0,
+    auxiliary_classes: Literal["new", "all"] = "new",
+    auxiliary_data: Literal["current", "combined"] = "current",
+    adaptive_auxiliary: Literal["both", "old_only"] = "both",
 ) -> Callable[[Method], Method]:
     """Hold it to an auxiliary network too, by the same regularizer.
 
     Args:
         lamb_a: λ_a, the pull to the auxiliary network.
         auxiliary_classes: It speaks for the task's new classes, or for all.
+        auxiliary_data: It learns from the task's images, or from them combined with the memory's.
+        adaptive_auxiliary: Whether λ_a follows the same rule as λ, if there is one, or not.
     """
-    return lambda method: with_ancl(method, lamb_a, classes=auxiliary_classes)
+    return lambda method: with_ancl(
+        method,
+        lamb_a,
+        classes=auxiliary_classes,
+        data=auxiliary_data,
+        adaptive=adaptive_auxiliary,
+    )
 
 
 def afec_variant(
@@ -286,6 +287,8 @@ VARIANTS: dict[str, Callable[..., Callable[[Method], Method]]] = {
     "a": ancl_variant,
     "afec": afec_variant,
 }
+PUBLISHED_WITH_ANCL = ("ewc", "mas", "lwf", "lfl", "icarl", "bic", "lucir", "podnet")
+"""The methods to which the paper applies ANCL; with others it is an extension of ours."""
 _SUFFIXES = {"ancl": "a", "afec": "afec"}
 
 

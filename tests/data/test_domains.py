@@ -7,6 +7,7 @@ from torch import Tensor
 from ancl.data import Domain, domains
 from ancl.errors import ScenarioError
 from ancl.seeding import generator
+from ancl.spec import DataSpec
 
 
 def images(n: int = 5, side: int = 9, channels: int = 3) -> Tensor:
@@ -145,3 +146,11 @@ def test_domains_that_do_not_exist_are_refused(
 def test_floats_can_only_be_permuted() -> None:
     with pytest.raises(ScenarioError, match=r"domains=rotation works on uint8.*permutation"):
         Domain("rotation", 30.0)(torch.rand(2, 3, 4, 4))
+
+
+def test_a_spec_knows_the_sizes_of_domains_before_it_reads_an_image() -> None:
+    spec = DataSpec(source="digits", scenario="dil", domains="rotation:0,30,60", order=(1, 2, 7))
+    assert spec.sizes() == (3, 3, 3)
+    assert DataSpec(scenario="dil", domains="permutation", tasks=2).sizes() == (10, 10)
+    with pytest.raises(ScenarioError, match="for the scenario dil"):
+        DataSpec(domains="rotation", tasks=5).sizes()

@@ -33,7 +33,7 @@ def test_named_and_listed_orders() -> None:
     [
         ("tinyimagenet", "one of 200 classes, and this data has 10"),
         ("icarl", "one of 100 classes, and this data has 10"),
-        ("natrual", "Did you mean 'natural'"),
+        ("naturall", "Did you mean 'natural'"),
         ("seed:x", "no class order 'seed:x'"),
         ([0, 1, 0], "names 0 more than once"),
         ([0, 10], "names 10, and the classes are 0 to 9"),

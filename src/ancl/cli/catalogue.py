@@ -13,8 +13,8 @@ from ancl.cli.preview import setting_name, shown_value
 from ancl.cli.table import table
 from ancl.errors import MethodError
 from ancl.networks import NETWORKS
-from ancl.spec import DEFAULT_NETWORK, Field, fields_for
-from ancl.zoo import METHODS, VARIANTS, MethodRef, summary
+from ancl.spec import DEFAULT_NETWORK, Field, fields_for, method_defaults
+from ancl.zoo import METHODS, PUBLISHED_WITH_ANCL, VARIANTS, MethodRef, summary
 
 _PLAIN = {int: "integer", float: "number", str: "text", bool: "true | false", type(None): "null"}
 _BOUNDS: Mapping[type, tuple[str, str]] = {
@@ -61,8 +61,15 @@ def methods_text(found: Sequence[Mapping[str, Any]]) -> str:
         for variant in VARIANTS
         if "refused" in method["variants"][variant]
     ]
+    extensions = [
+        name
+        for method in found
+        if (name := method["variants"]["a"].get("name"))
+        and method["name"] not in PUBLISHED_WITH_ANCL
+    ]
     notes = [
         *(f"{variant}-NAME: {summary(make)}" for variant, make in VARIANTS.items()),
+        f"{', '.join(extensions)}: extensions, which the ANCL paper does not have.",
         *refused,
         "Your own: path/file.py:NAME or package.module:NAME. Settings: ancl list methods --options "
         "NAME.",
@@ -90,6 +97,9 @@ def list_options(name: str) -> dict[str, Any]:
     """Every setting a run of a method accepts, its own first."""
     method = MethodRef(name)
     fields = fields_for(method, DEFAULT_NETWORK)
+    if all(parameter.default is not parameter.empty for parameter in method.settings.values()):
+        for key, value in method_defaults(method.make({})).items():
+            fields[key] = fields[key]._replace(default=value)
     own = {key: field for key, field in fields.items() if key in method.settings}
     makers = [method.maker, *([VARIANTS[method.variant]] if method.variant else [])]
     return {

@@ -11,7 +11,7 @@ from ruamel.yaml.nodes import MappingNode, Node
 from ancl.errors import SpecError, unknown
 from ancl.spec import Layer
 
-SECTIONS = ("data", "network", "training", "auxiliary", "options")
+SECTIONS = ("data", "network", "memory", "training", "auxiliary", "options")
 NAMES = ("method", "benchmark")
 
 

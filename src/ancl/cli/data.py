@@ -49,7 +49,7 @@ def list_data(*, data_root: options.DataRoot = None, as_json: options.Json = Fal
             {
                 "name": name,
                 "classes": source.classes,
-                "images": sum(data.images) if data else None,
+                "images": source.images,
                 "explanation": source.explanation,
                 "embedded": data is None,
                 "place": str(place) if place else None,
@@ -62,7 +62,7 @@ def list_data(*, data_root: options.DataRoot = None, as_json: options.Json = Fal
         [
             each["name"],
             str(each["classes"]),
-            f"{each['images'] or 1_797:,}",
+            f"{each['images']:,}",
             "embedded" if each["embedded"] else each["place"] or _fetch_hint(each["name"]),
         ]
         for each in found

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from ancl.cli.table import counted
 from ancl.errors import SpecError, unknown
 from ancl.executors import EXECUTORS, Executor, cores
 
@@ -48,10 +49,14 @@ def _pool(count: int, threads: str | None) -> Labour:
     from ancl.executors.pool import Pool
 
     each = threads or str(max(cores() // count, 1))
-    said = f"{count} workers with {each} threads each, on {cores()} cores."
+    said = f"{counted(count, 'worker')}, each with {_threads(each)}, on {counted(cores(), 'core')}."
     if each.isdecimal() and count * int(each) > cores():
         said += " More threads than cores are slow: lower --workers or --threads."
     return Labour(Pool(count), each, count, said)
+
+
+def _threads(text: str) -> str:
+    return counted(int(text), "thread") if text.isdecimal() else f"{text} threads"
 
 
 def _ray(count: int, address: str | None, threads: str | None) -> Labour:
@@ -60,5 +65,5 @@ def _ray(count: int, address: str | None, threads: str | None) -> Labour:
     each = threads or "1"
     where = f"the cluster at {address}" if address else f"{count} CPUs of this machine"
     return Labour(
-        Cluster(address, count), each, count, f"Ray on {where}, {each} threads a stage."
+        Cluster(address, count), each, count, f"Ray on {where}, {_threads(each)} a stage."
     )

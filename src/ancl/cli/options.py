@@ -37,6 +37,17 @@ Order = Annotated[
     Option("--order", metavar="ORDER", help="Of classes: natural, icarl, seed:N, or 3,1,0,2."),
 ]
 Data = Annotated[str | None, Option("--data", metavar="SOURCE", help="Images: ancl list data")]
+MemoryPerClass = Annotated[
+    str | None,
+    Option("--memory-per-class", metavar="N", help="Keep so many images of each class."),
+]
+Memory = Annotated[
+    str | None, Option("--memory", metavar="N", help="Or so many in all, shared by the classes.")
+]
+MemorySelection = Annotated[
+    str | None,
+    Option("--memory-selection", metavar="RULE", help="herding, random, entropy or distance"),
+]
 Epochs = Annotated[str | None, Option("--epochs", metavar="N", help="At most so many a task.")]
 Set = Annotated[
     list[str] | None,
@@ -67,6 +78,18 @@ Workers = Annotated[
 ]
 Address = Annotated[
     str | None, Option("--address", metavar="A", help="Of a Ray cluster that runs; else one starts")
+]
+Preset = Annotated[
+    str,
+    Option(
+        "--preset", metavar="paper|official", help="Training as the paper says, or as its code does."
+    ),
+]
+Quick = Annotated[
+    bool, Option("--quick", help="One epoch on 20 images a class: does it run? Not a result.")
+]
+Log = Annotated[
+    str | None, Option("--log", metavar="tensorboard,wandb", help="Write curves there too.")
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]

@@ -9,6 +9,7 @@ from ancl.cli.table import duration, percent, table
 from ancl.experiment import RunResult, result_json
 from ancl.metrics import METRICS, Estimate, Metric, mean_and_error
 
+SHOWN = {name: metric for name, metric in METRICS.items() if metric.shown}
 _LEGEND = "R[i,j]: accuracy on task j after task i of T; n_j: test images of task j."
 
 
@@ -65,8 +66,7 @@ def time_text(finished: Sequence[Finished], seconds: float) -> str:
 
 def matrix_text(result: RunResult) -> str:
     """The accuracy matrix that counts in the scenario."""
-    told = result.spec.data.scenario == "til"
-    matrix = result.matrices["taw" if told else "tag"]
+    told, matrix = result.spec.data.scenario == "til", result.counted
     numbers = range(1, len(matrix) + 1)
     rows = [
         [f"task {number}", *("" if math.isnan(v) else percent(v) for v in row)]
@@ -82,7 +82,7 @@ def metrics_text(result: RunResult) -> str:
     """Each metric with its formula."""
     rows = [
         [metric.label, percent(result.metrics[name]), unit(metric), metric.formula]
-        for name, metric in METRICS.items()
+        for name, metric in SHOWN.items()
     ]
     return f"{table(['metric', '', '', 'formula'], rows, 'lrll')}\n{_LEGEND}"
 
@@ -90,20 +90,20 @@ def metrics_text(result: RunResult) -> str:
 def seeds_text(finished: Sequence[Finished]) -> str:
     """A line a seed, then mean and standard error."""
     rows = [
-        [str(each.result.spec.seed), *(percent(each.result.metrics[name]) for name in METRICS)]
+        [str(each.result.spec.seed), *(percent(each.result.metrics[name]) for name in SHOWN)]
         for each in finished
     ]
-    found = estimates(finished).values()
-    rows.append(["mean", *(percent(estimate.mean) for estimate in found)])
-    rows.append(["± error", *(percent(estimate.error) for estimate in found)])
-    head = ["seed", *(f"{metric.label} ({unit(metric)})" for metric in METRICS.values())]
+    found = estimates(finished)
+    rows.append(["mean", *(percent(found[name].mean) for name in SHOWN)])
+    rows.append(["± error", *(percent(found[name].error) for name in SHOWN)])
+    head = ["seed", *(f"{metric.label} ({unit(metric)})" for metric in SHOWN.values())]
     note = f"n = {len(finished)} seeds; ± error is the standard error of the mean."
-    return f"{table(head, rows, 'l' + 'r' * len(METRICS))}\n{note}"
+    return f"{table(head, rows, 'l' + 'r' * len(SHOWN))}\n{note}"
 
 
 def formulas_text() -> str:
     """What each metric is."""
-    rows = [[metric.label, metric.formula] for metric in METRICS.values()]
+    rows = [[metric.label, metric.formula] for metric in SHOWN.values()]
     return f"{table(['metric', 'formula'], rows, 'll')}\n{_LEGEND}"
 
 

@@ -8,10 +8,17 @@ from ancl.cli.options import Places
 from ancl.cli.progress import most_epochs
 from ancl.cli.table import counted, table
 from ancl.experiment import build, run_directory, threads
-from ancl.spec import Resolved
+from ancl.spec import SEARCH, Resolved
 from ancl.store import Store
+from ancl.training import FIRST_RATES, LATER_RATES, TRIALS
 
 Preview = dict[str, Any]
+
+_SEARCHED = (
+    f"A searched rate is the one by which fine-tuning reaches the best validation accuracy: of "
+    f"{FIRST_RATES} for the first task, of the {TRIALS} largest of {LATER_RATES} below it for "
+    f"each later one."
+)
 
 
 def preview(resolved: Resolved, places: Places) -> Preview:
@@ -62,7 +69,8 @@ def preview_text(shown: Sequence[Preview]) -> str:
 def _value(values: Preview, key: str) -> Any:
     section, dot, name = key.partition(".")
     if dot:
-        return values[section][name]
+        searched = name in ("lr", "lr_first") and values[section]["lr_search"]
+        return SEARCH if searched else values[section][name]
     return values[key] if key in values else values["options"][key]
 
 
@@ -88,10 +96,12 @@ def _settings(shown: Preview) -> str:
         if not key.startswith("auxiliary.") or (has_auxiliary and _differs(shown, key))
     ]
     rows.sort(key=lambda row: row[2] == "default")
-    note = (
-        "\nThe auxiliary network's other settings are those of training." if has_auxiliary else ""
-    )
-    return table(["setting", "value", "from"], rows, "lll") + note
+    notes = []
+    if has_auxiliary:
+        notes.append("The auxiliary network's other settings are those of training.")
+    if shown["settings"]["training.lr"]["value"] == SEARCH:
+        notes.append(_SEARCHED)
+    return "\n".join([table(["setting", "value", "from"], rows, "lll"), *notes])
 
 
 def _differs(shown: Preview, key: str) -> bool:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from ancl.cli.table import counted, duration, percent
-from ancl.experiment import Experiment
+from ancl.experiment import Experiment, RunResult
 from ancl.fit import Epoch
 from ancl.runner import Reporter
 from ancl.spec import RunSpec
@@ -24,8 +24,20 @@ _TERMS = {"old": "λ·old", "auxiliary": "λ_a·auxiliary"}
 
 def most_epochs(spec: RunSpec, stage: Stage) -> int:
     """At most so many epochs has a stage; 0 where it trains nothing."""
-    training = {"main": spec.training, "auxiliary": spec.auxiliary}.get(stage.name)
-    return training.at(stage.task).epochs if training else 0
+    training = {
+        "main": spec.training,
+        "auxiliary": spec.auxiliary,
+        "rate trial": spec.training,
+    }.get(stage.name)
+    if training:
+        return training.at(stage.task).epochs
+    part = stage.settings.get("part", {})
+    return part.get("epochs", 0) if isinstance(part, dict) else 0
+
+
+def is_own(stage: Stage, epoch: Epoch) -> bool:
+    """Whether an epoch is one of the stage's own, and not of AFEC's network ahead of it."""
+    return epoch.role == stage.name or stage.name not in ("main", "auxiliary")
 
 
 class Progress(Reporter):
@@ -48,6 +60,9 @@ class Progress(Reporter):
 
     def begin(self, experiment: Experiment, todo: Sequence[Stage]) -> None:
         """A run begins, of which these stages are not in the store."""
+
+    def end(self, result: RunResult) -> None:
+        """A run is finished and its results are written."""
 
 
 class Lines(Progress):
@@ -73,10 +88,10 @@ class Lines(Progress):
 
     def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
         """Keep what the stage's line tells."""
-        if epoch.role == stage.name:
+        if is_own(stage, epoch):
             self._epochs.append(epoch)
         if epoch.note:
-            whose = "" if epoch.role == stage.name else f"{epoch.role} "
+            whose = "" if is_own(stage, epoch) else f"{epoch.role} "
             self.note(f"{self.title(stage)}, {whose}epoch {epoch.epoch + 1}: {epoch.note}")
 
     def note(self, text: str) -> None:
@@ -119,7 +134,7 @@ class TimeLeft:
     def epoch(self, stage: Stage, epoch: Epoch, most: int) -> None:
         """Count an epoch."""
         self._seconds += epoch.seconds
-        if epoch.role == stage.name:
+        if is_own(stage, epoch):
             self._done += 1
             self._left[stage.key] = most - epoch.epoch - 1
 
@@ -185,7 +200,7 @@ class Display(Lines):
         assert self._spec is not None
         most = most_epochs(self._spec, stage)
         self._time.epoch(stage, epoch, most)
-        if epoch.role == stage.name:
+        if is_own(stage, epoch):
             now = epoch_line(epoch, most, self._time.seconds)
             self._bars.update(self._bar, completed=epoch.epoch + 1, now=now)
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ancl.cli.config import ConfigFile, read_config, scalar
-from ancl.errors import SpecError
-from ancl.spec import Layer, Resolved, resolve
+from ancl.errors import AnclError, SpecError
+from ancl.recipes import preset
+from ancl.spec import DEFAULT_NETWORK, Layer, Resolved, fields_for, resolve
+from ancl.zoo import MethodRef
 
 Value = Callable[[str], Any]
 
@@ -33,6 +35,9 @@ FLAGS: dict[str, tuple[str, Value]] = {
     "--first": ("data.first", scalar),
     "--order": ("data.order", _order),
     "--data": ("data.source", _text),
+    "--memory-per-class": ("memory.per_class", scalar),
+    "--memory": ("memory.total", scalar),
+    "--memory-selection": ("memory.selection", _text),
     "--epochs": ("training.epochs", scalar),
     "--device": ("device", _text),
     "--threads": ("threads", scalar),
@@ -42,8 +47,13 @@ FLAGS: dict[str, tuple[str, Value]] = {
 RIVALS = {
     "data.tasks": ("data.classes",),
     "data.classes": ("data.tasks", "data.first"),
+    "memory.per_class": ("memory.total",),
+    "memory.total": ("memory.per_class",),
 }
 """What a setting replaces where a layer below gave it."""
+
+QUICK_IMAGES = 20
+"""Training images a class of a quick look."""
 
 FLAG_RIVALS = RIVALS | {"training.epochs": ("training.epochs_first",)}
 
@@ -61,6 +71,8 @@ class Request:
         seed: One seed.
         seeds: Several, such as 0-2,7.
         ignored: Settings that are for other methods of the same command.
+        preset: What is laid over the benchmark's settings.
+        quick: Whether every training lasts one epoch, on few images.
     """
 
     method: str | None
@@ -71,6 +83,8 @@ class Request:
     seed: str | None = None
     seeds: str | None = None
     ignored: Collection[str] = ()
+    preset: str = "paper"
+    quick: bool = False
 
     def resolve(self) -> list[Resolved]:
         """A checked run for every seed.
@@ -80,13 +94,14 @@ class Request:
         """
         mistakes: list[str] = []
         file = self._file(mistakes)
-        layers = [
-            layer._replace(values={k: v for k, v in layer.values.items() if k not in self.ignored})
-            for layer in (file.layer, *self._command_line(mistakes))
-        ]
-        seeds = self._seed_layers(mistakes)
         method = self.method or file.names.get("method")
         benchmark = self.benchmark or file.names.get("benchmark")
+        preset, quick = self._named_layers(method, mistakes)
+        layers = [
+            layer._replace(values={k: v for k, v in layer.values.items() if k not in self.ignored})
+            for layer in (preset, file.layer, quick, *self._command_line(mistakes))
+        ]
+        seeds = self._seed_layers(mistakes)
         if not method or not benchmark:
             missing = " and a ".join(
                 name for name, given in (("METHOD", method), ("BENCHMARK", benchmark)) if not given
@@ -103,6 +118,21 @@ class Request:
         if mistakes:
             raise SpecError("\n".join(mistakes))
         return resolved
+
+    def _named_layers(self, method: str | None, mistakes: list[str]) -> tuple[Layer, Layer]:
+        """The preset's settings, and those of a quick look."""
+        over, quick = dict[str, Any](), dict[str, Any]()
+        try:
+            known = MethodRef(method or "finetune")
+        except AnclError:
+            pass  # resolving tells what is wrong with it
+        else:
+            try:
+                over = preset(self.preset, known.name)
+            except SpecError as error:
+                mistakes.append(str(error))
+            quick = quick_settings(known) if self.quick else {}
+        return Layer(f"--preset {self.preset}", over), Layer("--quick", quick)
 
     def _file(self, mistakes: list[str]) -> ConfigFile:
         if self.config:
@@ -139,6 +169,14 @@ class Request:
         except SpecError as error:
             mistakes.append(str(error))
             return [[]]
+
+
+def quick_settings(method: MethodRef) -> dict[str, Any]:
+    """One epoch of everything that has epochs, on few training images a class."""
+    fields = fields_for(method, DEFAULT_NETWORK)
+    epochs = {key: 1 for key in fields if key.endswith("epochs")}
+    first = dict.fromkeys(("training.epochs_first", "auxiliary.epochs_first"))
+    return {**epochs, **first, "data.per_class": QUICK_IMAGES}
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -45,6 +45,7 @@ def run_all(specs: Sequence[RunSpec], places: Places, progress: Progress) -> lis
                 progress.begin(experiment, [s for s in experiment.stages if not store.has(s.key)])
                 result = run_experiment(experiment, store, progress)
             write_run(directory, result)
+            progress.end(result)
             finished.append(Finished(directory, result))
     return finished
 
@@ -57,7 +58,8 @@ COLLAPSE = (
 
 def collapses(experiment: Experiment) -> bool:
     """Whether the newest task's classes are expected to be all that is left."""
-    return experiment.stream.scenario == "cil" and experiment.method.data == "current"
+    kept = experiment.setting.memory is not None or experiment.method.data == "all"
+    return experiment.stream.scenario == "cil" and not kept
 
 
 def prepare(directory: Path, spec: RunSpec) -> None:

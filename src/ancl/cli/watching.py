@@ -35,6 +35,9 @@ class Watching(Observer):
         """Failures are told at once, and again in a table at the end."""
         self.say(f"{node.title} failed: {reason}")
 
+    def news(self, message: str) -> None:
+        """Something that may be left out."""
+
     def begin(self, graph: Graph, store: Holds, workers: int) -> None:
         """A graph is about to be computed."""
 
@@ -45,6 +48,10 @@ class WatchingLines(Watching):
     def __init__(self) -> None:
         self._done = self._total = 0
         self._newest: dict[str, Mapping[str, Any]] = {}
+
+    def news(self, message: str) -> None:
+        """A line."""
+        self.say(message)
 
     def begin(self, graph: Graph, store: Holds, workers: int) -> None:
         """Say what there is to do."""

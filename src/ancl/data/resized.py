@@ -2,7 +2,7 @@
 
 Resizing with Pillow's bilinear filter is linear and works on rows and columns apart: an image
 becomes R · image · Cᵀ, where R and C hold the weights of the filter. Weights for pixels of the
-padding fall away (they are zero), and a mirrored image has the rows of C reversed.
+padding fall away (they are zero), and a mirrored image has the rows of C in reverse.
 """
 
 from __future__ import annotations
@@ -75,9 +75,10 @@ def resize_boxes(x: Tensor, boxes: Boxes, pad: int) -> Tensor:
     Returns:
         uint8 images of the same shape.
     """
-    down = _weights(boxes.top, boxes.height, x.shape[1], pad)
-    across = _weights(boxes.left, boxes.width, x.shape[2], pad)
-    across = torch.where(boxes.mirrored.view(-1, 1, 1), across.flip(1), across)
+    down = _weights(boxes.top, boxes.height, torch.arange(x.shape[1]), pad)
+    place = torch.arange(x.shape[2])
+    place = torch.where(boxes.mirrored.view(-1, 1), place.flip(0), place)
+    across = _weights(boxes.left, boxes.width, place, pad)
     every = (torch.split(whole.to(x.device), _CHUNK) for whole in (x, down, across))
     return torch.cat([_resized(*part) for part in zip(*every, strict=True)])
 
@@ -88,25 +89,28 @@ def _resized(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
     # Within a row the channels lie one after the other: then both products read as they lie.
     rows = torch.stack(x.unbind(3), dim=2).to(torch.float32).view(batch, height * channels, width)
     wide = torch.bmm(rows, across.transpose(1, 2)).view(batch, height, channels * width)
-    # Weights are positive and add up to 1 at most: half a level more rounds, and stays a byte.
-    pixels = torch.bmm(down, wide).add_(0.5).clamp_(max=255).to(torch.uint8)
+    # Weights are positive and add up to 1 at most: half a level more rounds, and stays below 256.
+    pixels = torch.bmm(down, wide).add_(0.5).to(torch.uint8)
     return torch.stack(pixels.view(batch, height, channels, width).unbind(2), dim=3)
 
 
-def _weights(start: Tensor, length: Tensor, side: int, pad: int) -> Tensor:
+def _weights(start: Tensor, length: Tensor, place: Tensor, pad: int) -> Tensor:
     """(B, side, side) weights: how much each pixel of the image counts for each pixel wanted.
+
+    ``place`` counts the pixels wanted along the box, backwards for a mirrored image.
 
     A pixel wanted lies at a place in the box; pixels nearer to it than the filter reaches count,
     linearly less with the distance. The filter reaches one pixel, or as many as are shrunk to one.
     Pixels of the padding count in the sum the weights are divided by; those outside the box do
     not count, as if they were far away. All distances are in units of the reach.
     """
+    side = place.shape[-1]
     start, length = start.to(torch.float32).view(-1, 1), length.to(torch.float32).view(-1, 1)
     reach = (length / side).clamp(min=1.0)
     there = torch.arange(side + 2 * pad, dtype=torch.float32) + 0.5 - start
     outside = (there < 0) | (there > length)
     there = (there / reach).masked_fill_(outside, _FAR)
-    wanted = (torch.arange(side, dtype=torch.float32) + 0.5) * (length / side / reach)
+    wanted = (place + 0.5) * (length / side / reach)
     distance = (there.unsqueeze(1) - wanted.unsqueeze(2)).abs_()
     weights = torch.rsub(distance, 1).clamp_(min=0)
     return weights[:, :, pad : pad + side].div(weights.sum(dim=2, keepdim=True))

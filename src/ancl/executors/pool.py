@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Pool:
         schedule = Schedule(graph.nodes, graph.todo(store))
         count = min(self.workers, len(graph.todo(store)))
         threads = next((plan.spec.threads for plan in graph.plans), 1)
-        with _crew(count, store.root, threads) as crew:
+        with _crew(count, [store.root, *([graph.root] if graph.root else [])], threads) as crew:
             _Shift(graph, schedule, observer, crew).work()
         return schedule.failures
 
@@ -45,8 +45,8 @@ class Pool:
 class _Worker:
     """One process, what it works at, and what it began to tell."""
 
-    def __init__(self, store: Path, threads: int) -> None:
-        self._command = [sys.executable, "-m", "ancl.executors.worker", str(store)]
+    def __init__(self, places: Sequence[Path], threads: int) -> None:
+        self._command = [sys.executable, "-m", "ancl.executors.worker", *map(str, places)]
         self._environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         self.node: Node | None = None
         self.start()
@@ -87,12 +87,12 @@ class _Worker:
 
 
 @contextmanager
-def _crew(count: int, store: Path, threads: int) -> Iterator[list[_Worker]]:
+def _crew(count: int, places: Sequence[Path], threads: int) -> Iterator[list[_Worker]]:
     """Workers, which have stopped when this is left, however it is left."""
     workers: list[_Worker] = []
     try:
         for _ in range(count):
-            workers.append(_Worker(store, threads))
+            workers.append(_Worker(places, threads))
         yield workers
     finally:
         for worker in workers:

@@ -14,7 +14,7 @@ class Serial:
     def run(self, graph: Graph, store: Store, observer: Observer) -> dict[str, str]:
         """See :class:`~ancl.executors.Executor`."""
         schedule = Schedule(graph.nodes, graph.todo(store))
-        workshop = Workshop()
+        workshop = Workshop(graph.root)
         while (key := schedule.take()) is not None:
             node = graph.nodes[key]
             observer.begins(node)

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ancl.errors import AnclError, SpecError
@@ -21,9 +22,14 @@ _KEPT = 4
 
 
 class Workshop:
-    """Computes stages; the last few runs it worked for stay built."""
+    """Computes stages; the last few runs it worked for stay built.
 
-    def __init__(self) -> None:
+    Args:
+        root: Where data lies; see ``ancl.data.data_root``.
+    """
+
+    def __init__(self, root: Path | None) -> None:
+        self._root = root
         self._built: dict[str, Experiment] = {}
 
     def compute(
@@ -50,7 +56,7 @@ class Workshop:
         if text not in self._built:
             while len(self._built) >= _KEPT:
                 del self._built[next(iter(self._built))]
-            self._built[text] = build(spec)
+            self._built[text] = build(spec, self._root)
         return self._built[text]
 
 

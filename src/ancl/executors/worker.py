@@ -1,4 +1,4 @@
-"""A worker of the pool: ``python -m ancl.executors.worker STORE``.
+"""A worker of the pool: ``python -m ancl.executors.worker STORE [DATA_ROOT]``.
 
 A line of JSON on standard input is a job (a spec and the key of one of its stages), a line on
 standard output tells what happened. The end of the input is the end of the worker.
@@ -47,7 +47,7 @@ def _work(channel: TextIO) -> None:
             raise KeyboardInterrupt from None  # nobody waits for it: leave a checkpoint
 
     store = Store(Path(sys.argv[1]), lambda text: tell({"kind": "say", "text": text}))
-    workshop = Workshop()
+    workshop = Workshop(Path(sys.argv[2]) if len(sys.argv) > 2 else None)
     for line in sys.stdin:
         job = json.loads(line)
         try:

@@ -4,7 +4,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,7 @@ class Architecture:
         feature_size: The number of features the backbone yields.
         options: Every option of the named backbone, defaults included.
         head: A key of ``HEADS``.
+        head_options: The head's own options; its defaults where left out.
         prototype: The user's module; its weights are the initial ones.
     """
 
@@ -64,6 +65,7 @@ class Architecture:
     feature_size: int
     options: Mapping[str, object]
     head: str = "linear"
+    head_options: Mapping[str, object] = field(default_factory=dict)
     prototype: nn.Module | None = None
 
     def backbone(self) -> nn.Module:
@@ -74,7 +76,7 @@ class Architecture:
 
     def build(self, sizes: Sequence[int] = ()) -> Network:
         """A network on the CPU whose head has a block for each size; the caller seeds it."""
-        network = Network(self.backbone(), HEADS[self.head](self.feature_size))
+        network = Network(self.backbone(), HEADS[self.head](self.feature_size, **self.head_options))
         if len(self.input_shape) == 3:
             channels_last(network)
         for classes in sizes:
@@ -90,14 +92,19 @@ class Architecture:
                 key: list(value) if isinstance(value, tuple) else value
                 for key, value in self.options.items()
             },
-            "head": self.head,
+            "head": [self.head, dict(self.head_options)] if self.head_options else self.head,
             "stored": True,
         }
         return own if self.prototype is None else own | module_identity(self.prototype)
 
 
 def architecture(
-    network: str | nn.Module, input_shape: Sequence[int], *, head: str = "linear", **options: object
+    network: str | nn.Module,
+    input_shape: Sequence[int],
+    *,
+    head: str = "linear",
+    head_options: Mapping[str, object] | None = None,
+    **options: object,
 ) -> Architecture:
     """Check a network, its options and its fit to the samples, and describe it.
 
@@ -109,6 +116,7 @@ def architecture(
     shape = _checked_shape(input_shape)
     if head not in HEADS:
         raise SpecError(unknown("head", head, HEADS))
+    own = dict(head_options or {})
     if isinstance(network, nn.Module):
         if options:
             raise SpecError(
@@ -117,7 +125,7 @@ def architecture(
             )
         prototype = _copied(network)
         size = _probe(type(network).__name__, copy.deepcopy(prototype), shape)
-        return Architecture("module", shape, size, {}, head, prototype)
+        return Architecture("module", shape, size, {}, head, own, prototype)
     if not isinstance(network, str):
         raise SpecError(
             f"{network!r} is no network. Give an nn.Module (an instance, not its class), "
@@ -126,7 +134,7 @@ def architecture(
     resolved = _resolved(network, options)
     with seeded(0, "probe"):
         backbone = NETWORKS[network](shape, **resolved)
-    return Architecture(network, shape, _probe(network, backbone, shape), resolved, head)
+    return Architecture(network, shape, _probe(network, backbone, shape), resolved, head, own)
 
 
 def without_head(module: nn.Module, name: str = "fc") -> nn.Module:

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ancl.errors import SpecError, unknown
+from ancl.recipes.paper import Grid
+from ancl.recipes.published import PAPER
+from ancl.recipes.sourced import plain, sources
 
 
 @dataclass(frozen=True)
@@ -14,18 +17,24 @@ class Benchmark:
     Args:
         name: As on the command line.
         explanation: One line.
-        settings: Values by dotted key.
+        settings: Values by dotted key; a ``Sourced`` one says where it comes from.
         options: Settings of single methods, by the name of the method.
+        grids: What the paper tried for λ of a method, and for λ_a of its ANCL variant.
     """
 
     name: str
     explanation: str
     settings: Mapping[str, Any]
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    grids: Mapping[str, Grid] = field(default_factory=dict)
 
     def values(self, method: str) -> dict[str, Any]:
         """What the benchmark sets for a method."""
-        return {**self.settings, **self.options.get(method, {})}
+        return plain({**self.settings, **self.options.get(method, {})})
+
+    def sources(self, method: str) -> dict[str, str]:
+        """Where such a value comes from, where that is known."""
+        return sources({**self.settings, **self.options.get(method, {})})
 
 
 _DIGITS_TRAINING = {
@@ -49,6 +58,7 @@ _ALL = (
         "the same, shifted, noisy and with few training images: the demo's stream",
         {"data.source": "hard-digits", "data.tasks": 5, "data.per_class": 40, **_DIGITS_TRAINING},
     ),
+    *(Benchmark(*each) for each in PAPER),
 )
 
 BENCHMARKS: dict[str, Benchmark] = {each.name: each for each in _ALL}

@@ -1,0 +1,234 @@
+"""One step of main training: the library against a plain loop, a best loop and Avalanche.
+
+    python benchmarks/step.py [--network resnet32|lenet] [--pairs 60] [--threads 2] [--json FILE]
+
+(a) plain: channels first, unfolded anchors, the penalty by autograd, default SGD.
+(b) best: channels last, fused SGD, folded anchors under no_grad, the penalty's gradient in place.
+Both do the same arithmetic on the same images; neither logs, shuffles or checks anything.
+"""
+
+import argparse
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from timing import difference, interleaved, median, ratio
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ancl.data import Batches, Normalization, Samples, as_input
+from ancl.fit import Fit, View
+from ancl.networks import Network, architecture, frozen
+from ancl.objective import Objective, Pull, anchor_for
+from ancl.regularizers import Ewc, Lfl, Lwf, Regularizer
+from ancl.training import Training
+from ancl.zoo import make_method
+
+METHODS = ("finetune", "ewc", "a-ewc", "lwf", "a-lwf", "lfl", "a-lfl")
+TASKS = (slice(0, 10), slice(10, 20))
+NORMALIZATION = Normalization((0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023))
+LAMB, LAMB_A, LR = 1.0, 0.5, 1e-4  # small, so that hundreds of steps stay where they began
+
+
+class LeNet(nn.Module):
+    """Two convolutions and two layers: where the framework would show, if it did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (B, 84)."""
+        return self.layers(x)
+
+
+class Case:
+    """One method on one network, with the same start for every loop."""
+
+    def __init__(self, method: str, network: str, batch: int) -> None:
+        torch.manual_seed(0)
+        self.method = method
+        backbone = LeNet() if network == "lenet" else network
+        self.start = architecture(backbone, (3, 32, 32)).build([10, 10])
+        for parameter in self.start.head.block(0):
+            parameter.requires_grad_(False)
+        self.samples = Samples(
+            torch.randint(0, 256, (batch, 32, 32, 3), dtype=torch.uint8),
+            torch.randint(10, 20, (batch,)),
+        )
+        weights = self.start.weights()
+        self.fisher = {name: torch.rand_like(w) for name, w in weights.items()}
+        self.anchors = [copy.deepcopy(self.start) for _ in range(2)]
+        with torch.no_grad():
+            for anchor in self.anchors:
+                for parameter in anchor.parameters():
+                    parameter.add_(0.01 * torch.randn_like(parameter))
+        self.lambs = [LAMB, LAMB_A][: {"finetune": 0}.get(method, 2 if method[:2] == "a-" else 1)]
+
+    @property
+    def kind(self) -> str:
+        """The method without its variant."""
+        return self.method.removeprefix("a-")
+
+    def omega(self) -> Regularizer:
+        """The library's Ω."""
+        return {"ewc": Ewc(), "lwf": Lwf(), "lfl": Lfl()}[self.kind]
+
+
+def library(case: Case) -> Callable[[], object]:
+    """The library's own loop, one step an epoch."""
+    network = copy.deepcopy(case.start)
+    pulls = []
+    for name, lamb, net, classes in zip(
+        ("old", "auxiliary"), case.lambs, case.anchors, TASKS, strict=False
+    ):
+        anchor = anchor_for(case.omega(), net, classes, {"gradients": case.fisher})
+        pulls.append(Pull(name, lamb, case.omega(), anchor))
+    method = make_method("finetune")
+    training = Training(epochs=10**6, lr=LR, schedule="constant")
+    fit = Fit(
+        network,
+        Objective(method.task_loss, tuple(pulls)),
+        Batches(case.samples, len(case.samples), NORMALIZATION),
+        None,
+        View(TASKS, task_aware=True),
+        training,
+        (0, 1, "main"),
+    )
+    return fit._train_epoch
+
+
+def hand_written(case: Case, *, best: bool) -> Callable[[], object]:
+    """The same arithmetic written out."""
+    network = copy.deepcopy(case.start)
+    layout = torch.channels_last if best else torch.contiguous_format
+    for parameter in network.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=layout)
+    trained = [p for p in network.parameters() if p.requires_grad]
+    options = {"fused": True} if best else {}
+    optimizer = torch.optim.SGD(trained, LR, momentum=0.9, weight_decay=2e-4, **options)
+    anchors = [frozen(a) if best else plain_copy(a) for a in case.anchors]
+    weights = list(network.weights().values())
+    centres = [[like(w, a.weights()[n]) for n, w in network.weights().items()] for a in case.anchors]
+    fishers = [like(w, case.fisher[n]) for n, w in network.weights().items()]
+    quadratic = merged(case, fishers, centres) if best and case.kind == "ewc" else None
+    moments = torch.tensor(NORMALIZATION.mean), torch.tensor(NORMALIZATION.std)
+    network.train()
+
+    def step() -> None:
+        index = torch.randperm(len(case.samples))
+        y = case.samples.y[index]
+        if best:
+            x = as_input(case.samples.x[index], NORMALIZATION, torch.device("cpu"))
+        else:
+            x = case.samples.x[index].permute(0, 3, 1, 2).contiguous().float() / 255
+            x = (x - moments[0].view(1, 3, 1, 1)) / moments[1].view(1, 3, 1, 1)
+        out = network(x)
+        loss = F.cross_entropy(out.logits[:, TASKS[1]], y - 10)
+        if case.kind in ("lwf", "lfl"):
+            for lamb, anchor, classes in zip(case.lambs, anchors, TASKS, strict=False):
+                with torch.no_grad():
+                    theirs = anchor(x)
+                loss = loss + lamb * distance(case.kind, out, theirs, classes)
+        if case.kind == "ewc" and not best:
+            for lamb, centre in zip(case.lambs, centres, strict=False):
+                loss = loss + lamb * 0.5 * sum(
+                    (f * (w - c) ** 2).sum() for f, w, c in zip(fishers, weights, centre, strict=True)
+                )
+        optimizer.zero_grad()
+        loss.backward()
+        if quadratic:
+            quadratic(weights)
+        optimizer.step()
+
+    return step
+
+
+def merged(case: Case, fishers: list[Tensor], centres: list[list[Tensor]]) -> Callable[..., None]:
+    """H (θ − a_0) + b, added to the gradients."""
+    hessian = [f * sum(case.lambs) for f in fishers]
+    offset = [
+        case.lambs[1] * f * (a - b) for f, a, b in zip(fishers, centres[0], centres[1], strict=True)
+    ] if len(case.lambs) > 1 else []
+
+    @torch.no_grad()
+    def add(weights: list[Tensor]) -> None:
+        gradients = [w.grad for w in weights]
+        torch._foreach_addcmul_(gradients, hessian, torch._foreach_sub(weights, centres[0]))
+        if offset:
+            torch._foreach_add_(gradients, offset)
+
+    return add
+
+
+def distance(kind: str, ours: object, theirs: object, classes: slice) -> Tensor:
+    """LwF's or LFL's formula."""
+    if kind == "lwf":
+        soft = (theirs.logits[:, classes] / 2).softmax(1)
+        return F.cross_entropy(ours.logits[:, classes] / 2, soft)
+    a, b = (F.normalize(f - f.mean(1, keepdim=True), dim=1) for f in (ours.features, theirs.features))
+    return F.mse_loss(a, b)
+
+
+def plain_copy(network: Network) -> Network:
+    """An anchor as a plain loop has it."""
+    twin = copy.deepcopy(network).eval().requires_grad_(False)
+    for parameter in twin.parameters():
+        parameter.data = parameter.data.contiguous()
+    return twin
+
+
+def like(parameter: Tensor, value: Tensor) -> Tensor:
+    """A copy with the parameter's strides."""
+    return torch.empty_like(parameter).copy_(value)
+
+
+def avalanche(case: Case) -> Callable[[], object] | None:
+    """Avalanche's LwF or EWC on the same work, where it is installed."""
+    try:
+        from avalanche_step import make_step
+    except ImportError:
+        return None
+    return make_step(case) if case.method in ("lwf", "ewc", "finetune") else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--network", default="resnet32", choices=["resnet32", "lenet"])
+    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    batch = 128
+    print(f"{given.network}, batch {batch}, {given.threads} threads, {given.pairs} interleaved pairs")
+    print("method     library ms   / plain (a)             / best (b)              − best (b), ms")
+    rows, milliseconds = {}, {}
+    for method in given.methods.split(","):
+        case = Case(method, given.network, batch)
+        runs = {"library": library(case), "plain": hand_written(case, best=False)}
+        runs["best"] = hand_written(case, best=True)
+        times = interleaved(runs, given.pairs)
+        milliseconds[method] = times["library"]
+        row = {
+            "ms": 1000 * median(times["library"]),
+            "plain": ratio(times["library"], times["plain"]),
+            "best": ratio(times["library"], times["best"]),
+            "over": difference(times["library"], times["best"]),
+        }
+        rows[method] = row
+        print(f"{method:9} {row['ms']:10.2f}    {row['plain']}    {row['best']}    {row['over']}", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

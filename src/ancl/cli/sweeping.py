@@ -1,0 +1,113 @@
+"""Specs carried out as one graph, by any executor, each to its own run directory."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ancl.cli.labour import Labour
+from ancl.cli.options import Places
+from ancl.cli.session import COLLAPSE, Finished, collapses, prepare
+from ancl.cli.table import table
+from ancl.cli.watching import Watching, plan_text
+from ancl.experiment import build, run_directory, run_experiment, threads, write_run
+from ancl.runner import Reporter
+from ancl.spec import RunSpec
+from ancl.store import Store
+from ancl.sweep import Graph, Node
+
+FAILED = 1
+"""The exit code where some stage failed and the others finished."""
+
+
+class Failure(NamedTuple):
+    """A stage that failed for its own reasons, and the runs that lack it."""
+
+    node: Node
+    reason: str
+    runs: int
+
+
+class Swept(NamedTuple):
+    """Finished runs in the order of their specs, and what failed."""
+
+    finished: list[Finished]
+    failures: list[Failure]
+
+
+def sweep(specs: Sequence[RunSpec], places: Places, labour: Labour, watching: Watching) -> Swept:
+    """Carry out every spec; what they have in common is computed once."""
+    store = Store(places.store, watching.say)
+    store.check()
+    graph = Graph(specs, places.data)
+    for spec in specs:
+        prepare(run_directory(places.runs, spec), spec)
+    failures = compute(graph, store, labour, watching)
+    lacking = {failure.node.stage.key for failure in failures}
+    whole = [plan.spec for plan in graph.plans if not lacking & plan.keys()]
+    return Swept(_collect(whole, places, store, watching), failures)
+
+
+def compute(graph: Graph, store: Store, labour: Labour, watching: Watching) -> list[Failure]:
+    """Compute what the store lacks of a graph, and tell of it."""
+    if labour.said:
+        watching.news(labour.said)
+    watching.begin(graph, store, labour.workers)
+    reasons = labour.executor.run(graph, store, watching)
+    return [
+        Failure(graph.nodes[key], reason, sum(key in plan for plan in graph.plans))
+        for key, reason in reasons.items()
+    ]
+
+
+def _collect(
+    specs: Sequence[RunSpec], places: Places, store: Store, watching: Watching
+) -> list[Finished]:
+    """Results from stored stages; one run at a time, since each holds its images."""
+    finished, told = [], _Once(watching)
+    for spec in specs:
+        with threads(spec.threads):
+            experiment = build(spec, places.data)
+            if collapses(experiment):
+                told.say(COLLAPSE.format(method=spec.method))
+            result = run_experiment(experiment, store, told)
+        directory = run_directory(places.runs, spec)
+        write_run(directory, result)
+        finished.append(Finished(directory, result))
+    return finished
+
+
+class _Once(Reporter):
+    """Passes a message on once, however many runs it concerns."""
+
+    def __init__(self, watching: Watching) -> None:
+        self._watching, self._said = watching, set[str]()
+
+    def say(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            self._watching.say(message)
+
+
+def show_plan(specs: Sequence[RunSpec], places: Places, as_json: bool) -> None:
+    """What a sweep would do, on standard output."""
+    graph, store = Graph(specs, places.data), Store(places.store)
+    print(json.dumps(graph.counts(store)) if as_json else plan_text(graph, store))
+
+
+def failures_text(failures: Sequence[Failure]) -> str:
+    """What failed, how many runs lack it, and why."""
+    rows = [[each.node.title, str(each.runs), each.reason] for each in failures]
+    return "Failed, while the others finished:\n" + table(["stage", "runs", "why"], rows, "lrw")
+
+
+def failures_json(failures: Sequence[Failure]) -> list[dict[str, Any]]:
+    """The same as JSON."""
+    return [
+        {
+            "stage": each.node.title,
+            "key": each.node.stage.key,
+            "runs": each.runs,
+            "reason": each.reason,
+        }
+        for each in failures
+    ]

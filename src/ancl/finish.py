@@ -1,0 +1,241 @@
+"""What follows the main network's training: bias correction, alignment, balanced tuning."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ancl.data import Samples
+from ancl.errors import MethodError
+from ancl.files import Entry
+from ancl.fit import Fit, View
+from ancl.heads import Head
+from ancl.losses import CrossEntropy
+from ancl.memory import Exemplars
+from ancl.method import Extra, Finish
+from ancl.networks import Network
+from ancl.objective import Objective, Pull, anchor_for
+from ancl.stages import kept_counts
+from ancl.training import Training
+from ancl.types import Params, Step, prefixed
+from ancl.workbench import Drive, Workbench, trained
+
+
+@dataclass(frozen=True)
+class BiasCorrection(Finish):
+    """Learn α z + β for the newest classes' logits on held-out images.  Equation: [bic].
+
+    The images are as many of each class, were never trained on, and are not augmented; the
+    network itself is frozen and in eval mode.
+
+    Differs: the released code leaves batch norm in training mode here, by accident.
+
+    Args:
+        epochs: Over the held-out images.
+        lr: The learning rate at the start.
+        milestones: Epochs after which it is divided by 10.
+        decay: Weight of β²/2 in the loss.
+    """
+
+    name = "bias"
+    reads = ("memory", "bias")
+    yields = ("bias",)
+    epochs: int = 200
+    lr: float = 0.1
+    milestones: tuple[int, ...] = (60, 120, 160, 180)
+    decay: float = 0.1
+
+    def run(self, bench: Workbench, drive: Drive) -> Entry:
+        """Two numbers, kept as a scale and a shift of every class's logit."""
+        held = self._held(bench)
+        output = bench.answer(bench.network())(held)
+        student = bench.method.infer.student({n: value.cpu() for n, value in bench.bias.items()})
+        logits = (student(output) if student else output).logits
+        start = bench.task.classes.start
+        correction = Correction(start).to(bench.setting.device)
+        log = drive(self._fit(bench, correction, Samples(logits, held.y)))
+        alpha, beta = correction.alpha.item(), correction.beta.item()
+        before = bench.bias if student else {}
+        tensors = extended(before, start, logits.shape[1] - start, alpha, beta)
+        return Entry(prefixed("bias", tensors), {"log": log, "alpha": alpha, "beta": beta})
+
+    def _held(self, bench: Workbench) -> Samples:
+        """The held-out images of all classes, as many of each."""
+        memory = truncated(bench).part(held=True)
+        return Samples.concatenate([bench.held, memory])
+
+    def _fit(self, bench: Workbench, correction: "Correction", samples: Samples) -> Fit:
+        training = Training(
+            epochs=self.epochs,
+            lr=self.lr,
+            lr_first=None,
+            weight_decay=0.0,
+            schedule="multistep",
+            milestones=self.milestones,
+        )
+        return Fit(
+            Network(correction, Passing(samples.x.shape[1])),
+            Objective(CrossEntropy("seen"), extras=(Extra("shift", Shift(self.decay)),)),
+            bench.batches([samples], size=training.batch_size),
+            None,
+            View(bench.view.tasks, task_aware=False),
+            training,
+            (bench.seed, bench.index, self.name),
+        )
+
+
+class Correction(nn.Module):
+    """Logits with α z + β for all classes from ``start`` on."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__()
+        self.start = start
+        self.alpha, self.beta = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(()))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """The corrected logits."""
+        new = self.alpha * logits[:, self.start :] + self.beta
+        return torch.cat([logits[:, : self.start], new], dim=1)
+
+
+class Passing(Head):
+    """A head whose features are the logits already."""
+
+    def _append(self, classes: int) -> None:
+        """Nothing to make."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The same."""
+        return features
+
+    def block(self, index: int) -> list[nn.Parameter]:
+        """It has no parameters."""
+        return []
+
+
+@dataclass(frozen=True)
+class Shift:
+    """decay · β²/2: a large shift must pay."""
+
+    decay: float
+
+    def __call__(self, step: Step) -> Tensor:
+        """The term, the same for every batch."""
+        return self.decay / 2 * step.weights["beta"].square()
+
+
+def extended(before: Params, start: int, new: int, alpha: float, beta: float) -> Params:
+    """Scale and shift of every class: those before (else none), then α and β for the new ones."""
+    kept = {name: value.cpu() for name, value in before.items()}
+    scale, shift = kept.get("scale", torch.ones(start)), kept.get("shift", torch.zeros(start))
+    return {
+        "scale": torch.cat([scale, torch.full((new,), alpha)]),
+        "shift": torch.cat([shift, torch.full((new,), beta)]),
+    }
+
+
+@dataclass(frozen=True)
+class Align(Finish):
+    """Scale new classes' rows of the head to the old ones' mean length.  Equation: [wa].
+
+    Biases stay, so that the logits are scaled too only where the head has none.
+    """
+
+    name = "align"
+    reads = ()
+
+    @torch.no_grad()
+    def run(self, bench: Workbench, drive: Drive) -> Entry:
+        """The network with its newest rows scaled by γ."""
+        network = bench.network()
+        blocks = network.head.row_blocks()
+        if not blocks:
+            raise MethodError(
+                f"Alignment scales a class's row, and a {type(network.head).__name__} has no one "
+                f"row a class. Use head='unbiased' or 'linear'."
+            )
+        gamma = alignment(torch.cat(blocks[:-1]), blocks[-1])
+        blocks[-1].mul_(gamma)
+        return Entry(prefixed("network", network.tensors()), {"gamma": float(gamma)})
+
+
+def alignment(old: Tensor, new: Tensor) -> Tensor:
+    """γ: the mean length of old rows over that of new ones."""
+    tiny = torch.finfo(new.dtype).tiny
+    gamma: Tensor = old.norm(dim=1).mean() / new.norm(dim=1).mean().clamp(min=tiny)
+    return gamma
+
+
+@dataclass(frozen=True)
+class BalancedTuning(Finish):
+    """Go on learning from as many images of every class: the memory's and new exemplars.
+
+    Args:
+        epochs: So many.
+        lr: The learning rate at the start; optimizer, batch and weight decay are the training's.
+        milestones: Epochs after which it is divided by 10; never where left out.
+        trains: ``everything``, or the ``head``'s rows alone: batch norm then keeps its
+            statistics, η stays, and an Ω on features or maps has no gradient.
+        keeps: What it is held to besides the task loss, by the method's own Ω and λ: the
+            network as it was ``before`` the tuning, for all classes (EEIL: old heads and, for
+            the time being, the newest); the ``old`` network as in training; or ``nothing``.
+    """
+
+    name = "balance"
+    reads = ("memory", "old", "importance", "bias")
+    epochs: int = 30
+    lr: float = 0.01
+    milestones: tuple[int, ...] = ()
+    trains: Literal["everything", "head"] = "everything"
+    keeps: Literal["before", "old", "nothing"] = "nothing"
+
+    def run(self, bench: Workbench, drive: Drive) -> Entry:
+        """The network after the tuning."""
+        network = bench.network()
+        images = self._balanced(bench, network)
+        objective = Objective(bench.method.task_loss, self._pulls(bench))
+        if self.trains == "head":
+            network.backbone.requires_grad_(False)
+            for parameter in network.head.shared():
+                parameter.requires_grad_(False)
+        fit = bench.fit(network, objective, images, [], self._training(bench), self.name)
+        return trained(fit, drive(fit))
+
+    def _training(self, bench: Workbench) -> Training:
+        return replace(
+            bench.setting.training.at(bench.index),
+            epochs=self.epochs,
+            lr=self.lr,
+            lr_search=False,
+            schedule="multistep" if self.milestones else "constant",
+            milestones=self.milestones,
+            gamma=0.1,
+            warmup=0.0,
+        )
+
+    def _balanced(self, bench: Workbench, network: Network) -> list[Samples]:
+        count = kept_counts(bench.method, bench.tasks, bench.setting)[0]
+        old = truncated(bench).part(held=False)
+        return [bench.chosen(network, count).samples, old]
+
+    def _pulls(self, bench: Workbench) -> tuple[Pull, ...]:
+        old = bench.method.old
+        if old is None or self.keeps == "nothing":
+            return ()
+        pull = bench.old_pull(old)
+        if self.keeps == "old":
+            return (pull,)
+        classes, importance = slice(0, bench.task.classes.stop), pull.anchor.importance
+        anchor = anchor_for(old.regularizer, bench.network(), classes, importance)
+        return (replace(pull, anchor=anchor),)
+
+
+def truncated(bench: Workbench) -> Exemplars:
+    """The memory of earlier tasks, cut to what each class may keep from now on."""
+    if bench.exemplars is None:
+        raise MethodError(
+            f"{bench.method.name} reads exemplars after training, and there is no memory. Give one "
+            f"with memory.per_class or memory.total."
+        )
+    return bench.exemplars.truncated(*kept_counts(bench.method, bench.tasks, bench.setting))

@@ -1,0 +1,52 @@
+"""Curves for Weights & Biases; WANDB_PROJECT, WANDB_ENTITY and WANDB_MODE hold as usual."""
+
+import json
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ancl.errors import SpecError
+from ancl.integrations.scalars import Point, Writer
+from ancl.spec import RunSpec
+
+
+class WandB(Writer):
+    """One W&B run for each run, with the spec as its config and the directory's name as its id.
+
+    The same command goes on with the same W&B run.
+
+    Raises:
+        SpecError: The package is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._wandb: Any = import_module("wandb")
+        except ImportError as error:
+            raise SpecError(
+                "--log wandb needs a package that is not installed. "
+                "Install it: pip install 'ancl[wandb]'"
+            ) from error
+        self._run: Any = None
+
+    def begin(self, spec: RunSpec, directory: Path) -> None:
+        """Open the W&B run."""
+        self._run = self._wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "ancl"),
+            id=directory.name,
+            name=directory.name,
+            dir=str(directory),
+            config=json.loads(spec.model_dump_json()),
+            resume="allow",
+        )
+        # Stages have epochs of their own: W&B's one running step would put them in a row.
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, point: Point) -> None:
+        """Log the scalars with their step."""
+        self._run.log({**point.scalars, "step": point.step})
+
+    def end(self) -> None:
+        """Send what is buffered."""
+        self._run.finish()

@@ -1,0 +1,144 @@
+"""Stored results found on disk: whole ones to report, damaged ones to name."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ancl.errors import StoreError
+from ancl.experiment import RunResult, read_run
+from ancl.metrics import summary
+
+_MARKS = ("spec.yaml", "result.json")
+_DECISION, _ANALYSIS = "decision.json", "analysis.json"
+
+
+class Run(NamedTuple):
+    """A stored run: where it lies, what it found, and what it ran on (empty where unknown)."""
+
+    directory: Path
+    result: RunResult
+    environment: dict[str, Any]
+
+
+class Damaged(NamedTuple):
+    """What cannot be reported, or not all of it, and why."""
+
+    directory: Path
+    reason: str
+
+
+class Document(NamedTuple):
+    """What a search or an analysis left behind as JSON, under the name of its directory."""
+
+    name: str
+    content: dict[str, Any]
+
+
+@dataclass
+class Collected:
+    """Everything a report is made of."""
+
+    runs: list[Run] = field(default_factory=list)
+    searches: list[Document] = field(default_factory=list)
+    analyses: list[Document] = field(default_factory=list)
+    damaged: list[Damaged] = field(default_factory=list)
+
+
+def collect(paths: Sequence[Path]) -> Collected:
+    """Read what lies at each path.
+
+    Args:
+        paths: A run directory, a search's or an analysis's, a comparison's JSON file, or a
+            directory that any of these lie below.
+
+    Raises:
+        StoreError: A path does not exist.
+    """
+    found = Collected()
+    for place in dict.fromkeys(each for path in paths for each in _places(path)):
+        try:
+            if (place / _DECISION).is_file():
+                found.searches.append(Document(place.name, _json(place / _DECISION)))
+            elif (place / _ANALYSIS).is_file():
+                found.analyses.append(Document(place.name, _json(place / _ANALYSIS)))
+            else:
+                found.runs.append(_run(place, found.damaged))
+        except StoreError as error:
+            found.damaged.append(Damaged(place, str(error)))
+    return found
+
+
+def of_results(finished: Iterable[tuple[Path, RunResult]]) -> Collected:
+    """The same for runs that a command holds, without reading them again."""
+    found = Collected()
+    found.runs = [
+        Run(where, result, _environment(where, found.damaged)) for where, result in finished
+    ]
+    return found
+
+
+def _places(path: Path) -> Iterator[Path]:
+    if path.is_file() and path.suffix == ".json":
+        yield from _compared(path)
+    elif not path.is_dir():
+        raise StoreError(
+            f"{path} is not there. Give run directories, a file of runs/comparisons, or a directory"
+            f" they lie in (--runs DIR)."
+        )
+    elif _is_place(path):
+        yield path
+    else:
+        inner = (p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith("."))
+        for each in inner:
+            yield from _places(each)
+
+
+def _is_place(path: Path) -> bool:
+    return any((path / name).is_file() for name in (*_MARKS, _DECISION, _ANALYSIS))
+
+
+def _compared(path: Path) -> list[Path]:
+    """The run directories a comparison names, from here or beside the comparison."""
+    content = _json(path)
+    named = [Path(run) for each in content.get("methods", {}).values() for run in each["runs"]]
+    beside = path.resolve().parent.parent
+    return [run if run.is_dir() else beside / run.name for run in named]
+
+
+def _run(place: Path, damaged: list[Damaged]) -> Run:
+    if not (place / "result.json").is_file():
+        raise StoreError(
+            f"{place} has no result.json: the run is not finished. The same command goes on."
+        )
+    try:
+        result = read_run(place)
+    except (TypeError, AttributeError) as error:
+        raise StoreError(f"{place} holds JSON of another shape than a result ({error}).") from error
+    shapes = {matrix.shape for matrix in result.matrices.values()}
+    if shapes != {(len(result.sizes),) * 2}:
+        raise StoreError(f"{place}: the accuracy matrices do not fit {len(result.sizes)} tasks.")
+    told = result.spec.data.scenario == "til"
+    known = summary(result.matrices["taw" if told else "tag"], result.sizes)
+    # A metric that is newer than the run is computed from its matrix.
+    whole = replace(result, metrics={**known, **result.metrics})
+    return Run(place, whole, _environment(place, damaged))
+
+
+def _environment(place: Path, damaged: list[Damaged]) -> dict[str, Any]:
+    try:
+        return _json(place / "environment.json")
+    except StoreError as error:
+        damaged.append(Damaged(place, f"{error} The rest of the run is reported."))
+        return {}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read ({type(error).__name__}: {error}).") from error
+    if not isinstance(content, dict):
+        raise StoreError(f"{path} holds no JSON object.")
+    return content
