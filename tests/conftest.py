@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ancl.data import Source, Task, from_arrays, make_stream
 from ancl.files import Entry
+from ancl.memory import Memory
 from ancl.method import Method
 from ancl.networks import Architecture, architecture
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
@@ -86,6 +87,14 @@ class Lab:
         given: dict[str, Any] = {"auxiliary": auxiliary, **options}
         return Setting(net, training, normalization=self.source.normalization, **given)
 
+    def fitted(self, method: Method, setting: Setting) -> Setting:
+        """The setting with the method's own head, and a small memory where it wants one."""
+        net = replace(
+            setting.architecture, head=method.head, head_options=dict(method.head_options)
+        )
+        memory = setting.memory or (Memory(per_class=4) if method.memory else None)
+        return replace(setting, architecture=net, memory=memory)
+
     def learn(
         self,
         method: Method,
@@ -94,7 +103,7 @@ class Lab:
         store: Storage | None = None,
         reporter: Reporter | None = None,
     ) -> Learned:
-        setting, tasks = setting or self.setting(), tasks or self.tasks()
+        setting, tasks = self.fitted(method, setting or self.setting()), tasks or self.tasks()
         said: list[str] = []
         stages = plan(method, tasks, setting)
         job = Job(method, tasks, setting, said.append)

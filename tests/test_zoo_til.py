@@ -51,7 +51,10 @@ def test_dmc_weighs_its_teachers_by_their_classes() -> None:
     dmc = make_method("dmc", centring="batch")
 
     assert dmc.old.regularizer == dmc.auxiliary.regularizer == Dmc("batch")
-    assert (weight_at(dmc.old.lamb, 30, 10), weight_at(dmc.auxiliary.lamb_a, 30, 10)) == (0.75, 0.25)
+    assert (weight_at(dmc.old.lamb, 30, 10), weight_at(dmc.auxiliary.lamb_a, 30, 10)) == (
+        0.75,
+        0.25,
+    )
     assert dmc.task_weight == 0.0
 
 

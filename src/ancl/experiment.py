@@ -170,9 +170,7 @@ def run_experiment(experiment: Experiment, store: Storage, reporter: Reporter) -
     keys = tuple(stage.key for stage in experiment.stages)
     images = (sum(sum(task.sizes[:2]) for task in stream.tasks), sum(sizes))
     metrics = summary(counted, sizes)
-    return RunResult(
-        experiment.spec, matrices, sizes, images, metrics, tuple(log), keys, seconds
-    )
+    return RunResult(experiment.spec, matrices, sizes, images, metrics, tuple(log), keys, seconds)
 
 
 def run_directory(runs: Path, spec: RunSpec) -> Path:

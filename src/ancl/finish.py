@@ -13,10 +13,10 @@ from ancl.fit import Fit, View
 from ancl.heads import Head
 from ancl.losses import CrossEntropy
 from ancl.memory import Exemplars
-from ancl.method import Extra, Finish
+from ancl.method import Extra, Finish, weight_at
 from ancl.networks import Network
 from ancl.objective import Objective, Pull, anchor_for
-from ancl.stages import kept_counts
+from ancl.stages import class_counts, kept_counts
 from ancl.training import Training
 from ancl.types import Params, Step, prefixed
 from ancl.workbench import Drive, Workbench, trained
@@ -162,8 +162,8 @@ class Align(Finish):
 
 def alignment(old: Tensor, new: Tensor) -> Tensor:
     """γ: the mean length of old rows over that of new ones."""
-    tiny = torch.finfo(new.dtype).tiny
-    gamma: Tensor = old.norm(dim=1).mean() / new.norm(dim=1).mean().clamp(min=tiny)
+    least = torch.finfo(new.dtype).eps  # rows of zeros stay what they are
+    gamma: Tensor = old.norm(dim=1).mean() / new.norm(dim=1).mean().clamp(min=least)
     return gamma
 
 
@@ -223,12 +223,12 @@ class BalancedTuning(Finish):
         old = bench.method.old
         if old is None or self.keeps == "nothing":
             return ()
-        pull = bench.old_pull(old)
         if self.keeps == "old":
-            return (pull,)
-        classes, importance = slice(0, bench.task.classes.stop), pull.anchor.importance
+            return (bench.old_pull(old),)
+        classes, importance = slice(0, bench.task.classes.stop), bench.importance_of("importance")
         anchor = anchor_for(old.regularizer, bench.network(), classes, importance)
-        return (replace(pull, anchor=anchor),)
+        lamb = weight_at(old.lamb, *class_counts(bench.task))
+        return (Pull("old", lamb, old.regularizer, anchor),)
 
 
 def truncated(bench: Workbench) -> Exemplars:

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from ancl.errors import SpecError
+from ancl.executors.graph import Node, Plan
 from ancl.experiment import build, threads
 from ancl.metrics import aac, aiac
 from ancl.objective import Objective
 from ancl.perform import perform
 from ancl.runner import Storage
 from ancl.spec import RunSpec
-from ancl.sweep import Node, Plan
 from ancl.workbench import Job, Workbench
 
 STEPS = ("lamb", "lamb_a")

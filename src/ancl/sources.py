@@ -41,7 +41,7 @@ SOURCES: dict[str, KnownSource] = {
         lambda root: digits(), 10, "1,797 handwritten digits of 8x8 pixels, embedded", 1_797
     ),
     "hard-digits": KnownSource(
-        lambda root: hard_digits(), 10, "the same, shifted and noisy, 12x12 pixels", 1_797
+        lambda root: hard_digits(), 10, "the same, shifted and noisy, 14x14 pixels", 1_797
     ),
     **{
         name: KnownSource(data.load, data.classes, data.explanation, sum(data.images))

@@ -1,182 +1,53 @@
-"""Many runs as one graph of stages: what they have in common is there, and computed, once."""
+"""Many specs carried out as one graph by any executor, each to its own result."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import NamedTuple
 
-from ancl.experiment import build, threads
+from ancl.executors import Executor
+from ancl.executors.graph import Graph, Node, Observer
+from ancl.experiment import Experiment, RunResult, build, run_experiment, threads
+from ancl.runner import Reporter
 from ancl.spec import RunSpec
-from ancl.stages import Stage
+from ancl.store import Store
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
-    """A stage, and a run that has it in its plan (others may have it too).
+class Failure(NamedTuple):
+    """A stage that failed for its own reasons, and how many runs lack it."""
 
-    Args:
-        stage: The stage.
-        spec: What a worker rebuilds it from.
-        tasks: How many tasks the run has.
-        images: How many images the stage's task trains on.
+    node: Node
+    reason: str
+    runs: int
+
+
+def compute(graph: Graph, store: Store, executor: Executor, observer: Observer) -> list[Failure]:
+    """Compute what the store lacks of a graph; what fails, fails what depends on it alone."""
+    return failures_of(graph, executor.run(graph, store, observer))
+
+
+def failures_of(graph: Graph, reasons: Mapping[str, str]) -> list[Failure]:
+    """Failed stages with the number of runs that have them in their plan."""
+    return [
+        Failure(graph.nodes[key], reason, sum(key in plan for plan in graph.plans))
+        for key, reason in reasons.items()
+    ]
+
+
+def whole(graph: Graph, failures: Sequence[Failure]) -> list[RunSpec]:
+    """The runs that lack nothing."""
+    lacking = {failure.node.stage.key for failure in failures}
+    return [plan.spec for plan in graph.plans if not lacking & plan.keys()]
+
+
+def collect(
+    specs: Sequence[RunSpec], store: Store, reporter: Reporter, root: Path | None = None
+) -> Iterator[tuple[Experiment, RunResult]]:
+    """Results from stored stages, one run at a time, since each holds its images.
+
+    Stages of code without a source file are not stored: they are computed here.
     """
-
-    stage: Stage
-    spec: RunSpec
-    tasks: int
-    images: int
-
-    @property
-    def title(self) -> str:
-        """Which stage of which run."""
-        spec, stage = self.spec, self.stage
-        lambs = {"λ": spec.options.get("lamb"), "λ_a": spec.options.get("lamb_a")}
-        values = "".join(
-            f" {sign}={v:g}" for sign, v in lambs.items() if isinstance(v, int | float)
-        )
-        run = f"{spec.method}{values} seed {spec.seed}"
-        return f"{run}, task {stage.task + 1}/{self.tasks} {stage.name}"
-
-    @property
-    def epochs(self) -> int:
-        """At most so many epochs; 0 where nothing is trained."""
-        spec, task = self.spec, self.stage.task
-        trainings = {
-            "main": spec.training,
-            "rate trial": spec.training,
-            "auxiliary": spec.auxiliary,
-        }
-        training = trainings.get(self.stage.name)
-        return training.at(task).epochs if training else 0
-
-
-class Plan(dict[str, Node]):
-    """One run's stages by key, in an order in which they can be computed."""
-
-    def __init__(self, spec: RunSpec, root: Path | None = None) -> None:
+    for spec in specs:
         with threads(spec.threads):
             experiment = build(spec, root)
-        tasks = experiment.stream.tasks
-        super().__init__(
-            (stage.key, Node(stage, spec, len(tasks), tasks[stage.task].sizes[0]))
-            for stage in experiment.stages
-        )
-        self.spec = spec
-        self.val_sizes = tuple(task.sizes[1] for task in tasks)
-
-
-class Holds(Protocol):
-    """What can tell whether a key is there."""
-
-    def has(self, key: str) -> bool: ...  # noqa: D102
-
-
-class Graph:
-    """The union of plans by key.
-
-    Args:
-        specs: The runs. All have one thread count, which is part of every key.
-        root: Where data lies; see ``ancl.data.data_root``.
-    """
-
-    def __init__(self, specs: Iterable[RunSpec], root: Path | None = None) -> None:
-        self.root = root
-        self.plans = [Plan(spec, root) for spec in specs]
-        assert len({plan.spec.threads for plan in self.plans}) <= 1, "one thread count a sweep"
-        self.nodes: dict[str, Node] = {}
-        for plan in self.plans:
-            for key, node in plan.items():
-                self.nodes.setdefault(key, node)
-
-    def todo(self, store: Holds) -> list[str]:
-        """What must be computed; code without a source file is left to the run that has it."""
-        return [
-            key
-            for key, node in self.nodes.items()
-            if not node.stage.unstored and not store.has(key)
-        ]
-
-    def counts(self, store: Holds) -> dict[str, int]:
-        """Stages and epochs: of all runs each on its own, without doubles, and left to do."""
-        each = [node for plan in self.plans for node in plan.values()]
-        todo = [self.nodes[key] for key in self.todo(store)]
-        return {
-            "runs": len(self.plans),
-            "stages": len(each),
-            "unique_stages": len(self.nodes),
-            "stages_to_do": len(todo),
-            "most_epochs": most_epochs(each),
-            "unique_most_epochs": most_epochs(self.nodes.values()),
-            "most_epochs_to_do": most_epochs(todo),
-        }
-
-
-def most_epochs(nodes: Iterable[Node]) -> int:
-    """At most so many epochs in all."""
-    return sum(node.epochs for node in nodes)
-
-
-class Schedule:
-    """Which stages can be computed now; a failure takes what depends on it along.
-
-    Args:
-        nodes: The graph's stages.
-        todo: The keys to compute, inputs before what reads them.
-    """
-
-    def __init__(self, nodes: Mapping[str, Node], todo: Sequence[str]) -> None:
-        left = set(todo)
-        self._inputs = {key: left & set(nodes[key].stage.inputs.values()) for key in todo}
-        self._waiting = list(todo)
-        self._gone: set[str] = set()
-        self.failures: dict[str, str] = {}
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing is left to hand out."""
-        return not self._waiting
-
-    def take(self) -> str | None:
-        """The first stage all of whose inputs are there, or nothing yet."""
-        for key in self._waiting:
-            if not self._inputs[key]:
-                self._waiting.remove(key)
-                return key
-        return None
-
-    def done(self, key: str) -> None:
-        """A stage is in the store."""
-        for inputs in self._inputs.values():
-            inputs.discard(key)
-
-    def again(self, key: str) -> None:
-        """A stage was lost with its worker: it comes first."""
-        self._waiting.insert(0, key)
-
-    def fail(self, key: str, reason: str) -> None:
-        """A stage failed for its own reasons; what needs it is not computed."""
-        self.failures[key] = reason
-        self._gone.add(key)
-        for each in list(self._waiting):  # inputs come first, so one pass finds all
-            if self._inputs[each] & self._gone:
-                self._gone.add(each)
-                self._waiting.remove(each)
-
-
-class Observer:
-    """Told of every stage of a sweep, wherever it is computed; this one keeps quiet."""
-
-    def say(self, message: str) -> None:
-        """Something a user should know."""
-
-    def begins(self, node: Node) -> None:
-        """A stage is being computed."""
-
-    def epoch(self, node: Node, record: Mapping[str, Any]) -> None:
-        """A training finished an epoch."""
-
-    def ends(self, node: Node, seconds: float) -> None:
-        """A stage is in the store."""
-
-    def fails(self, node: Node, reason: str) -> None:
-        """A stage failed."""
+            result = run_experiment(experiment, store, reporter)
+        yield experiment, result

@@ -52,7 +52,19 @@ def test_networks_show_their_options(ancl: Any) -> None:
 
 
 def test_an_unknown_method_is_told(ancl: Any) -> None:
-    ended = ancl("list", "methods", "--options", "lwg")
+    ended = ancl("list", "methods", "--options", "lwff")
 
     assert ended.code == 2
     assert "Did you mean 'lwf'?" in ended.err
+
+
+def test_benchmarks_show_the_papers_numbers(ancl: Any) -> None:
+    found = {each["name"]: each for each in ancl("list", "benchmarks", "--json").json["benchmarks"]}
+    text = ancl("list", "benchmarks").out
+
+    numbers = {each["method"]: each for each in found["tinyimagenet/10"]["paper"]}
+    assert (numbers["a-lwf"]["metric"], round(numbers["a-lwf"]["mean"], 4)) == ("aac", 0.6096)
+    assert found["cifar100/10"]["sources"]["training.epochs"] == "paper"
+    assert found["digits/5"]["paper"] == []
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "a-lwf 79.42 ± 0.57 79.99 ± 0.59 60.96 ± 0.76 63.79 ± 0.41" in lines

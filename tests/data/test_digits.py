@@ -28,12 +28,12 @@ def test_a_third_of_each_digit_is_for_the_test() -> None:
 
 def test_hard_digits_are_shifted_and_the_same_each_time() -> None:
     clean = hard_digits(noise=0.0)
-    assert clean.train.input_shape == (1, 12, 12)
+    assert clean.train.input_shape == (1, 14, 14)
     # Each canvas holds one digit unchanged, so the dark points add up to the same.
     total = sum(part.x.sum(dtype=torch.int64).item() for part in (clean.train, clean.test))
     assert total == 561718 * 15
-    # Shifts of -2 and +2 bring digits to the first and the last row.
-    assert clean.train.x.amax((0, 2, 3)).bool().tolist() == [True] * 12
+    # Shifts of -3 and +3 bring digits to the first and the last row.
+    assert clean.train.x.amax((0, 2, 3)).bool().tolist() == [True] * 14
     assert hard_digits().fingerprint == hard_digits().fingerprint
     assert len({hard_digits(noise=n, shift=s).fingerprint for n in (0.1, 0.2) for s in (1, 2)}) == 4
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import sqrt
 from typing import Literal
 
 import torch
@@ -116,7 +117,7 @@ def cka(first: Grams, second: Grams, *, unbiased: bool = False) -> float:
     def total(a: Grams, b: Grams) -> float:
         return sum(hsic(k, m) for k, m in zip(a, b, strict=True)) / len(a)
 
-    return total(first, second) / (total(first, first) * total(second, second)) ** 0.5
+    return total(first, second) / sqrt(total(first, first) * total(second, second))
 
 
 def _biased(k: Tensor, m: Tensor) -> float:

@@ -70,5 +70,5 @@ def _dominant(
 
 
 def _split(direction: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    parts = direction.split([weight.numel() for weight in weights])
+    parts = torch.split(direction, [weight.numel() for weight in weights])
     return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]

@@ -51,7 +51,9 @@ def parts(tasks: Sequence[Task], split: Split, limit: int | None, seed: int) -> 
             raise ScenarioError(
                 f"Task {task.index} has no {name} images to analyse. Use --split test or train."
             )
-        order = torch.randperm(len(samples), generator=generator(seed, "analysis", name, task.index))
+        order = torch.randperm(
+            len(samples), generator=generator(seed, "analysis", name, task.index)
+        )
         found.append(Part(task.index, samples.take(order[:most])))
     return found
 

@@ -76,7 +76,7 @@ class Plane:
 
 
 def grid(count: int) -> list[tuple[float, float]]:
-    """count × count coordinates over the range, x fastest."""
+    """A square of count × count coordinates over the range, x fastest."""
     axis = torch.linspace(*RANGE, count, dtype=torch.float64).tolist()
     return [(x, y) for y in axis for x in axis]
 
@@ -126,7 +126,9 @@ class Surveyor:
     @torch.no_grad()
     def reestimate(self) -> None:
         """Running statistics as the mean over batches of equal size."""
-        norms = [m for m in self._network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        norms = [
+            m for m in self._network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
+        ]
         norms = [norm for norm in norms if norm.track_running_stats]
         if not norms:
             return
@@ -152,7 +154,7 @@ class Surveyor:
     def _write(self, weights: Tensor) -> None:
         own: Params = dict[str, Tensor](self._network.named_parameters())
         sizes = [own[name].numel() for name in self._names]
-        for name, piece in zip(self._names, weights.split(sizes), strict=True):
+        for name, piece in zip(self._names, torch.split(weights, sizes), strict=True):
             own[name].copy_(piece.view(own[name].shape))
 
 

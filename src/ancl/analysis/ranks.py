@@ -24,4 +24,5 @@ def ranks(values: Sequence[float]) -> NDArray[np.float64]:
     given = np.asarray(values, dtype=np.float64)
     below = (given[:, None] > given[None, :]).sum(axis=1)
     equal = (given[:, None] == given[None, :]).sum(axis=1)
-    return below + (equal + 1) / 2
+    result: NDArray[np.float64] = below + (equal + 1) / 2
+    return result

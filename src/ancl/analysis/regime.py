@@ -50,16 +50,24 @@ class Ways(NamedTuple):
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The stages that are needed, each once."""
-        every = {stage.key: stage for course in self.courses for stage in course.stages}
-        wanted: set[str] = set()
-        queue = [course.pieces["network"] for course in self.courses]
-        queue += [course.key("evaluate") for course in (self.cl, *self.ancl.values(), self.multi)]
-        while queue:
-            key = queue.pop()
-            if key not in wanted:
-                wanted.add(key)
-                queue += every[key].inputs.values()
-        return tuple(stage for key, stage in every.items() if key in wanted)
+        return needed(self.courses)
+
+
+def needed(courses: Sequence[Course]) -> tuple[Stage, ...]:
+    """What courses' networks and accuracies are made of, each stage once.
+
+    A task's importance and memory are left out where no later one reads them.
+    """
+    every = {stage.key: stage for course in courses for stage in course.stages}
+    queue = [course.pieces["network"] for course in courses]
+    queue += [stage.key for stage in every.values() if stage.name == "evaluate"]
+    wanted: set[str] = set()
+    while queue:
+        key = queue.pop()
+        if key not in wanted:
+            wanted.add(key)
+            queue += every[key].inputs.values()
+    return tuple(stage for key, stage in every.items() if key in wanted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,14 +161,21 @@ def _before(host: Method, experiment: Experiment, task: int) -> tuple[Course, ..
     for index in range(1, task):
         pieces, reached = courses[-1].pieces, tasks[: index + 1]
         start = {name: key for name, key in pieces.items() if name in ("network", "first rate")}
-        multi = Course(
-            f"multitask {index}", joint(), *plan_task(joint(), reached, setting, start)
-        )
+        multi = Course(f"multitask {index}", joint(), *plan_task(joint(), reached, setting, start))
         main = multi.pieces["network"]
         ends = {"network": main, "main": main, "start": multi.key("grow")}
         stages, kept = plan_kept(host, reached, setting, ends, pieces)
         courses += [multi, Course(f"kept {index}", host, stages, {**start, **kept})]
     return tuple(courses)
+
+
+def storage_for(ways: Ways, store: Storage, say: Callable[[str], None]) -> Storage:
+    """The store, or one that ends with the process where code has no source file."""
+    unstored = next((stage.unstored for stage in ways.stages if stage.unstored), "")
+    if not unstored:
+        return store
+    say(f"Results of this analysis are not stored: {unstored}")
+    return MemoryStore()
 
 
 def learn_regime(
@@ -171,16 +186,24 @@ def learn_regime(
     announce: Callable[[str], None] = lambda text: None,
 ) -> Regime:
     """Obtain every network of a plan, from the store or by training it."""
-    unstored = next((stage.unstored for stage in ways.stages if stage.unstored), "")
-    if unstored:
-        reporter.say(f"Results of this analysis are not stored: {unstored}")
-        store = MemoryStore()
-    wanted = {stage.key for stage in ways.stages}
+    found = learn_courses(ways.courses, experiment, store, reporter, announce)
+    return _regime(ways, found, "taw" if experiment.setting.task_aware else "tag")
+
+
+def learn_courses(
+    courses: Sequence[Course],
+    experiment: Experiment,
+    store: Storage,
+    reporter: Reporter,
+    announce: Callable[[str], None] = lambda text: None,
+) -> dict[str, Entry]:
+    """What the needed stages of some courses leave behind, by key."""
+    wanted = {stage.key for stage in needed(courses)}
     found: dict[str, Entry] = {}
-    for course in ways.courses:
+    for course in courses:
         announce(course.title)
         found |= _obtain(course, experiment, wanted, store, reporter)
-    return _regime(ways, found)
+    return found
 
 
 def _obtain(
@@ -191,16 +214,15 @@ def _obtain(
     reporter: Reporter,
 ) -> dict[str, Entry]:
     job = Job(course.method, experiment.stream.tasks, experiment.setting, reporter.say)
-    # One store for all courses, whether on disk or not: they read each other's networks.
+    # All courses read each other's networks from one store; storage_for has chosen which.
     stages = [replace(stage, unstored="") for stage in course.stages if stage.key in wanted]
     runner = Runner(stages, job, store, reporter)
     return {stage.key: runner.obtain(stage.key) for stage in stages}
 
 
-def _regime(ways: Ways, found: Mapping[str, Entry]) -> Regime:
+def _regime(ways: Ways, found: Mapping[str, Entry], accuracy: str) -> Regime:
     first = next(iter(ways.ancl.values()))
     pieces = ways.before[-1].pieces
-    accuracy = "taw" if ways.multi.stages[-1].settings["task_aware"] else "tag"
 
     def trained(course: Course) -> Trained:
         key, rows = course.pieces["network"], found[course.key("evaluate")].meta

@@ -26,7 +26,9 @@ def distance(first: Params, second: Params, names: Collection[str]) -> float:
     return float((vector(first, names) - vector(second, names)).norm())
 
 
-def distances(network: Params, references: Mapping[str, Params], names: list[str]) -> dict[str, float]:
+def distances(
+    network: Params, references: Mapping[str, Params], names: list[str]
+) -> dict[str, float]:
     """To each reference: over everything learned, and over the backbone alone."""
     backbone = [name for name in names if name.startswith(BACKBONE)]
     every = {ref: distance(network, tensors, names) for ref, tensors in references.items()}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from ancl.cli.comparison import with_error
 from ancl.cli.outcome import estimate_json, estimates
 from ancl.cli.session import Finished
 from ancl.data import PUBLISHED
+from ancl.errors import StoreError
 from ancl.experiment import RunResult, read_run
 from ancl.metrics import METRICS, Estimate, intransigence, mean_and_error
 from ancl.recipes import Expected, benchmark, expected
@@ -39,7 +41,9 @@ def verdict(finished: Sequence[Finished]) -> Verdict | None:
     if not numbers:
         return None
     changed = _changed(spec)
-    differences = [f"{key} is {ours} instead of {theirs}" for key, (ours, theirs) in changed.items()]
+    differences = [
+        f"{key} is {ours} instead of {theirs}" for key, (ours, theirs) in changed.items()
+    ]
     differences += _missing_images(result)
     if len(finished) != RUNS:
         differences.append(f"n is {len(finished)} instead of {RUNS} seeds")
@@ -173,8 +177,13 @@ def joint_gap_text(gap: Estimate) -> str:
 def _joint_run(spec: RunSpec, runs: Path) -> RunResult | None:
     name = f"{spec.benchmark.replace('/', '-')}_joint_s{spec.seed}_*"
     for directory in sorted(runs.glob(name)):
-        if (directory / "result.json").is_file():
+        # A run that is not whole, or damaged, must not take this one's numbers with it.
+        with suppress(StoreError):
             found = read_run(directory)
-            if (found.spec.data, found.spec.network) == (spec.data, spec.network):
+            if _conditions(found.spec) == _conditions(spec):
                 return found
     return None
+
+
+def _conditions(spec: RunSpec) -> str:
+    return spec.model_dump_json(include={"data", "network", "training"})

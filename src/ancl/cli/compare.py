@@ -40,9 +40,14 @@ def compare(
     order: options.Order = None,
     data: options.Data = None,
     data_root: options.DataRoot = None,
+    memory_per_class: options.MemoryPerClass = None,
+    memory: options.Memory = None,
+    memory_selection: options.MemorySelection = None,
     epochs: options.Epochs = None,
     setting: options.Set = None,
     config: options.Config = None,
+    preset: options.Preset = "paper",
+    quick: options.Quick = False,
     device: options.Device = None,
     threads: options.Threads = None,
     executor: options.Executor = None,
@@ -57,6 +62,7 @@ def compare(
     """Compare methods on one benchmark; a setting goes to the methods that have it."""
     from ancl.cli.compared import Comparison, choose_baseline
     from ancl.cli.labour import choose_labour
+    from ancl.cli.reported import page_of
     from ancl.cli.request import Request
     from ancl.cli.several import resolve_several
     from ancl.cli.sweeping import FAILED, show_plan, sweep
@@ -73,12 +79,17 @@ def compare(
         "--first": first,
         "--order": order,
         "--data": data,
+        "--memory-per-class": memory_per_class,
+        "--memory": memory,
+        "--memory-selection": memory_selection,
         "--epochs": epochs,
         "--device": device,
         "--threads": labour.threads,
     }
     given = {flag: value for flag, value in flags.items() if value is not None}
-    request = Request(None, on, given, setting or [], config, seed, seeds)
+    request = Request(
+        None, on, given, setting or [], config, seed, seeds, preset=preset, quick=quick
+    )
     specs = resolve_several(request, methods)
     against = choose_baseline(methods, baseline)
     places = options.Places.of(runs, store, data_root)
@@ -89,6 +100,10 @@ def compare(
         swept = sweep(specs, places, labour, watching)
     comparison = Comparison(specs, swept, against, monotonic() - began)
     place = comparison.write(runs)
-    print(json.dumps(comparison.json()) if as_json else comparison.text(place))
+    page = page_of(swept.finished, runs, place.with_suffix(""))
+    if as_json:
+        print(json.dumps({**comparison.json(), **page.json}))
+    else:
+        print(f"{comparison.text(place)}\n{page.text}")
     if swept.failures:
         raise typer.Exit(FAILED)

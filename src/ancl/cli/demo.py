@@ -28,6 +28,7 @@ def demo(
     """Compare fine-tuning, LwF, LwF with ANCL and joint training on hard digits, no download."""
     from ancl.cli.comparison import BENCHMARK, METHODS, comparison_json, comparison_text
     from ancl.cli.progress import make_progress
+    from ancl.cli.reported import page_of
     from ancl.cli.request import Request
     from ancl.cli.session import run_all
 
@@ -42,6 +43,8 @@ def demo(
     ]
     finished = run_all(specs, options.Places.of(runs, None), make_progress(quiet))
     seconds = monotonic() - began
-    show = comparison_json if as_json else comparison_text
-    found = show(finished, seconds)
-    print(found if isinstance(found, str) else json.dumps(found))
+    page = page_of(finished, runs)
+    if as_json:
+        print(json.dumps({**comparison_json(finished, seconds), **page.json}))
+    else:
+        print(f"{comparison_text(finished, seconds)}\n{page.text}")

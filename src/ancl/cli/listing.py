@@ -34,14 +34,10 @@ def methods(*, of: Options = None, as_json: options.Json = False) -> None:
 @guarded
 def benchmarks(*, as_json: options.Json = False) -> None:
     """Streams of tasks with the training that goes with them."""
-    from ancl.recipes import BENCHMARKS
+    from ancl.cli.numbers import benchmarks_text, list_benchmarks
 
-    found = [
-        {"name": name, "explanation": each.explanation, "settings": dict(each.settings)}
-        for name, each in BENCHMARKS.items()
-    ]
-    rows = [[name, each.explanation] for name, each in BENCHMARKS.items()]
-    _show({"benchmarks": found}, table(["benchmark", ""], rows, "lw"), as_json)
+    found = list_benchmarks()
+    _show({"benchmarks": found}, benchmarks_text(found), as_json)
 
 
 @app.command("data")

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from ancl.cli import data, listing, store
+from ancl.cli.analyze import analyze
 from ancl.cli.compare import compare
 from ancl.cli.demo import demo
+from ancl.cli.report import report
 from ancl.cli.run import run
 from ancl.cli.search import search
 
@@ -25,6 +27,8 @@ app.command("run")(run)
 app.command("resume", help="The same as run, which goes on by itself.", hidden=True)(run)
 app.command("compare")(compare)
 app.command("search")(search)
+app.command("analyze")(analyze)
+app.command("report")(report)
 app.add_typer(listing.app, name="list")
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")

@@ -19,7 +19,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def needed_keys(runs: Path) -> frozenset[str]:
-    """The keys of every run in a directory, finished or stopped.
+    """The keys of every run in a directory, finished or stopped, and of every analysis.
 
     Raises:
         StoreError: There is no such directory, or it cannot be told what a run needs.
@@ -31,7 +31,8 @@ def needed_keys(runs: Path) -> frozenset[str]:
         )
     keys: set[str] = set()
     unreadable: list[str] = []
-    for directory in sorted(path for path in runs.iterdir() if path.is_dir()):
+    places = [place for place in (runs, runs / "analyses") if place.is_dir()]
+    for directory in sorted(p for place in places for p in place.iterdir() if p.is_dir()):
         try:
             keys |= _keys_of(directory)
         except (OSError, ValueError, KeyError, TypeError, YAMLError, AnclError) as error:

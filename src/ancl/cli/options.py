@@ -82,7 +82,9 @@ Address = Annotated[
 Preset = Annotated[
     str,
     Option(
-        "--preset", metavar="paper|official", help="Training as the paper says, or as its code does."
+        "--preset",
+        metavar="paper|official",
+        help="Training as the paper says, or as its code does.",
     ),
 ]
 Quick = Annotated[

@@ -51,8 +51,8 @@ def preview(resolved: Resolved, places: Places) -> Preview:
             for stage in experiment.stages
         ],
         "settings": {
-            key: {"value": _value(values, key), "source": source}
-            for key, source in resolved.sources.items()
+            key: {"value": _value(values, key), "source": resolved.sources[_decides(values, key)]}
+            for key in resolved.sources
         },
     }
 
@@ -66,11 +66,17 @@ def preview_text(shown: Sequence[Preview]) -> str:
     return "\n\n".join(parts)
 
 
+def _decides(values: Preview, key: str) -> str:
+    """The setting that decides a value: a rate may be one to search."""
+    section, _, name = key.partition(".")
+    searched = name in ("lr", "lr_first") and values[section]["lr_search"]
+    return f"{section}.lr_search" if searched else key
+
+
 def _value(values: Preview, key: str) -> Any:
     section, dot, name = key.partition(".")
     if dot:
-        searched = name in ("lr", "lr_first") and values[section]["lr_search"]
-        return SEARCH if searched else values[section][name]
+        return SEARCH if _decides(values, key) != key else values[section][name]
     return values[key] if key in values else values["options"][key]
 
 

@@ -54,6 +54,8 @@ RIVALS = {
 
 QUICK_IMAGES = 20
 """Training images a class of a quick look."""
+QUICK_VALIDATION = 0.02
+"""Its share of images to validate on, which are looked at after every task."""
 
 FLAG_RIVALS = RIVALS | {"training.epochs": ("training.epochs_first",)}
 
@@ -176,7 +178,8 @@ def quick_settings(method: MethodRef) -> dict[str, Any]:
     fields = fields_for(method, DEFAULT_NETWORK)
     epochs = {key: 1 for key in fields if key.endswith("epochs")}
     first = dict.fromkeys(("training.epochs_first", "auxiliary.epochs_first"))
-    return {**epochs, **first, "data.per_class": QUICK_IMAGES}
+    images = {"data.per_class": QUICK_IMAGES, "data.val_fraction": QUICK_VALIDATION}
+    return {**epochs, **first, **images}
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -93,6 +93,7 @@ def _train(
     from ancl.cli.logs import Logged
     from ancl.cli.outcome import outcome_json, outcome_text
     from ancl.cli.progress import make_progress
+    from ancl.cli.reported import page_of
     from ancl.cli.session import run_all
     from ancl.integrations import RunLog, make_writers
 
@@ -103,9 +104,10 @@ def _train(
         progress = Logged(progress, RunLog(make_writers(log)), places.runs)
     finished = run_all(specs, places, progress)
     seconds = monotonic() - began
+    page = page_of(finished, places.runs)
     if as_json:
         closing = closing_json(finished, places.runs, request.quick)
-        print(json.dumps({**outcome_json(finished, seconds), **closing}))
+        print(json.dumps({**outcome_json(finished, seconds), **closing, **page.json}))
     else:
         closed = closing_text(finished, places.runs, request.quick)
-        print("\n\n".join([outcome_text(finished, seconds), *closed]))
+        print("\n\n".join([f"{outcome_text(finished, seconds)}\n{page.text}", *closed]))

@@ -51,9 +51,14 @@ def search(
     order: options.Order = None,
     data: options.Data = None,
     data_root: options.DataRoot = None,
+    memory_per_class: options.MemoryPerClass = None,
+    memory: options.Memory = None,
+    memory_selection: options.MemorySelection = None,
     epochs: options.Epochs = None,
     setting: options.Set = None,
     config: options.Config = None,
+    preset: options.Preset = "paper",
+    quick: options.Quick = False,
     device: options.Device = None,
     threads: options.Threads = None,
     executor: options.Executor = None,
@@ -81,12 +86,24 @@ def search(
         "--first": first,
         "--order": order,
         "--data": data,
+        "--memory-per-class": memory_per_class,
+        "--memory": memory,
+        "--memory-selection": memory_selection,
         "--epochs": epochs,
         "--device": device,
         "--threads": labour.threads,
     }
     given = {flag: value for flag, value in flags.items() if value is not None}
-    request = Request(method, benchmark, given, setting or [], config, seeds=search_seeds)
+    request = Request(
+        method,
+        benchmark,
+        given,
+        setting or [],
+        config,
+        seeds=search_seeds,
+        preset=preset,
+        quick=quick,
+    )
     grids = {"lamb": lamb_grid, "lamb_a": lamb_a_grid}
     places = options.Places.of(runs, store, data_root)
     found = search_by(protocol, Asked(request, grids, seeds, places, labour), dry_run, quiet)

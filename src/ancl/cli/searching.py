@@ -80,6 +80,10 @@ def run_command(asked: Asked, spec: RunSpec, chosen: Mapping[str, float], seeds:
         words += ["--set", text]
     if request.config:
         words += ["--config", str(request.config)]
+    if request.preset != "paper":
+        words += ["--preset", request.preset]
+    if request.quick:
+        words.append("--quick")
     if asked.places.data:
         words += ["--data-root", str(asked.places.data)]
     return shlex.join([*words, "--seeds", seeds])

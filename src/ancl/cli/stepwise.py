@@ -10,6 +10,7 @@ from ancl.cli.progress import Progress, make_progress
 from ancl.cli.searching import Asked, Found, search_directory, write_search
 from ancl.cli.table import duration, percent, table
 from ancl.errors import SpecError
+from ancl.executors.graph import Graph
 from ancl.executors.serial import Serial
 from ancl.experiment import build, threads
 from ancl.metrics import summary
@@ -17,7 +18,6 @@ from ancl.pertask import Attempt, Decay, Followed, follow
 from ancl.search import check_searchable, estimated_seconds, seconds_an_image
 from ancl.spec import RunSpec
 from ancl.store import Store
-from ancl.sweep import Graph
 
 
 def search_task_by_task(asked: Asked, dry_run: bool, quiet: bool) -> Found:

@@ -9,22 +9,15 @@ from ancl.cli.options import Places
 from ancl.cli.session import COLLAPSE, Finished, collapses, prepare
 from ancl.cli.table import table
 from ancl.cli.watching import Watching, plan_text
-from ancl.experiment import build, run_directory, run_experiment, threads, write_run
+from ancl.executors.graph import Graph
+from ancl.experiment import run_directory, write_run
 from ancl.runner import Reporter
 from ancl.spec import RunSpec
 from ancl.store import Store
-from ancl.sweep import Graph, Node
+from ancl.sweep import Failure, collect, compute, whole
 
 FAILED = 1
 """The exit code where some stage failed and the others finished."""
-
-
-class Failure(NamedTuple):
-    """A stage that failed for its own reasons, and the runs that lack it."""
-
-    node: Node
-    reason: str
-    runs: int
 
 
 class Swept(NamedTuple):
@@ -41,39 +34,23 @@ def sweep(specs: Sequence[RunSpec], places: Places, labour: Labour, watching: Wa
     graph = Graph(specs, places.data)
     for spec in specs:
         prepare(run_directory(places.runs, spec), spec)
-    failures = compute(graph, store, labour, watching)
-    lacking = {failure.node.stage.key for failure in failures}
-    whole = [plan.spec for plan in graph.plans if not lacking & plan.keys()]
-    return Swept(_collect(whole, places, store, watching), failures)
+    failures = compute_told(graph, store, labour, watching)
+    finished, once = [], _Once(watching)
+    for experiment, result in collect(whole(graph, failures), store, once, places.data):
+        if collapses(experiment):
+            once.say(COLLAPSE.format(method=result.spec.method))
+        directory = run_directory(places.runs, result.spec)
+        write_run(directory, result)
+        finished.append(Finished(directory, result))
+    return Swept(finished, failures)
 
 
-def compute(graph: Graph, store: Store, labour: Labour, watching: Watching) -> list[Failure]:
+def compute_told(graph: Graph, store: Store, labour: Labour, watching: Watching) -> list[Failure]:
     """Compute what the store lacks of a graph, and tell of it."""
     if labour.said:
         watching.news(labour.said)
     watching.begin(graph, store, labour.workers)
-    reasons = labour.executor.run(graph, store, watching)
-    return [
-        Failure(graph.nodes[key], reason, sum(key in plan for plan in graph.plans))
-        for key, reason in reasons.items()
-    ]
-
-
-def _collect(
-    specs: Sequence[RunSpec], places: Places, store: Store, watching: Watching
-) -> list[Finished]:
-    """Results from stored stages; one run at a time, since each holds its images."""
-    finished, told = [], _Once(watching)
-    for spec in specs:
-        with threads(spec.threads):
-            experiment = build(spec, places.data)
-            if collapses(experiment):
-                told.say(COLLAPSE.format(method=spec.method))
-            result = run_experiment(experiment, store, told)
-        directory = run_directory(places.runs, spec)
-        write_run(directory, result)
-        finished.append(Finished(directory, result))
-    return finished
+    return compute(graph, store, labour.executor, watching)
 
 
 class _Once(Reporter):

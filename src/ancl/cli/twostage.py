@@ -15,10 +15,11 @@ from ancl.cli.searching import (
     write_search,
 )
 from ancl.cli.several import resolve_several
-from ancl.cli.sweeping import Failure, compute, failures_json, failures_text
+from ancl.cli.sweeping import compute_told, failures_json, failures_text
 from ancl.cli.table import duration, percent, table
 from ancl.cli.watching import Watching, make_watching, plan_text
 from ancl.errors import SpecError, TrainingError
+from ancl.executors.graph import Graph
 from ancl.recipes import benchmark as benchmark_named
 from ancl.search import (
     STEPS,
@@ -33,7 +34,7 @@ from ancl.search import (
 )
 from ancl.spec import RunSpec
 from ancl.store import Store
-from ancl.sweep import Graph
+from ancl.sweep import Failure
 from ancl.zoo import MethodRef
 
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
@@ -157,7 +158,7 @@ class _TwoStages:
     def _try(self, step: str) -> list[Trial]:
         values = {value: self._specs(step, value) for value in self.grids[step]}
         graph = Graph([spec for specs in values.values() for spec in specs], self.asked.places.data)
-        failures = compute(graph, self.store, self.asked.labour, self.watching)
+        failures = compute_told(graph, self.store, self.asked.labour, self.watching)
         self.failures += failures
         lacking = {failure.node.stage.key: failure.reason for failure in failures}
         plans = iter(graph.plans)

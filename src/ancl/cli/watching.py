@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 
 from ancl.cli.table import counted, duration, percent
-from ancl.sweep import Graph, Holds, Node, Observer, most_epochs
+from ancl.executors.graph import Graph, Holds, Node, Observer, most_epochs
 
 
 class Watching(Observer):

@@ -24,7 +24,7 @@ def digits() -> Source:
     return make_source("digits", images * _SCALE, labels, test_fraction=_TEST_FRACTION)
 
 
-def hard_digits(*, shift: int = 2, noise: float = 0.25) -> Source:
+def hard_digits(*, shift: int = 3, noise: float = 0.1) -> Source:
     """The digits anywhere on a larger canvas, under noise: the same images each time.
 
     Args:

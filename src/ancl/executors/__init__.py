@@ -4,8 +4,8 @@ import os
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from ancl.executors.graph import Graph, Observer
     from ancl.store import Store
-    from ancl.sweep import Graph, Observer
 
 EXECUTORS = ("serial", "pool", "ray")
 

@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from ancl.errors import SpecError
+from ancl.executors.graph import Graph, Node, Observer
 from ancl.executors.work import Event, Workshop, reason, retell
 from ancl.files import Entry
 from ancl.runner import MemoryStore
 from ancl.spec import RunSpec
 from ancl.store import Store
-from ancl.sweep import Graph, Node, Observer
 from ancl.zoo import MethodRef
 
 RETRIES = 3

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from ancl.errors import AnclError, SpecError
+from ancl.executors.graph import Node, Observer
 from ancl.experiment import Experiment, build, threads
 from ancl.files import Entry
 from ancl.fit import Epoch, epoch_record
 from ancl.runner import Reporter, Runner, Storage
 from ancl.spec import RunSpec
 from ancl.stages import Stage
-from ancl.sweep import Node, Observer
 from ancl.workbench import Job
 
 Event = dict[str, Any]

@@ -1,7 +1,7 @@
 """Benchmarks by name: their data, network, training and each method's λ."""
 
 from ancl.recipes.benchmarks import BENCHMARKS, Benchmark, benchmark
-from ancl.recipes.paper import Expected, Grid, expected, grids
+from ancl.recipes.paper import Expected, Grid, expected, grids, reported
 from ancl.recipes.presets import PRESETS, preset
 from ancl.recipes.sourced import Sourced
 
@@ -16,4 +16,5 @@ __all__ = [
     "expected",
     "grids",
     "preset",
+    "reported",
 ]

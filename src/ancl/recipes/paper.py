@@ -33,24 +33,27 @@ class Grid(NamedTuple):
     chosen: float
 
 
-@cache
 def expected(benchmark: str, method: str) -> tuple[Expected, ...]:
     """What the paper reports for a method, one number a metric.
 
     >>> expected("cifar100/10", "a-lwf")
     (Expected(metric='aac', mean=79.42, error=0.57, table=2),)
     """
-    found: dict[str, Expected] = {}
+    return reported(benchmark).get(method, ())
+
+
+@cache
+def reported(benchmark: str) -> dict[str, tuple[Expected, ...]]:
+    """Everything the paper reports for a benchmark, by method."""
+    found: dict[str, dict[str, Expected]] = {}
     for row in _rows("paper_tables.csv"):
-        base = _METHODS.get(row["method"], row["method"].lower())
-        name = _VARIANTS[row["variant"]] + base
-        if (_benchmark(row["benchmark"]), name) == (benchmark, method):
-            metric = _METRICS[row["metric"]]
-            # Tables 4 and 5 repeat numbers of tables 2 and 3: the first one counts.
-            table = int(row["table"].removeprefix("table")[0])
+        if _benchmark(row["benchmark"]) == benchmark:
+            base = _METHODS.get(row["method"], row["method"].lower())
+            metric, table = _METRICS[row["metric"]], int(row["table"].removeprefix("table")[0])
             number = Expected(metric, float(row["mean"]), float(row["stderr"]), table)
-            found.setdefault(metric, number)
-    return tuple(found.values())
+            # Tables 4 and 5 repeat numbers of tables 2 and 3: the first one counts.
+            found.setdefault(_VARIANTS[row["variant"]] + base, {}).setdefault(metric, number)
+    return {method: tuple(numbers.values()) for method, numbers in found.items()}
 
 
 @cache

@@ -81,6 +81,8 @@ def _not_told(tasks: int, first: int) -> dict[str, Any]:
         "data.scenario": Sourced("cil", _SAID),
         "data.tasks": Sourced(tasks, _SAID),
         "data.first": Sourced(first, _SAID),
+        "memory.per_class": Sourced(20, _SAID),
+        "memory.selection": Sourced("herding", _SAID),
     }
 
 

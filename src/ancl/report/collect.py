@@ -4,14 +4,16 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ancl.errors import StoreError
 from ancl.experiment import RunResult, read_run
 from ancl.metrics import summary
+from ancl.report.explorer import explorable
 
+T = TypeVar("T")
 _MARKS = ("spec.yaml", "result.json")
-_DECISION, _ANALYSIS = "decision.json", "analysis.json"
+_DECISION = "decision.json"
 
 
 class Run(NamedTuple):
@@ -60,9 +62,9 @@ def collect(paths: Sequence[Path]) -> Collected:
     for place in dict.fromkeys(each for path in paths for each in _places(path)):
         try:
             if (place / _DECISION).is_file():
-                found.searches.append(Document(place.name, _json(place / _DECISION)))
-            elif (place / _ANALYSIS).is_file():
-                found.analyses.append(Document(place.name, _json(place / _ANALYSIS)))
+                found.searches.append(Document(place.name, _search(place)))
+            elif _is_analysis(place):
+                found.analyses += _analysis(place)
             else:
                 found.runs.append(_run(place, found.damaged))
         except StoreError as error:
@@ -96,7 +98,7 @@ def _places(path: Path) -> Iterator[Path]:
 
 
 def _is_place(path: Path) -> bool:
-    return any((path / name).is_file() for name in (*_MARKS, _DECISION, _ANALYSIS))
+    return any((path / name).is_file() for name in (*_MARKS, _DECISION))
 
 
 def _compared(path: Path) -> list[Path]:
@@ -105,6 +107,28 @@ def _compared(path: Path) -> list[Path]:
     named = [Path(run) for each in content.get("methods", {}).values() for run in each["runs"]]
     beside = path.resolve().parent.parent
     return [run if run.is_dir() else beside / run.name for run in named]
+
+
+def _is_analysis(place: Path) -> bool:
+    """An analysis leaves a result too, but no spec of a run beside it."""
+    return not (place / "spec.yaml").is_file() and place.parent.name == "analyses"
+
+
+def _analysis(place: Path) -> list[Document]:
+    content = _json(place / "result.json")
+    try:
+        return [Document(place.name, each) for each in explorable(content)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{place} is not a whole analysis: {error!r}.") from error
+
+
+def _search(place: Path) -> dict[str, Any]:
+    """The decision of a search with every trial that led to it."""
+    found = {**_json(place / _DECISION), "trials": _read(place / "trials.json", list)}
+    needed = {"protocol", "method", "benchmark", "decided_by"}
+    if not needed <= set(found) or not all(isinstance(each, dict) for each in found["trials"]):
+        raise StoreError(f"{place} is not a whole search: it lacks {sorted(needed - set(found))}.")
+    return found
 
 
 def _run(place: Path, damaged: list[Damaged]) -> Run:
@@ -135,10 +159,15 @@ def _environment(place: Path, damaged: list[Damaged]) -> dict[str, Any]:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    return _read(path, dict)
+
+
+def _read(path: Path, kind: type[T]) -> T:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        # What is not a number (NaN) does not exist in JSON, nor in a report.
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except (OSError, ValueError) as error:
         raise StoreError(f"{path} cannot be read ({type(error).__name__}: {error}).") from error
-    if not isinstance(content, dict):
-        raise StoreError(f"{path} holds no JSON object.")
+    if not isinstance(content, kind):
+        raise StoreError(f"{path} holds JSON of another shape than was written.")
     return content

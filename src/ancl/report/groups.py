@@ -79,9 +79,7 @@ class Group:
     def cells(self) -> list[list[Estimate | None]]:
         """Every entry of the accuracy matrix over seeds; none above the diagonal."""
         count = len(self.matrices[0])
-        return [
-            [self._cell(i, j) if j <= i else None for j in range(count)] for i in range(count)
-        ]
+        return [[self._cell(i, j) if j <= i else None for j in range(count)] for i in range(count)]
 
     def _cell(self, i: int, j: int) -> Estimate:
         return mean_and_error([float(matrix[i, j]) for matrix in self.matrices])
@@ -104,7 +102,9 @@ class Group:
     def seconds(self) -> dict[str, Estimate]:
         """Seconds by the name of the stage, all tasks together."""
         by_run = [_by_stage(run.result.seconds) for run in self.runs]
-        names = dict.fromkeys(name for each in by_run for name in each)
+        # The last task has all stages, in their order; the first one lacks some.
+        last_first = (task for run in self.runs for task in reversed(_tasks(run.result.seconds)))
+        names = dict.fromkeys(stage for task in last_first for stage in task)
         return {name: mean_and_error([each.get(name, 0.0) for each in by_run]) for name in names}
 
 
@@ -238,6 +238,15 @@ def _short(key: str) -> str:
 
 def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _tasks(seconds: Mapping[str, float]) -> list[list[str]]:
+    """The names of the stages of every task."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in seconds:
+        stage, _, task = name.rpartition(" ")
+        found[task].append(stage)
+    return list(found.values())
 
 
 def _by_stage(seconds: Mapping[str, float]) -> dict[str, float]:

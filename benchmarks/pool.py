@@ -1,0 +1,95 @@
+"""Throughput of a pool of two workers with one thread each against one process with two threads.
+
+Both compute the same sweep of short ResNet-32 trainings on random images. Two processes with one
+thread are robust against what else the machine does; more threads than cores are never tried.
+
+usage: python benchmarks/pool.py [PAIRS]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ancl.cli.request import Request
+from ancl.executors import Executor
+from ancl.executors.graph import Graph, Node, Observer
+from ancl.executors.pool import Pool
+from ancl.executors.serial import Serial
+from ancl.spec import RunSpec
+from ancl.store import Store
+
+PAIRS, SEEDS, EPOCHS, IMAGES, CLASSES = 5, 4, 3, 128, 4
+
+
+class Began(Observer):
+    """When the first stage was done: from then on the interpreters are warm."""
+
+    def __init__(self) -> None:
+        self.trained = 0
+        self.since = 0.0
+
+    def epoch(self, node: Node, record: object) -> None:
+        """Count its images."""
+        self.since = self.since or time.perf_counter()
+        self.trained += node.images
+
+
+def images(side: int, directory: Path) -> Path:
+    file = directory / f"random{side}.npz"
+    draw, labels = np.random.RandomState(0), np.repeat(np.arange(CLASSES), IMAGES)
+    x = draw.randint(0, 256, (len(labels), side, side, 3)).astype(np.uint8)
+    np.savez(file, x_train=x, y_train=labels, x_test=x[:8], y_test=labels[:8])
+    return file
+
+
+def specs(file: Path, threads: int, batch: int) -> list[RunSpec]:
+    flags = {
+        "--data": f"arrays:{file}",
+        "--tasks": "1",
+        "--epochs": str(EPOCHS),
+        "--threads": str(threads),
+    }
+    settings = [
+        "network.name=resnet32",
+        "training.schedule=constant",
+        f"training.batch_size={batch}",
+        "data.val_fraction=0",
+    ]
+    asked = Request("finetune", "digits/5", flags, settings, seeds=f"0-{SEEDS - 1}")
+    return [resolved.spec for resolved in asked.resolve()]
+
+
+def throughput(executor: Executor, of: list[RunSpec]) -> float:
+    """Images a second from the end of the first epoch on."""
+    began = Began()
+    with tempfile.TemporaryDirectory() as directory:
+        failed = executor.run(Graph(of), Store(Path(directory)), began)
+    assert not failed, failed
+    return (began.trained - IMAGES * CLASSES) / (time.perf_counter() - began.since)
+
+
+def compare(side: int, batch: int, pairs: int, directory: Path) -> None:
+    file = images(side, directory)
+    ratios = []
+    for _ in range(pairs):
+        alone = throughput(Serial(), specs(file, 2, batch))
+        pool = throughput(Pool(2), specs(file, 1, batch))
+        ratios.append(pool / alone)
+        print(f"  1x2 {alone:.0f} images/s, 2x1 {pool:.0f}: ratio {pool / alone:.2f}")
+    print(
+        f"ResNet-32, {side}x{side}, batches of {batch}: median ratio "
+        f"{statistics.median(ratios):.2f} ({pairs} pairs)"
+    )
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else PAIRS
+    with tempfile.TemporaryDirectory() as place:
+        compare(32, 128, count, Path(place))
+        compare(16, 64, count, Path(place))

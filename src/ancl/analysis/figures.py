@@ -1,0 +1,174 @@
+"""The paper's figures, drawn from an analysis: distance and CKA over λ_a, and the landscape."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ancl.analysis.results import Analysis
+from ancl.analysis.scene import REFERENCES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INSTALL = "Figures need matplotlib: pip install 'ancl[report]', then the same command draws them."
+_COLOURS = {"old": "#1b6ca8", "auxiliary": "#c8553d", "multi": "#3a7d44"}
+_LABELS = {"old": "old", "auxiliary": "auxiliary", "multi": "multitask"}
+_MARKS = {"old": "o", "auxiliary": "s", "multi": "^"}
+_BOX = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw(analysis: Analysis, directory: Path) -> list[Path]:
+    """Draw every figure as PNG and SVG; the same numbers give the same bytes."""
+    import matplotlib as mpl
+
+    found: list[Path] = []
+    with mpl.rc_context({"svg.hashsalt": "ancl", "font.size": 9, "axes.axisbelow": True}):
+        figures = {"distance": _distance(analysis), "cka": _cka(analysis)}
+        for seed in analysis.seeds if analysis.wishes.grid else ():
+            figures[f"landscape_s{seed}"] = _landscape(analysis, seed)
+        for name, figure in figures.items():
+            found += _save(figure, directory / name)
+    return found
+
+
+def _save(figure: Figure, path: Path) -> list[Path]:
+    image, drawing = path.with_suffix(".png"), path.with_suffix(".svg")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(image, dpi=160, metadata={"Software": None})
+    figure.savefig(drawing, metadata={"Date": None, "Creator": None})
+    return [image, drawing]
+
+
+def _figure(columns: int, width: float, height: float = 3.5) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure as New
+
+    figure = New(figsize=(width, height), layout="constrained")
+    return figure, list(np.atleast_1d(figure.subplots(1, columns)))
+
+
+def _distance(analysis: Analysis) -> Figure:
+    figure, (axes,) = _figure(1, 5.0)
+    _curves(axes, analysis, "distance", {"network": "ancl"}, {"network": "cl"})
+    axes.set_ylabel("weight distance ‖θ − θ_ref‖")
+    _finish(figure, axes, analysis, "")
+    return figure
+
+
+def _cka(analysis: Analysis) -> Figure:
+    figure, (axes,) = _figure(1, 5.0)
+    mean = {"layer": "mean"}
+    _curves(axes, analysis, "cka", {"network": "ancl", **mean}, {"network": "cl", **mean})
+    row = analysis.tables["cka"][0]
+    axes.set_ylabel(f"CKA ({row['estimator']}, mean of layers)")
+    _finish(figure, axes, analysis, f", {row['images']} {row['split']} images")
+    return figure
+
+
+def _curves(
+    axes: Axes,
+    analysis: Analysis,
+    table: str,
+    ancl: Mapping[str, Any],
+    cl: Mapping[str, Any],
+) -> None:
+    """A line over λ_a for each reference, and CL's value as a level."""
+    for name in REFERENCES:
+        curve = analysis.curve(table, name, **ancl)
+        errors = [0.0 if np.isnan(each.error) else each.error for each in curve]
+        axes.errorbar(
+            analysis.wishes.lamb_as,
+            [each.mean for each in curve],
+            errors,
+            color=_COLOURS[name],
+            marker=_MARKS[name],
+            linestyle="--",
+            capsize=2,
+            label=f"to {_LABELS[name]}",
+        )
+        level = float(np.mean([row[name] for row in analysis.rows(table, **cl)]))
+        axes.axhline(level, color=_COLOURS[name], linewidth=0.8, linestyle=":")
+    axes.plot([], [], color="0.4", linewidth=0.8, linestyle=":", label="the same of CL")
+
+
+def _finish(figure: Figure, axes: Axes, analysis: Analysis, note: str) -> None:
+    axes.set_xscale("log")
+    axes.set_xlabel("λ_a")
+    axes.grid(color="0.9")
+    spec, count = analysis.specs[0], len(analysis.seeds)
+    seeds = f"mean ± standard error of {count} seeds" if count > 1 else f"seed {spec.seed}"
+    axes.set_title(f"{spec.method} on {spec.benchmark}, {seeds}{note}", fontsize=8)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+
+
+def _landscape(analysis: Analysis, seed: int) -> Figure:
+    tasks = [row["task"] for row in analysis.rows("landscape", seed=seed)]
+    shown = list(dict.fromkeys(tasks))
+    figure, axes = _figure(len(shown), 3.9 * len(shown), 3.9)
+    column = "taw" if analysis.specs[0].data.scenario == "til" else "tag"
+    for place, task in zip(axes, shown, strict=True):
+        _contours(figure, place, analysis, {"seed": seed, "task": task}, column)
+        _networks(place, analysis, seed)
+        place.set_title("mean of tasks" if task == "mean" else f"task {task}", fontsize=9)
+        place.set_xlabel("x · ‖u‖ (old → auxiliary)")
+    axes[0].set_ylabel("y · ‖v‖ (→ multitask)")
+    spec, split = analysis.specs[0], analysis.rows("landscape", seed=seed)[0]["split"]
+    title = f"Accuracy on {split} images, %: {spec.method} on {spec.benchmark}, seed {seed}"
+    figure.suptitle(title, fontsize=9)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    return figure
+
+
+def _contours(
+    figure: Figure, axes: Axes, analysis: Analysis, wanted: Mapping[str, Any], column: str
+) -> None:
+    rows = analysis.rows("landscape", **wanted)
+    side = analysis.wishes.grid
+    x, y, z = (
+        np.array([row[name] for row in rows], dtype=np.float64).reshape(side, side)
+        for name in ("x_length", "y_length", column)
+    )
+    low, high = 100 * float(z.min()), 100 * float(z.max())
+    levels = np.linspace(low, max(high, low + 1), 13)  # a flat landscape has levels too
+    filled = axes.contourf(x, y, 100 * z, levels=levels, cmap="viridis", alpha=0.75)
+    figure.colorbar(filled, ax=axes, shrink=0.8, format="%.1f")
+    axes.set_aspect("equal")
+
+
+def _networks(axes: Axes, analysis: Analysis, seed: int) -> None:
+    """Dots for old, auxiliary and multitask network, a cross for CL, a path for ANCL."""
+
+    def places(name: str) -> tuple[list[float], list[float]]:
+        rows = analysis.rows("positions", seed=seed, network=name, task="mean")
+        return [row["x_length"] for row in rows], [row["y_length"] for row in rows]
+
+    for name in REFERENCES:
+        axes.plot(*places(name), "ko", markersize=5)
+        ((across,), (up,)) = places(name)
+        inner = across < sum(axes.get_xlim()) / 2
+        axes.annotate(
+            _LABELS[name],
+            (across, up),
+            (6 if inner else -6, 6 if name == "multi" else -14),  # CL and ANCL lie above the others
+            textcoords="offset points",
+            ha="left" if inner else "right",
+            fontsize=8,
+            bbox=_BOX,
+        )
+    axes.plot(*places("cl"), "x", color="#0b3fd6", markersize=8, mew=2, linestyle="", label="CL")
+    x, y = places("ancl")
+    axes.plot(x, y, "--", color="#d01c1c", linewidth=1.2, label="ANCL, λ_a ascending")
+    axes.plot(x[1:-1], y[1:-1], ".", color="#d01c1c", markersize=5)
+    axes.plot(x[:1], y[:1], "o", color="#6b2d0c", markersize=6, label="smallest λ_a")
+    axes.plot(x[-1:], y[-1:], "*", color="#6b2d0c", markersize=10, label="largest λ_a")

@@ -1,0 +1,143 @@
+"""What analyses found, over seeds: tables as CSV, a summary, and one JSON file."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ancl.analysis.ranks import spearman
+from ancl.analysis.scene import REFERENCES, Row, Tables, Wishes
+from ancl.errors import StoreError
+from ancl.experiment import environment
+from ancl.identity import digest
+from ancl.metrics import Estimate, mean_and_error
+from ancl.spec import RunSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """The analyses of several seeds.
+
+    Args:
+        specs: The ANCL variant's run of every seed; λ_a is in the wishes.
+        wishes: What was asked.
+        tables: Rows of all seeds, by the table's name.
+        keys: What of the store it is made of, so that ``ancl store prune`` keeps it.
+    """
+
+    specs: Sequence[RunSpec]
+    wishes: Wishes
+    tables: Tables
+    keys: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The same for the same question."""
+        spec = self.specs[0]
+        asked = [json.loads(each.model_dump_json()) for each in self.specs]
+        mark = digest([asked, asdict(self.wishes)])[:8]
+        method = "".join(c if c.isalnum() or c in "-_" else "-" for c in spec.method)
+        return f"{spec.benchmark.replace('/', '-')}_{method}_{mark}"
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds."""
+        return [spec.seed for spec in self.specs]
+
+    def rows(self, table: str, **wanted: Any) -> list[Row]:
+        """The rows of a table that have these values."""
+        rows = self.tables.get(table, [])
+        return [row for row in rows if all(row[name] == v for name, v in wanted.items())]
+
+    def curve(self, table: str, column: str, **wanted: Any) -> list[Estimate]:
+        """Mean and error over seeds for every λ_a of ANCL."""
+        return [
+            mean_and_error([row[column] for row in self.rows(table, lamb_a=lamb_a, **wanted)])
+            for lamb_a in self.wishes.lamb_as
+        ]
+
+    def correlations(self) -> dict[str, Estimate]:
+        """Rank correlations over λ_a, one a seed: their mean and error."""
+        pairs: dict[str, tuple[str, str, dict[str, Any]]] = {
+            f"distance_{ref}": ("distance", ref, {}) for ref in REFERENCES
+        }
+        pairs |= {f"cka_{ref}": ("cka", ref, {"layer": "mean"}) for ref in REFERENCES}
+        found = {
+            f"{name}_with_lamb_a": mean_and_error(
+                [
+                    spearman(self.wishes.lamb_as, self._column(table, column, seed, wanted))
+                    for seed in self.seeds
+                ]
+            )
+            for name, (table, column, wanted) in pairs.items()
+        }
+        found["cka_multi_with_mean_accuracy"] = mean_and_error(
+            [
+                spearman(
+                    self._column("cka", "multi", seed, {"layer": "mean"}),
+                    self._column("accuracy", "mean", seed, {}),
+                )
+                for seed in self.seeds
+            ]
+        )
+        return found
+
+    def _column(self, table: str, column: str, seed: int, wanted: Mapping[str, Any]) -> list[float]:
+        rows = self.rows(table, seed=seed, network="ancl", **wanted)
+        return [row[column] for row in rows]
+
+    def json(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        spec = self.specs[0]
+        return {
+            "method": spec.method,
+            "benchmark": spec.benchmark,
+            "seeds": self.seeds,
+            "lamb": spec.options.get("lamb"),
+            "wishes": asdict(self.wishes),
+            "rank_correlations": {
+                name: {"mean": _number(e.mean), "error": _number(e.error), "n": e.n}
+                for name, e in self.correlations().items()
+            },
+            "tables": self.tables,
+            "spec": json.loads(spec.model_dump_json()),
+            "keys": list(self.keys),
+            "environment": environment(spec),
+        }
+
+    def write(self, runs: Path) -> Path:
+        """Write tables and summary; ``result.json`` comes last.
+
+        Raises:
+            StoreError: The directory cannot be written.
+        """
+        directory = runs / "analyses" / self.name
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for name, rows in self.tables.items():
+                (directory / f"{name}.csv").write_text(as_csv(rows), encoding="utf-8")
+            text = json.dumps(self.json(), indent=1)
+            (directory / "result.json").write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StoreError(
+                f"The analysis cannot be written to {directory} ({error.strerror}). Make room or "
+                f"give another --runs DIR; the same command finds everything computed."
+            ) from error
+        return directory
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """Rows under the names of their columns; nothing where there is no value."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _number(value: float) -> float | None:
+    return value if value == value else None

@@ -1,0 +1,46 @@
+"""``ancl report``: tables, figures and one HTML page from stored results."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from ancl.cli import options
+from ancl.cli.guard import guarded
+
+Stored = Annotated[
+    list[Path] | None,
+    Argument(
+        metavar="[RUN]…",
+        show_default=False,
+        help="Run directories, or runs/comparisons/NAME.json. [all below --runs]",
+    ),
+]
+Out = Annotated[
+    Path | None, Option("--out", metavar="DIR", help="Where the report goes. [RUNS/report]")
+]
+
+
+@guarded
+def report(
+    stored: Stored = None,
+    *,
+    runs: options.Runs = options.RUNS,
+    out: Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Tables (Markdown, LaTeX, CSV), figures and one HTML page, from stored results alone."""
+    from ancl.cli.reported import reported_json, reported_text
+    from ancl.errors import StoreError
+    from ancl.report import collect, make_report, write_report
+
+    found = make_report(collect(stored or [runs]))
+    if not (found.groups or found.analyses or found.searches):
+        left = "".join(f"\n  {place}: {why}" for place, why in found.damaged)
+        raise StoreError(
+            f"There is no finished run in {', '.join(map(str, stored or [runs]))}. Make one, such "
+            f"as ancl demo, or say where they are: --runs DIR.{left}"
+        )
+    written = write_report(found, out or runs / "report")
+    print(json.dumps(reported_json(found, written)) if as_json else reported_text(found, written))

@@ -1,0 +1,60 @@
+"""An analysis of the synthetic stream, carried out once for all tests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ancl.analysis import Regime, Scene, Wishes, learn_regime, plan_regime
+from ancl.analysis.regime import Ways
+from ancl.data import make_stream
+from ancl.experiment import Experiment
+from ancl.runner import MemoryStore, Reporter
+from ancl.spec import Layer, resolve
+from ancl.zoo import MethodRef
+
+LAMB_AS = (0.5, 5.0, 50.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Analysed:
+    """A scene, and what it is made of."""
+
+    experiment: Experiment
+    ways: Ways
+    regime: Regime
+    scene: Scene
+    store: MemoryStore
+
+
+Make = Callable[..., Experiment]
+
+
+@pytest.fixture(scope="session")
+def experiment(lab: Any) -> Make:
+    def make(method: str = "a-ewc", lamb: float = 10.0, **options: Any) -> Experiment:
+        layer = Layer("test", {"lamb": lamb, "lamb_a": 1.0})
+        spec = resolve(method, "digits/5", [layer]).spec
+        stream = make_stream(lab.source, tasks=3, val_fraction=0.2)
+        setting = lab.setting(lab.conv(), **options)
+        return Experiment(spec, MethodRef(method).make(spec.options), stream, setting, ())
+
+    return make
+
+
+def analysed(experiment: Experiment, wishes: Wishes) -> Analysed:
+    store = MemoryStore()
+    ways = plan_regime(experiment, wishes.task, wishes.lamb_as)
+    regime = learn_regime(ways, experiment, store, Reporter())
+    return Analysed(experiment, ways, regime, Scene(experiment, wishes, ways, regime), store)
+
+
+@pytest.fixture(scope="session")
+def ewc(experiment: Make) -> Analysed:
+    return analysed(experiment("a-ewc"), Wishes(LAMB_AS, grid=3, images=60))
+
+
+@pytest.fixture(scope="session")
+def lwf(experiment: Make) -> Analysed:
+    return analysed(experiment("a-lwf"), Wishes(LAMB_AS, grid=0, images=60))

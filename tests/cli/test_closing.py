@@ -1,0 +1,154 @@
+"""What is said after a run's numbers: the paper's, joint training's, or that it was a look."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ancl.cli.closing import verdict, verdict_json, verdict_text
+from ancl.cli.session import Finished
+from ancl.experiment import RunResult
+from ancl.metrics import summary
+from ancl.spec import Layer, resolve
+
+RUN = ("run", "lwf", "digits/5", "--epochs", "1", "--quiet")
+
+
+def finished(accuracies: list[float], method: str = "a-lwf", **values: Any) -> list[Finished]:
+    """Runs on the paper's first benchmark that reached these accuracies on every task."""
+    found = []
+    for seed, accuracy in enumerate(accuracies):
+        given = {key.replace("__", "."): value for key, value in values.items()}
+        spec = resolve(method, "cifar100/10", [Layer("--set", {**given, "seed": seed})]).spec
+        matrix = np.tril(np.full((10, 10), accuracy)) + np.triu(np.full((10, 10), np.nan), 1)
+        matrices = dict.fromkeys(("taw", "tag"), matrix)
+        sizes = (1000,) * 10
+        metrics = summary(matrix, sizes)
+        result = RunResult(spec, matrices, sizes, (50_000, 10_000), metrics, (), (), {})
+        found.append(Finished(Path("runs/one"), result))
+    return found
+
+
+def test_a_whole_protocol_stands_beside_the_papers_number() -> None:
+    runs = finished([0.78, 0.79, 0.80])
+    found = verdict(runs)
+
+    assert found is not None
+    lines = verdict_text(found, runs).splitlines()
+    assert lines[0] == "AAC: got 79.0 ± 0.6 %, paper 79.42 ± 0.57 % (table 2)"
+    assert lines[1].startswith("training.lr 0.05 is ours: the paper")
+    as_json = verdict_json(found, runs)
+    assert as_json["comparable"]
+    assert as_json["metrics"]["aac"]["paper"]["mean"] == pytest.approx(0.7942)
+    assert as_json["metrics"]["aac"]["got"]["mean"] == pytest.approx(0.79)
+
+
+def test_what_differs_is_listed_and_nothing_is_compared() -> None:
+    runs = finished([0.5], training__epochs=5, lamb=3)
+    partial = replace(runs[0].result, images=(20_000, 10_000))
+    found = verdict([Finished(Path("runs/one"), partial)])
+
+    assert found is not None
+    assert found.differences == [
+        "lamb is 3.0 instead of 10.0",
+        "training.epochs is 5 instead of 200",
+        "auxiliary.epochs is 5 instead of 200",
+        "20,000 of the publisher's 50,000 training images",
+        "n is 1 instead of 3 seeds",
+    ]
+    text = verdict_text(found, runs)
+    assert "got" not in text
+    assert "AAC: paper 79.42 ± 0.57 % (table 2)" in text
+    assert "so these are not compared" in text
+
+
+def test_a_searched_rate_is_the_papers_own_rule() -> None:
+    found = verdict(finished([0.7, 0.7, 0.7], training__lr="search"))
+
+    assert found is not None
+    assert found.differences == []
+    assert found.notes == ["training.lr=search: by the released code's rule."]
+
+
+def test_a_method_the_paper_does_not_report_is_left_alone(ancl: Any) -> None:
+    assert verdict(finished([0.7], method="rwalk")) is None
+    ended = ancl(*RUN, "--json")
+    assert (ended.json["paper"], ended.json["quick"]) == (None, False)
+
+
+def test_intransigence_needs_a_joint_run_on_the_same_stream(ancl: Any) -> None:
+    alone = ancl(*RUN, "--json").json
+    joint = ancl("run", "joint", "digits/5", "--epochs", "1", "--quiet", "--json").json
+    both, text = ancl(*RUN, "--json").json, ancl(*RUN).out
+    other = ancl(*RUN, "--tasks", "2", "--json").json
+    (Path(joint["runs"][0]["directory"]) / "result.json").write_text("{")
+    damaged = ancl(*RUN, "--json").json
+
+    assert damaged["intransigence"] is None
+    assert alone["intransigence"] is joint["intransigence"] is other["intransigence"] is None
+    gaps = [
+        joint["runs"][0]["matrices"]["taw"][j][j] - both["runs"][0]["matrices"]["taw"][j][j]
+        for j in range(5)
+    ]
+    assert both["intransigence"]["mean"] == pytest.approx(sum(gaps) / 5, abs=1e-6)
+    assert f"Intransigence: {100 * sum(gaps) / 5:.1f} points" in text
+
+
+def test_a_quick_look_is_one_epoch_on_few_images_and_says_so(ancl: Any) -> None:
+    quick = ("run", "a-lwf", "digits/5", "--quick", "--quiet")
+    shown = ancl(*quick, "--dry-run", "--json").json["runs"][0]
+    ended = ancl(*quick)
+
+    assert [task["train"] for task in shown["tasks"]] == [40] * 5
+    epochs = {stage["stage"]: stage["most_epochs"] for stage in shown["stages"]}
+    assert (epochs["main"], epochs["auxiliary"]) == (1, 1)
+    assert shown["settings"]["training.epochs"] == {"value": 1, "source": "--quick"}
+    assert "A quick look: every training lasted one epoch" in ended.out
+    assert "paper" not in ended.out
+
+
+def test_a_preset_lies_between_benchmark_and_file(ancl: Any) -> None:
+    Path("c.yaml").write_text("training: {patience: 7}\n")
+    arguments = ("--preset", "official", "--dry-run", "--json")
+    shown = ancl("run", "lwf", "digits/5", *arguments).json["runs"][0]
+    filed = ancl("run", "lwf", "digits/5", "--config", "c.yaml", *arguments).json["runs"][0]
+    refused = ancl("run", "si", "digits/5", "--preset", "official")
+
+    assert shown["settings"]["training.patience"] == {"value": 10, "source": "--preset official"}
+    assert shown["settings"]["training.lr"] == {"value": "search", "source": "--preset official"}
+    assert filed["settings"]["training.patience"] == {"value": 7, "source": "c.yaml"}
+    assert [s["stage"] for s in shown["stages"]].count("rate trial") == 15
+    assert refused.code == 2
+    assert refused.err.startswith("--preset official is what the authors released, and si is not")
+
+
+def test_curves_go_where_log_says(ancl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: dict[str, int] = {}
+
+    class SummaryWriter:
+        def __init__(self, place: str) -> None:
+            self.place = place
+
+        def add_scalar(self, tag: str, value: float, step: int) -> None:
+            written[self.place] = written.get(self.place, 0) + 1
+
+        def close(self) -> None:
+            written["closed"] = written.get("closed", 0) + 1
+
+    fake = SimpleNamespace(SummaryWriter=SummaryWriter)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    first = ancl(*RUN, "--log", "tensorboard", "--json")
+    directory, count = first.json["runs"][0]["directory"], dict(written)
+    ancl(*RUN, "--log", "tensorboard", "--json")
+    missing = ancl(*RUN, "--log", "nowhere")
+
+    place = f"{directory}/tensorboard"
+    assert count == {place: count[place], "closed": 1}
+    # The second time everything is found in the store, and still written.
+    assert written == {place: 2 * count[place], "closed": 2}
+    assert missing.code == 2
+    assert "There is no log 'nowhere'" in missing.err

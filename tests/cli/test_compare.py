@@ -1,0 +1,194 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ancl.cli.compared import choose_baseline
+
+SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
+ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
+
+
+def results(runs: Path) -> dict[str, Any]:
+    found = {}
+    for file in runs.glob("*/result.json"):
+        found[file.parent.name] = json.loads(file.read_text())["matrices"]
+    return found
+
+
+def test_means_paired_differences_and_files(ancl: Any) -> None:
+    asked = ("compare", "a-lwf", "lwf", "finetune", "--on", "digits/5", *SHORT, "--seeds", "0-2")
+    found = ancl(*asked, "--json", "--quiet").json
+    ended = ancl(*asked, "--quiet")
+
+    aac = {
+        method: [
+            json.loads((Path(run) / "result.json").read_text())["metrics"]["aac"]
+            for run in each["runs"]
+        ]
+        for method, each in found["methods"].items()
+    }
+    pairs = [a - b for a, b in zip(aac["a-lwf"], aac["lwf"], strict=True)]
+    mean = sum(pairs) / 3
+    error = (sum((pair - mean) ** 2 for pair in pairs) / 2 / 3) ** 0.5
+    difference = found["methods"]["a-lwf"]["minus_baseline"]["aac"]
+    written = json.loads(next(Path("runs/comparisons").glob("*.json")).read_text())
+
+    assert found["baseline"] == "lwf"
+    assert list(aac) == ["a-lwf", "lwf", "finetune"]
+    assert difference["n"] == 3
+    assert difference["mean"] == pytest.approx(mean)
+    assert difference["standard_error"] == pytest.approx(error)
+    assert found["methods"]["lwf"]["minus_baseline"] == {}
+    assert written["methods"] == found["methods"]
+    row = next(line for line in ended.out.splitlines() if line.startswith("a-lwf "))
+    assert row.endswith(f"3  {100 * mean:+14.1f} ± {100 * error:.1f}".split("  ")[-1].strip())
+    assert ended.code == 0
+
+
+def test_a_comparison_gives_what_single_runs_give_and_trains_nothing_twice(ancl: Any) -> None:
+    ancl("compare", "lwf", "a-lwf", "--on", "digits/5", *SHORT, "--quiet")
+    plan = ancl("compare", "lwf", "a-lwf", "--on", "digits/5", *SHORT, "--dry-run", "--json").json
+    ancl("run", "a-lwf", "digits/5", *SHORT, "--quiet", "--runs", "alone")
+
+    assert plan["stages_to_do"] == 0
+    assert plan["stages"] - plan["unique_stages"] == 4  # the first task, the second one's head
+    assert results(Path("alone")).items() <= results(Path("runs")).items()
+
+
+def test_a_setting_goes_to_the_methods_that_have_it(ancl: Any) -> None:
+    Path("c.yaml").write_text("options: {alpha: 0.25}\n")
+    given = ("--lamb-a", "3", "--set", "temperature=4", "--config", "c.yaml")
+    found = ancl(
+        "compare", "lwf", "a-ewc", "finetune", "--on", "digits/5", *SHORT, *given, "--json"
+    ).json
+
+    options = {
+        method: json.loads((Path(each["runs"][0]) / "result.json").read_text())["spec"]["options"]
+        for method, each in found["methods"].items()
+    }
+    assert options["finetune"] == {}
+    assert options["lwf"].items() >= {"lamb": 10.0, "temperature": 4.0}.items()
+    assert "lamb_a" not in options["lwf"]
+    assert (options["a-ewc"]["lamb_a"], options["a-ewc"]["alpha"]) == (3.0, 0.25)
+
+
+def test_what_no_method_has_is_refused_and_told_of_each_once(ancl: Any) -> None:
+    ended = ancl("compare", "lwf", "mas", "--on", "digits/5", "--set", "foo=1", "--set", "x")
+
+    lines = ended.err.splitlines()
+    assert ended.code == 2
+    assert lines[0].startswith("--set: 'x' is no setting.")
+    assert [line.split(" has no")[0] for line in lines[1:]] == ["--set: lwf", "--set: mas"]
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("methods", "asked", "chosen"),
+    [
+        (["a-lwf", "lwf"], None, "lwf"),
+        (["finetune", "afec-ewc", "ewc"], None, "ewc"),
+        (["mas", "a-lwf"], None, "mas"),
+        (["lwf+ancl", "lwf"], "a-lwf", "a-lwf"),
+    ],
+)
+def test_the_baseline(methods: list[str], asked: str | None, chosen: str) -> None:
+    assert choose_baseline(methods, asked) == chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--baseline", "mas"), "--baseline: There is no compared method 'mas'."),
+        (("--executor", "pol"), "There is no executor 'pol'. Did you mean 'pool'?"),
+        (("--workers", "two"), "--workers: 'two' is no number of workers."),
+        (("--executor", "serial", "--workers", "2"), "--workers is for --executor pool or ray"),
+        (("--executor", "pool", "--address", "x"), "--address is for --executor ray"),
+    ],
+)
+def test_flags_that_do_not_fit(ancl: Any, given: tuple[str, ...], message: str) -> None:
+    ended = ancl("compare", "lwf", "ewc", "--on", "digits/5", *given)
+
+    assert ended.code == 2
+    assert message in ended.err
+
+
+def test_a_failure_is_told_the_others_finish_and_the_code_is_1(ancl: Any) -> None:
+    Path("mine.py").write_text(
+        "import dataclasses\n"
+        "from ancl.method import Method, Term\n"
+        "from ancl.regularizers import Lwf\n\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Broken(Lwf):\n"
+        "    def penalty(self, step, anchor):\n"
+        "        raise ZeroDivisionError('as written')\n\n"
+        "def broken() -> Method:\n"
+        "    return Method('broken', old=Term(Broken(2.0), 1.0))\n"
+    )
+    ended = ancl("compare", "lwf", "mine.py:broken", "--on", "digits/5", *SHORT, "--quiet")
+
+    assert ended.code == 1
+    assert "ZeroDivisionError: as written" in ended.out
+    assert len(list(Path("runs").glob("*lwf*/result.json"))) == 1
+    assert not list(Path("runs").glob("*broken*/result.json"))
+
+
+def test_a_pool_says_its_threads(ancl: Any) -> None:
+    ancl("compare", "lwf", "--on", "digits/5", *SHORT, "--quiet")
+    ended = ancl("compare", "lwf", "--on", "digits/5", *SHORT, "--workers", "400")
+
+    assert "400 workers, each with 1 thread, on" in ended.err
+    assert "More threads than cores are slow" in ended.err
+
+
+@pytest.mark.slow
+def test_a_killed_driver_is_gone_on_with(tmp_path: Path) -> None:
+    asked = [*ANCL, "compare", "joint", "a-lwf", "--on", "hard-digits/5", "--epochs", "20"]
+    killed = [*asked, "--workers", "2", "--runs", str(tmp_path / "killed")]
+    with subprocess.Popen(killed, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("[8/"):
+                os.kill(process.pid, signal.SIGKILL)
+                break
+        process.wait()
+    unfinished = not list((tmp_path / "killed").glob("*/result.json"))
+    time.sleep(1)
+
+    again = subprocess.run(killed, capture_output=True, text=True, check=True)
+    whole = [*asked, "--threads", "1", "--runs", str(tmp_path / "whole")]
+    subprocess.run(whole, capture_output=True, check=True)
+
+    assert unfinished
+    assert " 0 stored" not in again.stderr
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_pool_leaves_no_worker_behind(
+    tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    command = [*ANCL, "compare", "joint", "--on", "hard-digits/5", "--workers", "2"]
+    with subprocess.Popen(
+        [*command, "--seeds", "0-1", "--runs", str(tmp_path)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("[2/"):
+                break
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(sent)
+        said = process.stderr.read()
+        assert process.wait(60) == code
+
+    assert len(children) == 2
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    assert said.endswith("Stopped. What was finished is stored; the same command goes on.\n")
+    assert "Traceback" not in said

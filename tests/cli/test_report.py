@@ -1,0 +1,71 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ancl.report import INSTALL
+
+RUN = ("--epochs", "1", "--quiet", "--threads", "1", "--set", "data.per_class=10")
+
+
+@pytest.fixture
+def two_runs(ancl: Any) -> Any:
+    return ancl("run", "lwf", "digits/5", "--seeds", "0,1", *RUN, "--json").json
+
+
+def test_report_repeats_the_numbers_of_the_runs(ancl: Any, two_runs: Any) -> None:
+    ended = ancl("report")
+    found = ancl("report", "--json", "--out", "elsewhere").json
+
+    expected = two_runs["metrics"]["aac"]
+    mean, error, n = found["groups"][0]["metrics"]["aac"]
+    assert (mean, error, n) == pytest.approx(
+        (expected["mean"], expected["standard_error"], 2), rel=1e-5
+    )
+    assert f"{100 * expected['mean']:.2f} ± {100 * expected['standard_error']:.2f}" in ended.out
+    assert "Report: runs/report/report.html" in ended.out
+    assert Path("elsewhere/report.html").is_file()
+    assert "elsewhere/tables/aac_til.tex" in found["files"]
+
+
+def test_a_damaged_run_is_named(ancl: Any, two_runs: Any) -> None:
+    broken = Path(two_runs["runs"][1]["directory"])
+    (broken / "result.json").write_text("{")
+
+    ended = ancl("report")
+
+    assert ended.code == 0
+    assert "Not reported, or not wholly:" in ended.out
+    assert broken.name in ended.out
+
+
+def test_nothing_to_report_is_said(ancl: Any) -> None:
+    Path("runs").mkdir()
+
+    ended = ancl("report", "--json")
+
+    assert ended.code == 2
+    assert "There is no finished run in runs" in json.loads(ended.out)["error"]
+
+
+def test_run_and_demo_leave_a_page(ancl: Any, two_runs: Any) -> None:
+    alone = ancl("run", "lwf", "digits/5", "--seed", "0", *RUN, "--json").json
+
+    assert Path(two_runs["report"]).parent.parent == Path("runs/comparisons")
+    assert Path(alone["report"]) == Path(alone["runs"][0]["directory"]) / "report.html"
+    assert '"seeds":[0,1]' in Path(two_runs["report"]).read_text()
+    assert '"seeds":[0]' in Path(alone["report"]).read_text()
+
+
+def test_without_matplotlib_the_command_says_what_to_install(
+    ancl: Any, two_runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("ancl.report.write.can_draw", "ancl.cli.reported.can_draw"):
+        monkeypatch.setattr(place, lambda: False)
+
+    ended = ancl("report", "--out", "plain")
+
+    assert INSTALL in ended.out
+    assert not Path("plain/figures").exists()
+    assert Path("plain/report.html").is_file()

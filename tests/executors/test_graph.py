@@ -1,0 +1,127 @@
+"""Many runs as one graph: what is shared is there once, and a failure takes only its own along."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ancl.cli.request import Request
+from ancl.errors import StoreError
+from ancl.executors.graph import Graph, Node, Observer, Schedule
+from ancl.executors.serial import Serial
+from ancl.spec import RunSpec
+from ancl.store import Store
+
+FLAGS = {"--epochs": "1", "--tasks": "2", "--threads": "1"}
+
+
+def spec(method: str, seed: int = 0, **options: Any) -> RunSpec:
+    settings = [f"{key}={value}" for key, value in options.items()]
+    [resolved] = Request(method, "digits/5", FLAGS, settings, seed=str(seed)).resolve()
+    return resolved.spec
+
+
+class Heard(Observer):
+    """Keeps what was told."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+        self.epochs = 0
+        self.failed: list[str] = []
+
+    def epoch(self, node: Node, record: Any) -> None:
+        self.epochs += 1
+
+    def ends(self, node: Node, seconds: float) -> None:
+        self.ended.append(node.stage.key)
+
+    def fails(self, node: Node, reason: str) -> None:
+        self.failed.append(node.title)
+
+
+def test_a_graph_holds_each_stage_once(tmp_path: Path) -> None:
+    graph = Graph([spec("lwf"), spec("a-lwf"), spec("a-lwf", lamb_a=2)])
+    plans = [set(plan) for plan in graph.plans]
+    counts = graph.counts(Store(tmp_path))
+
+    assert set(graph.nodes) == set().union(*plans)
+    # lwf: 3 stages a task; a-lwf one more. All share the first task and the second one's head,
+    # both a-lwf also the auxiliary network, whose training knows no λ_a.
+    assert [len(plan) for plan in plans] == [6, 7, 7]
+    assert len(graph.nodes) == 4 + 2 + 3 + 2
+    assert (counts["stages"], counts["unique_stages"], counts["stages_to_do"]) == (20, 11, 11)
+    assert (counts["most_epochs"], counts["unique_most_epochs"]) == (2 + 3 + 3, 1 + 1 + 2 + 1)
+
+
+def test_only_what_the_store_lacks_is_computed_and_each_once(tmp_path: Path) -> None:
+    store, first, second = Store(tmp_path), Heard(), Heard()
+    graph = Graph([spec("lwf"), spec("lwf", lamb=3)])
+
+    assert Serial().run(graph, store, first) == {}
+    assert Serial().run(graph, store, second) == {}
+
+    assert first.ended == list(graph.nodes)
+    assert first.epochs == 3
+    assert second.ended == []
+    assert graph.todo(store) == []
+
+
+BROKEN = """
+import dataclasses
+from ancl.method import Method, Term
+from ancl.regularizers import Lwf
+
+@dataclasses.dataclass(frozen=True)
+class Broken(Lwf):
+    def penalty(self, step, anchor):
+        raise ZeroDivisionError("as written")
+
+def broken(*, lamb: float = 1.0) -> Method:
+    return Method("broken", old=Term(Broken(2.0), lamb))
+"""
+
+
+def test_a_failing_stage_takes_its_dependants_along_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN)
+    graph = Graph([spec(f"{tmp_path}/mine.py:broken"), spec("lwf")])
+    broken, sound = graph.plans
+    heard, store = Heard(), Store(tmp_path / "store")
+
+    failures = Serial().run(graph, store, heard)
+
+    [key] = failures
+    node = broken[key]
+    assert (node.stage.name, node.stage.task) == ("main", 1)
+    assert failures[key].startswith("ZeroDivisionError: as written (")
+    assert heard.failed == [node.title]
+    assert all(store.has(key) for key in sound)
+    lacking = [each.stage.name for key, each in broken.items() if not store.has(key)]
+    assert lacking == ["main", "evaluate"]
+
+
+def test_a_store_that_cannot_be_written_stops_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Store, key: str, entry: Any) -> None:
+        raise StoreError("no space")
+
+    monkeypatch.setattr(Store, "save", full)
+
+    with pytest.raises(StoreError, match="no space"):
+        Serial().run(Graph([spec("lwf")]), Store(tmp_path), Heard())
+
+
+def test_a_lost_stage_is_handed_out_again_before_others() -> None:
+    graph = Graph([spec("lwf")])
+    keys = list(graph.nodes)
+    schedule = Schedule(graph.nodes, keys)
+
+    assert schedule.take() == keys[0]
+    assert schedule.take() is None  # all others wait for it
+    schedule.again(keys[0])
+    assert schedule.take() == keys[0]
+    schedule.done(keys[0])
+    assert schedule.take() == keys[1]
+    schedule.fail(keys[1], "why")
+    assert schedule.finished
+    assert schedule.failures == {keys[1]: "why"}

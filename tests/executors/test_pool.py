@@ -1,0 +1,117 @@
+"""A pool gives what one process gives, also where a worker is killed or a stage fails."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ancl.cli.request import Request
+from ancl.executors.graph import Graph, Observer
+from ancl.executors.pool import ATTEMPTS, Pool
+from ancl.executors.serial import Serial
+from ancl.spec import RunSpec
+from ancl.store import Store
+
+FLAGS = {"--epochs": "2", "--tasks": "2", "--threads": "1"}
+METHODS = """
+import dataclasses, os, signal
+from pathlib import Path
+from ancl.method import Method, Term
+from ancl.regularizers import Lwf
+
+HERE = Path(__file__).parent
+
+@dataclasses.dataclass(frozen=True)
+class Deadly(Lwf):
+    always: bool = False
+
+    def penalty(self, step, anchor):
+        if self.always or not (HERE / "killed").exists():
+            (HERE / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        print("what a method prints is no message of its worker")
+        return super().penalty(step, anchor)
+
+@dataclasses.dataclass(frozen=True)
+class Broken(Lwf):
+    def penalty(self, step, anchor):
+        raise ZeroDivisionError("as written")
+
+def once(*, lamb: float = 1.0) -> Method:
+    return Method("once", old=Term(Deadly(2.0), lamb))
+
+def always(*, lamb: float = 1.0) -> Method:
+    return Method("always", old=Term(Deadly(2.0, always=True), lamb))
+
+def broken(*, lamb: float = 1.0) -> Method:
+    return Method("broken", old=Term(Broken(2.0), lamb))
+"""
+
+
+class Heard(Observer):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.epochs: list[tuple[str, int]] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def epoch(self, node: Any, record: Any) -> None:
+        self.epochs.append((node.stage.key, record["epoch"]))
+
+
+def specs(*methods: str) -> list[RunSpec]:
+    return [Request(method, "digits/5", FLAGS).resolve()[0].spec for method in methods]
+
+
+def assert_same(one: Store, other: Store, keys: Any) -> None:
+    for key in keys:
+        ours, theirs = one.load(key), other.load(key)
+        assert ours is not None
+        assert theirs is not None
+        assert ours.tensors.keys() == theirs.tensors.keys()
+        assert all(torch.equal(ours.tensors[n], theirs.tensors[n]) for n in ours.tensors)
+        for name in ("taw", "tag", "taw_val", "tag_val"):
+            assert ours.meta.get(name) == theirs.meta.get(name)
+
+
+def test_a_pool_gives_the_bits_of_one_process_whatever_befalls_its_workers(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(METHODS)
+    sound = ("a-lwf", "ewc", f"{file}:once")
+    graph = Graph(specs(*sound, f"{file}:broken"))
+    pooled, alone, heard = Store(tmp_path / "pool"), Store(tmp_path / "serial"), Heard()
+
+    failures = Pool(2).run(graph, pooled, heard)
+    healthy = Graph(specs(*sound))
+    assert Serial().run(healthy, alone, Heard()) == {}
+
+    assert_same(pooled, alone, healthy.nodes)
+    [key] = failures
+    assert graph.nodes[key].spec.method.endswith(":broken")
+    assert failures[key].startswith("ZeroDivisionError: as written")
+    [said] = heard.said
+    assert said.endswith("task 2/2 main was killed by signal 9; another goes on with it.")
+    assert {epoch for _, epoch in heard.epochs} == {0, 1}
+
+
+@pytest.mark.slow
+def test_a_stage_that_always_kills_its_worker_fails_in_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(METHODS)
+    graph, heard = Graph(specs(f"{file}:always")), Heard()
+
+    [why] = Pool(1).run(graph, Store(tmp_path / "store"), heard).values()
+
+    assert why.startswith(f"Its worker was killed by signal 9, {ATTEMPTS} times.")
+    assert len(heard.said) == ATTEMPTS - 1
+
+
+def test_nothing_to_do_starts_no_worker(tmp_path: Path) -> None:
+    graph, store = Graph(specs("finetune")), Store(tmp_path)
+    Serial().run(graph, store, Heard())
+    heard = Heard()
+
+    assert Pool(2).run(graph, store, heard) == {}
+    assert heard.epochs == []
