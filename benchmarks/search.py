@@ -43,11 +43,11 @@ LAMBS, AUXILIARY_LAMBS = (1.0, 3.0, 10.0, 30.0, 100.0), (0.1, 0.5, 1.0, 5.0, 10.
 
 
 def random_images(classes: int, directory: Path) -> Path:
-    """As many classes as the real data has, 10 images each."""
+    """As many classes as the real data has, 30 images each."""
     file = directory / f"random{classes}.npz"
     draw = np.random.RandomState(0)
     for_test = np.arange(classes)
-    labels = np.repeat(np.arange(classes), 10)
+    labels = np.repeat(np.arange(classes), 30)
     np.savez(
         file,
         x_train=draw.randint(0, 256, (len(labels), 32, 32, 3)).astype(np.uint8),
@@ -105,7 +105,7 @@ def plans() -> None:
 
 
 def small_search() -> list[RunSpec]:
-    flags = {"--epochs": "10", "--threads": "1"}
+    flags = {"--epochs": "3", "--threads": "1"}
     specs = []
     for lamb in LAMBS:
         specs += Request("lwf", "hard-digits/5", {**flags, "--lamb": repr(lamb)}).resolve()

@@ -1,4 +1,4 @@
-"""One step of main training: the library against a plain loop, a best loop and Avalanche.
+"""One step of main training: the library against a plain loop and a best one.
 
     python benchmarks/step.py [--network resnet32|lenet] [--pairs 60] [--threads 2] [--json FILE]
 
@@ -20,11 +20,11 @@ from torch.nn import functional as F
 
 from ancl.data import Batches, Normalization, Samples, as_input
 from ancl.fit import Fit, View
+from ancl.naming import make_method
 from ancl.networks import Network, architecture, frozen
 from ancl.objective import Objective, Pull, anchor_for
 from ancl.regularizers import Ewc, Lfl, Lwf, Regularizer
 from ancl.training import Training
-from ancl.zoo import make_method
 
 METHODS = ("finetune", "ewc", "a-ewc", "lwf", "a-lwf", "lfl", "a-lfl")
 TASKS = (slice(0, 10), slice(10, 20))
@@ -116,7 +116,9 @@ def hand_written(case: Case, *, best: bool) -> Callable[[], object]:
     optimizer = torch.optim.SGD(trained, LR, momentum=0.9, weight_decay=2e-4, **options)
     anchors = [frozen(a) if best else plain_copy(a) for a in case.anchors]
     weights = list(network.weights().values())
-    centres = [[like(w, a.weights()[n]) for n, w in network.weights().items()] for a in case.anchors]
+    centres = [
+        [like(w, a.weights()[n]) for n, w in network.weights().items()] for a in case.anchors
+    ]
     fishers = [like(w, case.fisher[n]) for n, w in network.weights().items()]
     quadratic = merged(case, fishers, centres) if best and case.kind == "ewc" else None
     moments = torch.tensor(NORMALIZATION.mean), torch.tensor(NORMALIZATION.std)
@@ -140,7 +142,8 @@ def hand_written(case: Case, *, best: bool) -> Callable[[], object]:
         if case.kind == "ewc" and not best:
             for lamb, centre in zip(case.lambs, centres, strict=False):
                 loss = loss + lamb * 0.5 * sum(
-                    (f * (w - c) ** 2).sum() for f, w, c in zip(fishers, weights, centre, strict=True)
+                    (f * (w - c) ** 2).sum()
+                    for f, w, c in zip(fishers, weights, centre, strict=True)
                 )
         optimizer.zero_grad()
         loss.backward()
@@ -154,9 +157,14 @@ def hand_written(case: Case, *, best: bool) -> Callable[[], object]:
 def merged(case: Case, fishers: list[Tensor], centres: list[list[Tensor]]) -> Callable[..., None]:
     """H (θ − a_0) + b, added to the gradients."""
     hessian = [f * sum(case.lambs) for f in fishers]
-    offset = [
-        case.lambs[1] * f * (a - b) for f, a, b in zip(fishers, centres[0], centres[1], strict=True)
-    ] if len(case.lambs) > 1 else []
+    offset = (
+        [
+            case.lambs[1] * f * (a - b)
+            for f, a, b in zip(fishers, centres[0], centres[1], strict=True)
+        ]
+        if len(case.lambs) > 1
+        else []
+    )
 
     @torch.no_grad()
     def add(weights: list[Tensor]) -> None:
@@ -173,7 +181,9 @@ def distance(kind: str, ours: object, theirs: object, classes: slice) -> Tensor:
     if kind == "lwf":
         soft = (theirs.logits[:, classes] / 2).softmax(1)
         return F.cross_entropy(ours.logits[:, classes] / 2, soft)
-    a, b = (F.normalize(f - f.mean(1, keepdim=True), dim=1) for f in (ours.features, theirs.features))
+    a, b = (
+        F.normalize(f - f.mean(1, keepdim=True), dim=1) for f in (ours.features, theirs.features)
+    )
     return F.mse_loss(a, b)
 
 
@@ -190,15 +200,6 @@ def like(parameter: Tensor, value: Tensor) -> Tensor:
     return torch.empty_like(parameter).copy_(value)
 
 
-def avalanche(case: Case) -> Callable[[], object] | None:
-    """Avalanche's LwF or EWC on the same work, where it is installed."""
-    try:
-        from avalanche_step import make_step
-    except ImportError:
-        return None
-    return make_step(case) if case.method in ("lwf", "ewc", "finetune") else None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--network", default="resnet32", choices=["resnet32", "lenet"])
@@ -209,15 +210,16 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     batch = 128
-    print(f"{given.network}, batch {batch}, {given.threads} threads, {given.pairs} interleaved pairs")
+    print(
+        f"{given.network}, batch {batch}, {given.threads} threads, {given.pairs} interleaved pairs"
+    )
     print("method     library ms   / plain (a)             / best (b)              − best (b), ms")
-    rows, milliseconds = {}, {}
+    rows = {}
     for method in given.methods.split(","):
         case = Case(method, given.network, batch)
         runs = {"library": library(case), "plain": hand_written(case, best=False)}
         runs["best"] = hand_written(case, best=True)
         times = interleaved(runs, given.pairs)
-        milliseconds[method] = times["library"]
         row = {
             "ms": 1000 * median(times["library"]),
             "plain": ratio(times["library"], times["plain"]),
@@ -225,7 +227,10 @@ def main() -> None:
             "over": difference(times["library"], times["best"]),
         }
         rows[method] = row
-        print(f"{method:9} {row['ms']:10.2f}    {row['plain']}    {row['best']}    {row['over']}", flush=True)
+        print(
+            f"{method:9} {row['ms']:10.2f}    {row['plain']}    {row['best']}    {row['over']}",
+            flush=True,
+        )
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1))
 

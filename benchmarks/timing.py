@@ -1,4 +1,4 @@
-"""Interleaved timing: ratios of medians with an interval, since this is all a shared machine tells."""
+"""Interleaved timing: ratios with an interval are all that a shared machine can tell."""
 
 import statistics
 import time

@@ -1,8 +1,8 @@
 """A method of one's own: hold features by their squared distance to the anchor's.
 
-    ancl run examples/outside_method.py:drift digits/5
-    ancl run a-examples/outside_method.py:drift digits/5 --lamb-a 0.5
-    ancl run afec-examples/outside_method.py:drift digits/5
+ancl run examples/outside_method.py:drift digits/5
+ancl run a-examples/outside_method.py:drift digits/5 --lamb-a 0.5
+ancl run afec-examples/outside_method.py:drift digits/5
 """
 
 from dataclasses import dataclass

@@ -62,6 +62,23 @@ class Learned:
         return [(stage.name, stage.task) for stage in self.stages]
 
 
+class Mapped(nn.Module):
+    """A small convolutional network that gives the maps of its two stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
+        self.last = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8))
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        first = self.first(x)
+        last = self.last(first.relu())
+        return last.relu().mean(dim=(2, 3)), (first, last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.with_maps(x)[0]
+
+
 class Lab:
     """Learns the synthetic stream."""
 
@@ -78,6 +95,11 @@ class Lab:
         layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)]
         layers += [nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         return architecture(nn.Sequential(*layers), (1, 6, 6))
+
+    def mapped(self) -> Architecture:
+        """A small network for methods that read maps."""
+        torch.manual_seed(0)
+        return architecture(Mapped(), (1, 6, 6))
 
     def setting(
         self, net: Architecture | None = None, training: Training = SHORT, **options: Any

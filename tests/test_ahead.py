@@ -10,11 +10,11 @@ from ancl.ahead import Ahead, following
 from ancl.data import Batches, Samples
 from ancl.fit import Fit, View
 from ancl.losses import CrossEntropy
+from ancl.naming import make_method
 from ancl.networks import Network, architecture
 from ancl.objective import Objective, Pull, anchor_for
 from ancl.regularizers import Ewc
 from ancl.training import Training
-from ancl.zoo import make_method
 
 VIEW = View((slice(0, 3),), task_aware=True)
 MAIN = Training(epochs=6, lr=0.3, batch_size=4, patience=1)

@@ -10,10 +10,10 @@ from torch import Tensor
 import ancl.workbench
 from ancl.errors import MethodError
 from ancl.method import Method, Rule
-from ancl.networks import architecture
+from ancl.naming import make_method
 from ancl.objective import anchor_for
 from ancl.types import Anchor
-from ancl.zoo import METHODS, make_method
+from ancl.zoo import METHODS
 
 LAMBS: dict[str, dict[str, Any]] = {
     "ewc": {"lamb": 20.0},
@@ -58,11 +58,9 @@ def method(name: str, **settings: Any) -> Method:
     return make_method(name, **{**LAMBS.get(base_of(name), {}), **settings})
 
 
-def network(name: str) -> Any:
+def network(name: str, lab: Any) -> Any:
     """A network that gives what the method reads."""
-    if base_of(name) in READS_MAPS:
-        return architecture("resnet8", (1, 6, 6), width=4)
-    return None
+    return lab.mapped() if base_of(name) in READS_MAPS else None
 
 
 def stream(scenario: str, lab: Any) -> Any:
@@ -91,7 +89,10 @@ def forced(made: Method) -> Method:
 
 @cases(NAMES)
 def test_same_seed_same_bits_and_another_seed_others(name, scenario, lab) -> None:
-    setting, tasks = lab.setting(network(name), task_aware=scenario == "til"), stream(scenario, lab)
+    setting, tasks = (
+        lab.setting(network(name, lab), task_aware=scenario == "til"),
+        stream(scenario, lab),
+    )
 
     first = lab.learn(method(name), setting, tasks)
     again = lab.learn(method(name), setting, tasks)
@@ -105,7 +106,10 @@ def test_same_seed_same_bits_and_another_seed_others(name, scenario, lab) -> Non
 
 @cases(VARIANTS)
 def test_zero_lamb_a_is_the_base_method(name, scenario, lab) -> None:
-    setting, tasks = lab.setting(network(name), task_aware=scenario == "til"), stream(scenario, lab)
+    setting, tasks = (
+        lab.setting(network(name, lab), task_aware=scenario == "til"),
+        stream(scenario, lab),
+    )
 
     base = lab.learn(method(base_of(name)), setting, tasks)
     number = lab.learn(method(name, lamb_a=0), setting, tasks)
@@ -138,7 +142,7 @@ def test_zero_lamb_has_no_old_term(name, lab) -> None:
 def test_first_task_ignores_both_lambdas(name, scenario, lab) -> None:
     settings = {"lamb": 3.0} if base_of(name) in LAMBS else {}
     settings |= {"lamb_a": 7.0} if "-" in name else {}
-    setting = lab.setting(network(name), task_aware=scenario == "til")
+    setting = lab.setting(network(name, lab), task_aware=scenario == "til")
     tasks = stream(scenario, lab)[:1]
 
     one = lab.learn(method(name), setting, tasks)
@@ -173,7 +177,7 @@ def held(anchor: Anchor) -> list[Tensor]:
 
 @cases([n for n in NAMES if n not in WITHOUT_REGULARIZER])
 def test_no_gradient_reaches_an_anchor(name, scenario, lab, anchors) -> None:
-    setting = lab.setting(network(name) or lab.conv(), task_aware=scenario == "til")
+    setting = lab.setting(network(name, lab) or lab.conv(), task_aware=scenario == "til")
 
     lab.learn(method(name), setting, stream(scenario, lab))
 

@@ -22,19 +22,14 @@ from ancl.finish import (
 from ancl.losses import CrossEntropy
 from ancl.memory import Memory
 from ancl.method import Extra, Method
-from ancl.networks import Network, architecture
+from ancl.naming import make_method
+from ancl.networks import Network
 from ancl.objective import Objective
 from ancl.types import Step
-from ancl.zoo import make_method
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
-
-
-def resnet(lab: Any, made: Method, **options: Any) -> Any:
-    net = architecture("resnet8", (1, 6, 6), width=4, last_relu=made.last_relu)
-    return lab.setting(net, task_aware=False, **options)
 
 
 def network_of(learned: Any, stage: str, task: int) -> dict[str, Tensor]:
@@ -167,7 +162,7 @@ def test_alignment_needs_a_row_a_class(lab) -> None:
 
 def test_tuning_the_head_leaves_everything_else_alone(lab) -> None:
     made = make_method("podnet", proxies=2, balanced_epochs=2)
-    learned = lab.learn(made, resnet(lab, made))
+    learned = lab.learn(made, lab.setting(lab.mapped(), task_aware=False))
     before, after = (network_of(learned, stage, 2) for stage in ("main", "balance"))
 
     changed = [name for name in before if not torch.equal(before[name], after[name])]

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ancl.data import digits, make_stream
+from ancl.naming import make_method
 from ancl.networks import architecture
 from ancl.numerics import NUMERICS
 from ancl.stages import Setting
 from ancl.training import Training
-from ancl.zoo import make_method
 
 METHODS: dict[str, dict[str, Any]] = {
     "finetune": {},

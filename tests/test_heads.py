@@ -8,7 +8,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from ancl.errors import MethodError, ScenarioError
-from ancl.heads import HEADS, CosineHead, DirectionHead, LinearHead, ProxyHead, centres
+from ancl.heads import (
+    HEADS,
+    CosineHead,
+    DirectionHead,
+    LinearHead,
+    ProxyHead,
+    UnbiasedHead,
+    centres,
+)
 from ancl.seeding import seeded
 
 
@@ -96,8 +104,23 @@ def test_a_task_without_classes_is_refused() -> None:
 
 
 def test_heads_are_found_by_name() -> None:
-    names = {"linear": LinearHead, "cosine": CosineHead, "proxies": ProxyHead}
-    assert names == HEADS
+    names = {"linear": LinearHead, "unbiased": UnbiasedHead, "cosine": CosineHead}
+    assert names | {"proxies": ProxyHead} == HEADS
+
+
+def test_without_biases_logits_are_rows_times_features() -> None:
+    head = UnbiasedHead(2)
+    assert head(torch.ones(3, 2)).shape == (3, 0)
+    assert head.rows() is None
+    head.grow(2)
+    head.grow(1)
+    with torch.no_grad():
+        head.block(0)[0].copy_(torch.tensor([[3.0, 4.0], [0.0, 5.0]]))
+        head.block(1)[0].copy_(torch.tensor([[6.0, 8.0]]))
+
+    assert head(torch.ones(1, 2)).tolist() == [[7.0, 5.0, 14.0]]
+    assert list(head.state_dict()) == ["weights.0", "weights.1"]
+    assert head.rows().tolist() == [[3.0, 4.0], [0.0, 5.0], [6.0, 8.0]]
 
 
 def test_rows_are_the_classes_weights_and_nothing_is_shared() -> None:

@@ -11,8 +11,8 @@ import pytest
 from ancl.errors import AnclError
 from ancl.identity import UnstorableError, describe, digest, source_hash
 from ancl.losses import CrossEntropy
+from ancl.naming import make_method
 from ancl.regularizers import Ewc, Lwf
-from ancl.zoo import make_method
 
 
 class Colour(Enum):

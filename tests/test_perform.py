@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from ancl.data import as_input
 from ancl.errors import MethodError
+from ancl.naming import make_method
 from ancl.networks import architecture
 from ancl.training import Training
-from ancl.zoo import make_method
 
 LONG = Training(epochs=15, lr=0.05, lr_first=0.1, batch_size=16, schedule="constant")
 

@@ -9,12 +9,12 @@ import torch
 
 from ancl.files import Entry
 from ancl.fit import Epoch
+from ancl.naming import make_method
 from ancl.perform import rate
 from ancl.runner import Reporter
 from ancl.stages import Stage
 from ancl.store import Store
 from ancl.training import FIRST_RATES, LATER_RATES, TRIALS, candidate_rate
-from ancl.zoo import make_method
 
 SEARCHES = ("rate trial", "rate")
 

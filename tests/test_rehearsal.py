@@ -12,13 +12,12 @@ from ancl.fit import Epoch
 from ancl.infer import Argmax, Corrected, NearestMean
 from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot
 from ancl.memory import Memory
-from ancl.networks import architecture
+from ancl.naming import make_method
 from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
 from ancl.rules import OldShare
 from ancl.runner import Reporter
 from ancl.stages import Stage, check_exemplars, plan
 from ancl.store import Store
-from ancl.zoo import make_method
 
 NAMES = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")
 SHORT: dict[str, dict[str, Any]] = {
@@ -29,8 +28,7 @@ SHORT: dict[str, dict[str, Any]] = {
 
 
 def setting(lab: Any, name: str, **options: Any) -> Any:
-    maps = name.endswith("podnet")
-    net = architecture("resnet8", (1, 6, 6), width=4, last_relu=False) if maps else None
+    net = lab.mapped() if name.endswith("podnet") else None
     return lab.setting(net, **{"task_aware": False, **options})
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ancl.method import weight_at, with_ancl
+from ancl.naming import make_method
 from ancl.rules import AdaptiveAllNew, AdaptiveOldNew, Factor, NewShare, OldShare
-from ancl.zoo import make_method
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import torch
 import ancl.runner
 from ancl.files import Entry
 from ancl.fit import Epoch
+from ancl.naming import make_method
 from ancl.runner import MemoryStore, Reporter
 from ancl.stages import Stage
 from ancl.store import Store
 from ancl.training import Training
-from ancl.zoo import make_method
 
 TRAINING = Training(epochs=3, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 METHODS: dict[str, dict[str, Any]] = {

@@ -12,11 +12,12 @@ import ancl.numerics
 from ancl.data import from_arrays, make_stream
 from ancl.losses import CrossEntropy
 from ancl.method import Method
+from ancl.naming import make_method
 from ancl.networks import Architecture
 from ancl.runner import MemoryStore
 from ancl.stages import effective, plan
 from ancl.types import Step
-from ancl.zoo import METHODS, make_method
+from ancl.zoo import METHODS
 
 OUTSIDE = """
 from dataclasses import dataclass

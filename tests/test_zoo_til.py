@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from ancl.data import as_input
 from ancl.errors import MethodError
 from ancl.method import weight_at
+from ancl.naming import MethodRef, make_method
 from ancl.regularizers import Dmc, Eeil, Lfl, Lwf, Lwm, RWalk
 from ancl.types import under
-from ancl.zoo import MethodRef, make_method
 
 
 def test_settings_become_the_parts() -> None:

@@ -12,25 +12,27 @@ if TYPE_CHECKING:
     from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
     from ancl.learner import Learner
     from ancl.losses import CrossEntropy
+    from ancl.memory import Memory
     from ancl.method import Auxiliary, Method, Rule, Term, with_afec, with_ancl
+    from ancl.naming import make_method
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.objective import Objective, Pull, anchor_for
     from ancl.regularizers import Regularizer, WeightRegularizer
     from ancl.training import Training
     from ancl.types import Anchor, Output, Step
-    from ancl.zoo import make_method
 
 _PLACES = {
     "errors": ("AnclError", "MethodError", "ScenarioError", "SpecError", "StoreError"),
     "learner": ("Learner",),
     "losses": ("CrossEntropy",),
+    "memory": ("Memory",),
     "method": ("Auxiliary", "Method", "Rule", "Term", "with_afec", "with_ancl"),
     "networks": ("Network", "architecture", "frozen", "without_head"),
     "objective": ("Objective", "Pull", "anchor_for"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
     "training": ("Training",),
     "types": ("Anchor", "Output", "Step"),
-    "zoo": ("make_method",),
+    "naming": ("make_method",),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
@@ -41,6 +43,7 @@ __all__ = [
     "Auxiliary",
     "CrossEntropy",
     "Learner",
+    "Memory",
     "Method",
     "MethodError",
     "Network",

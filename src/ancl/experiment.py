@@ -22,6 +22,7 @@ from ancl.errors import StoreError
 from ancl.identity import digest
 from ancl.method import Method
 from ancl.metrics import Matrix, read_matrix, summary, write_matrix
+from ancl.naming import MethodRef
 from ancl.networks import architecture
 from ancl.numerics import numerics
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
@@ -29,7 +30,6 @@ from ancl.sources import known_source
 from ancl.spec import RunSpec
 from ancl.stages import Setting, Stage, check_exemplars, plan
 from ancl.workbench import Job
-from ancl.zoo import MethodRef
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
 

@@ -29,6 +29,7 @@ from ancl.identity import describe, digest
 from ancl.infer import Answer
 from ancl.memory import Memory
 from ancl.method import Method
+from ancl.naming import MethodRef
 from ancl.networks import NETWORKS, architecture
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
 from ancl.stages import Pieces, Setting, check_exemplars, plan_task
@@ -36,7 +37,6 @@ from ancl.store import Store
 from ancl.training import Training
 from ancl.types import Output, prefixed, under
 from ancl.workbench import Job, known
-from ancl.zoo import MethodRef
 
 Data = Any
 """Images as an array or tensor, or a map-style torch ``Dataset`` of (image, label)."""

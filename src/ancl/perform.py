@@ -13,7 +13,7 @@ from ancl.files import Entry
 from ancl.fit import Fit, View, correct_answers
 from ancl.memory import Exemplars
 from ancl.method import Auxiliary, Rule, weight_at
-from ancl.networks import Network
+from ancl.networks import Network, frozen
 from ancl.objective import Objective, Pull
 from ancl.regularizers import WeightRegularizer
 from ancl.seeding import seeded
@@ -180,7 +180,7 @@ def memory(bench: Workbench) -> Entry:
 
 def evaluate(bench: Workbench) -> Entry:
     """Accuracy on every task so far, with the task told (taw) and not (tag)."""
-    network = bench.network()
+    network = frozen(bench.network())
     scorer = bench.method.infer.scorer(bench.known(network))
     rows: dict[str, list[float | None]] = {"taw": [], "tag": [], "taw_val": [], "tag_val": []}
     for task in bench.tasks:

@@ -12,11 +12,11 @@ from typing import Any
 from ancl.experiment import Experiment, build, threads
 from ancl.files import Entry
 from ancl.method import Method
+from ancl.naming import MethodRef
 from ancl.runner import Reporter, Runner, Storage
 from ancl.spec import RunSpec
 from ancl.stages import Pieces, Stage, plan_task
 from ancl.workbench import Job
-from ancl.zoo import MethodRef
 
 
 @dataclass(frozen=True)

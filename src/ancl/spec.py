@@ -16,11 +16,11 @@ from ancl.device import resolve_device
 from ancl.errors import AnclError, SpecError, did_you_mean, unknown
 from ancl.memory import Memory
 from ancl.method import Method
+from ancl.naming import MethodRef, arguments
 from ancl.networks import NETWORKS
 from ancl.recipes import benchmark as benchmark_named
 from ancl.sources import known_source
 from ancl.training import Training
-from ancl.zoo import MethodRef, arguments
 
 T = TypeVar("T")
 _INHERITED = "as training"

@@ -10,9 +10,9 @@ from ancl.analysis import Regime, Scene, Wishes, learn_regime, plan_regime
 from ancl.analysis.regime import Ways
 from ancl.data import make_stream
 from ancl.experiment import Experiment
+from ancl.naming import MethodRef
 from ancl.runner import MemoryStore, Reporter
 from ancl.spec import Layer, resolve
-from ancl.zoo import MethodRef
 
 LAMB_AS = (0.5, 5.0, 50.0)
 

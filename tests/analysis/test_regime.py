@@ -7,9 +7,9 @@ from ancl.analysis import learn_regime, plan_regime
 from ancl.analysis.regime import storage_for
 from ancl.errors import MethodError, ScenarioError
 from ancl.method import with_ancl
+from ancl.naming import make_method
 from ancl.runner import MemoryStore, Reporter
 from ancl.stages import plan
-from ancl.zoo import make_method
 
 
 class Counting(Reporter):

@@ -13,12 +13,13 @@ from ancl.errors import MethodError, ScenarioError
 from ancl.experiment import Experiment
 from ancl.files import Entry
 from ancl.method import Method
+from ancl.naming import MethodRef
 from ancl.regularizers import WeightRegularizer
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
 from ancl.stages import Pieces, Stage, plan_kept, plan_task
 from ancl.types import Importance, Params, under
 from ancl.workbench import Job
-from ancl.zoo import MethodRef, joint
+from ancl.zoo import joint
 
 
 class Course(NamedTuple):

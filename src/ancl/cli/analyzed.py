@@ -21,11 +21,11 @@ from ancl.cli.request import Request
 from ancl.cli.table import counted, duration, percent, table
 from ancl.errors import MethodError, SpecError, unknown
 from ancl.experiment import Experiment, build, threads
+from ancl.naming import MethodRef
 from ancl.seeding import seeded
 from ancl.spec import RunSpec
 from ancl.stages import block_sizes
 from ancl.store import Store
-from ancl.zoo import MethodRef
 
 
 class Question(NamedTuple):

@@ -14,8 +14,8 @@ from ancl.cli.table import duration, percent, table
 from ancl.errors import SpecError, StoreError, unknown
 from ancl.identity import digest
 from ancl.metrics import METRICS, Estimate, mean_and_error
+from ancl.naming import MethodRef
 from ancl.spec import RunSpec
-from ancl.zoo import MethodRef
 
 TOLD = ("aac", "forgetting", "learning_accuracy")
 NOT_TOLD = ("aiac", "final_accuracy", "forgetting")

@@ -8,9 +8,9 @@ from typing import Any
 
 from ancl.cli.config import ConfigFile, read_config, scalar
 from ancl.errors import AnclError, SpecError
+from ancl.naming import MethodRef
 from ancl.recipes import preset
 from ancl.spec import DEFAULT_NETWORK, Layer, Resolved, fields_for, resolve
-from ancl.zoo import MethodRef
 
 Value = Callable[[str], Any]
 

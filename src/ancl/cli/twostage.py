@@ -20,6 +20,7 @@ from ancl.cli.table import duration, percent, table
 from ancl.cli.watching import Watching, make_watching, plan_text
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
+from ancl.naming import MethodRef
 from ancl.recipes import benchmark as benchmark_named
 from ancl.search import (
     STEPS,
@@ -35,7 +36,6 @@ from ancl.search import (
 from ancl.spec import RunSpec
 from ancl.store import Store
 from ancl.sweep import Failure
-from ancl.zoo import MethodRef
 
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 

@@ -19,10 +19,10 @@ from ancl.errors import SpecError
 from ancl.executors.graph import Graph, Node, Observer
 from ancl.executors.work import Event, Workshop, reason, retell
 from ancl.files import Entry
+from ancl.naming import MethodRef
 from ancl.runner import MemoryStore
 from ancl.spec import RunSpec
 from ancl.store import Store
-from ancl.zoo import MethodRef
 
 RETRIES = 3
 """So often Ray begins a task again whose worker or machine is lost."""

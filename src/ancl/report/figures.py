@@ -34,7 +34,7 @@ def draw(groups: Sequence[Group], directory: Path, *, vector: bool) -> list[Path
     import matplotlib as mpl
 
     found: list[Path] = []
-    with mpl.rc_context({"pdf.fonttype": 3, "font.size": 9, "axes.axisbelow": True}):
+    with mpl.rc_context({"pdf.fonttype": 42, "font.size": 9, "axes.axisbelow": True}):
         for stream in dict.fromkeys(group.stream for group in groups):
             own = [group for group in groups if group.stream == stream]
             drawn = {
@@ -155,6 +155,7 @@ def _terms(groups: Sequence[Group]) -> Figure | None:
             place.plot(np.array(training.epochs) + 1, finite, color=colours.get(name), label=name)
         place.set_title(f"{group.title}, task {training.task + 1}", size=8)
         place.set_xlabel("epoch", size=8)
+        place.locator_params(nbins=4)
         place.legend(fontsize=7, frameon=False)
     axes[0].set_ylabel("loss term (training)")
     return figure
