@@ -42,7 +42,7 @@ def test_plain_values_describe_themselves() -> None:
 
 
 def test_parts_of_the_package_are_their_name_and_fields() -> None:
-    assert describe(Lwf(3.0)) == {"is": "ancl.regularizers.lwf.Lwf", "temperature": 3.0}
+    assert describe(Lwf(3.0)) == {"is": "ancl.regularizers.lwf.Lwf", "temperature": 3.0, "smoothing": 0.0}
     assert digest(describe(Lwf(2.0))) == digest(describe(Lwf()))
     assert digest(describe(Lwf(2.0))) != digest(describe(Lwf(3.0)))
     assert digest(describe(Ewc())) != digest(describe(Ewc(labels="sampled")))
@@ -72,6 +72,7 @@ def test_a_subclass_carries_the_files_of_all_its_bases(tmp_path: Path) -> None:
     assert found == {
         "is": ["Mine", source_hash(type(regularizer))],
         "temperature": 2.0,
+        "smoothing": 0.0,
         "extra": 1.0,
     }
 

@@ -44,9 +44,22 @@ def taught(lab, method: str, **options) -> Learner:
     return learner
 
 
-@pytest.mark.parametrize("method", ["a-lucir", "bic"])
-def test_taught_on_in_another_process(method, lab, tmp_path: Path) -> None:
-    learner = taught(lab, method, memory=Memory(per_class=8))
+def test_a_correction_and_a_memory_are_saved_with_the_network(lab, tmp_path: Path) -> None:
+    learner = taught(lab, "bic", memory=Memory(per_class=8), bias_epochs=20)
+    learner.save(tmp_path / "learner")
+    query = images(lab, 3, "test")
+
+    loaded = Learner.load(tmp_path / "learner")
+    for each in (learner, loaded):
+        each.learn(torch.cat([images(lab, 4), images(lab, 5)]), ["owl"] * 20 + ["pig"] * 20)
+
+    assert torch.equal(loaded.scores(query), learner.scores(query))
+    assert loaded._pieces == learner._pieces
+    assert {"network", "bias", "memory"} <= set(loaded._pieces)
+
+
+def test_taught_on_in_another_process(lab, tmp_path: Path) -> None:
+    learner = taught(lab, "a-lucir", memory=Memory(per_class=8))
     learner.save(tmp_path / "learner")
     query = images(lab, 3, "test")
     given = {"x": query, "new": images(lab, 4), "owl": images(lab, 4, "test")}

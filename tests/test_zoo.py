@@ -7,8 +7,8 @@ import pytest
 from ancl.errors import MethodError, SpecError
 from ancl.losses import CrossEntropy
 from ancl.method import Method, with_afec, with_ancl
-from ancl.regularizers import Ewc, Lwf, Mas, Si
 from ancl.naming import make_method
+from ancl.regularizers import Ewc, Lwf, Mas, Si
 
 OUTSIDE = """
 from ancl.method import Method, Term

@@ -5,11 +5,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
-RUN = ("run", "joint", "hard-digits/5", "--threads", "1", "--epochs", "20")
+RUN = ("run", "joint", "hard-digits/5", "--threads", "1", "--epochs", "12")
 
 
 def results(runs: Path) -> dict[str, Any]:
@@ -24,7 +25,8 @@ def stop(runs: Path, sent: signal.Signals) -> tuple[int, str]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if line.startswith("task 2/5 main, epoch"):
+            if line.startswith("task 1/5 main:"):
+                time.sleep(0.3)
                 process.send_signal(sent)
                 break
         said = process.stderr.read()

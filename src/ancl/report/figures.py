@@ -63,7 +63,7 @@ def file_name(text: str) -> str:
 def _save(figure: Figure, path: Path, vector: bool) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     image, drawing = path.parent / f"{path.name}.png", path.parent / f"{path.name}.pdf"
-    figure.savefig(image, dpi=140, metadata={"Software": None})
+    figure.savefig(image, dpi=120, metadata={"Software": None})
     if not vector:
         return [image]
     figure.set_layout_engine("none")  # where everything goes is known by now, and costs half

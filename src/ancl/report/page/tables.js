@@ -99,7 +99,7 @@ function heatTable(group) {
       const share = Math.round(8 + 84 * estimate[0]);
       const cell = el("td", {
         style: `background: color-mix(in oklab, var(--heat) ${share}%, var(--panel));` +
-          (share > 52 ? "color: #fff" : ""),
+          (share > 68 ? "color: #fff" : ""),
         onpointerenter: () => activate(i, j),
       }, percent(estimate[0], 1));
       cells.set(`${i} ${j}`, cell);
