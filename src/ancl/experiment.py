@@ -106,6 +106,7 @@ def build(spec: RunSpec, root: Path | None = None) -> Experiment:
         seed=spec.seed,
         val_fraction=data.val_fraction,
         per_class=data.per_class,
+        test_per_class=data.test_per_class,
     )
     method = MethodRef(spec.method).make(spec.options)
     options = dict(spec.network)

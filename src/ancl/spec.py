@@ -42,6 +42,7 @@ class DataSpec:
         domains: What changes in ``dil``: rotation, permutation, corruption, or rotation:0,30,60.
         val_fraction: Share of each class's training images kept for validation.
         per_class: At most so many training images a class.
+        test_per_class: At most so many test images a class.
         augment: Augmentation of training images.
     """
 
@@ -54,6 +55,7 @@ class DataSpec:
     domains: str | None = None
     val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1
     per_class: Annotated[int, Ge(1)] | None = None
+    test_per_class: Annotated[int, Ge(1)] | None = None
     augment: str = "none"
 
     def sizes(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from ancl.data import Samples, Source, Split, Stream, make_source, make_stream, task_from
+from ancl.data import Samples, Source, Split, Stream, digits, make_source, make_stream, task_from
 from ancl.errors import ScenarioError
 from ancl.seeding import generator
 
@@ -244,3 +244,14 @@ def test_images_by_hand_outside_the_task_are_refused() -> None:
     lonely = by_hand().take(torch.arange(0, 20, 2))
     with pytest.raises(ScenarioError, match="Class 'b' has 0 training images"):
         task_from(lonely, val_fraction=0, test=None, **HAND)
+
+
+def test_a_limit_on_test_images_changes_the_test_key_alone() -> None:
+    source = digits()
+    whole = make_stream(source, tasks=5).tasks[1]
+    part = make_stream(source, tasks=5, test_per_class=7).tasks[1]
+
+    assert part.key == whole.key
+    assert part.test_key != whole.test_key
+    assert part.load().test.y.bincount().tolist() == [0, 0, 7, 7]
+    assert part.sizes[2] == 14

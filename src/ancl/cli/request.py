@@ -174,11 +174,15 @@ class Request:
 
 
 def quick_settings(method: MethodRef) -> dict[str, Any]:
-    """One epoch of everything that has epochs, on few training images a class."""
+    """One epoch of everything that has epochs, on few images a class."""
     fields = fields_for(method, DEFAULT_NETWORK)
     epochs = {key: 1 for key in fields if key.endswith("epochs")}
     first = dict.fromkeys(("training.epochs_first", "auxiliary.epochs_first"))
-    images = {"data.per_class": QUICK_IMAGES, "data.val_fraction": QUICK_VALIDATION}
+    images = {
+        "data.per_class": QUICK_IMAGES,
+        "data.test_per_class": QUICK_IMAGES,
+        "data.val_fraction": QUICK_VALIDATION,
+    }
     return {**epochs, **first, **images}
 
 

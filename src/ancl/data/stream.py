@@ -126,6 +126,7 @@ def make_stream(
     seed: int = 0,
     val_fraction: float = 0.1,
     per_class: int | None = None,
+    test_per_class: int | None = None,
 ) -> Stream:
     """The classes of a source, in an order, cut into tasks; or all of them in every domain.
 
@@ -141,6 +142,7 @@ def make_stream(
         seed: Decides which images are for validation and which are kept under ``per_class``.
         val_fraction: The part of each class's training images to validate on, at least 1 image.
         per_class: How many training images of each class to keep at most.
+        test_per_class: The same for test images, which no seed chooses.
     """
     if scenario not in SCENARIOS:
         raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
@@ -153,12 +155,16 @@ def make_stream(
     )
     enough_classes(scenario, sizes)
     draw = _Draw(seed, val_fraction, per_class)
+    test, prints = source.test, (source.fingerprint, source.fingerprint)
+    if test_per_class is not None:
+        test = _first_of_each(test, test_per_class)
+        prints = (source.fingerprint, f"{source.fingerprint} {test_per_class}")
     made, offset = [], 0
     for index, size in enumerate(sizes):
         domain = seen[index] if seen else None
-        inside = _Inside(source.train, source.test, ids[offset : offset + size], offset, domain)
+        inside = _Inside(source.train, test, ids[offset : offset + size], offset, domain)
         names = tuple(source.classes[class_id] for class_id in inside.ids)
-        made.append(_task(index, inside, names, draw, (source.fingerprint, source.fingerprint)))
+        made.append(_task(index, inside, names, draw, prints))
         offset += 0 if seen else size
     return Stream(scenario, source, ids, tuple(made), seed)
 
@@ -270,6 +276,12 @@ def _load(inside: _Inside, draw: _Draw) -> Split:
         val.append(images.take(held))
         test.append(_of_class(inside.test, class_id, position))
     return Split(*(inside.seen(Samples.concatenate(parts)) for parts in (train, val, test)))
+
+
+def _first_of_each(samples: Samples, count: int) -> Samples:
+    """The first images of every class, in canonical order: by hash, so as good as any."""
+    classes = sorted(set(samples.y.tolist()))
+    return samples.take(torch.cat([(samples.y == c).nonzero().squeeze(1)[:count] for c in classes]))
 
 
 def _of_class(samples: Samples, class_id: int, position: int) -> Samples:
