@@ -8,13 +8,14 @@ demo: .venv/.dev
 	$(BIN)/ancl demo
 
 test: .venv/.dev lint types
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2
+	for script in learner own_loop; do $(BIN)/python examples/$$script.py || exit 1; done
 	$(BIN)/ancl demo --quick --runs .venv/smoke --quiet
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/codespell src tests docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/codespell src docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/lint-imports --config .importlinter
 
 types: .venv/.dev

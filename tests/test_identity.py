@@ -42,7 +42,11 @@ def test_plain_values_describe_themselves() -> None:
 
 
 def test_parts_of_the_package_are_their_name_and_fields() -> None:
-    assert describe(Lwf(3.0)) == {"is": "ancl.regularizers.lwf.Lwf", "temperature": 3.0, "smoothing": 0.0}
+    assert describe(Lwf(3.0)) == {
+        "is": "ancl.regularizers.lwf.Lwf",
+        "temperature": 3.0,
+        "smoothing": 0.0,
+    }
     assert digest(describe(Lwf(2.0))) == digest(describe(Lwf()))
     assert digest(describe(Lwf(2.0))) != digest(describe(Lwf(3.0)))
     assert digest(describe(Ewc())) != digest(describe(Ewc(labels="sampled")))

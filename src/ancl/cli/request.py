@@ -54,7 +54,7 @@ RIVALS = {
 
 QUICK_IMAGES = 20
 """Training images a class of a quick look."""
-QUICK_VALIDATION = 0.02
+QUICK_VALIDATION = 0.002
 """Its share of images to validate on, which are looked at after every task."""
 
 FLAG_RIVALS = RIVALS | {"training.epochs": ("training.epochs_first",)}
