@@ -54,7 +54,7 @@ def test_what_differs_is_listed_and_nothing_is_compared() -> None:
 
     assert found is not None
     assert found.differences == [
-        "lamb is 3.0 instead of 10.0",
+        "lamb is 3 instead of 10",
         "training.epochs is 5 instead of 200",
         "auxiliary.epochs is 5 instead of 200",
         "20,000 of the publisher's 50,000 training images",

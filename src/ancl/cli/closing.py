@@ -1,6 +1,5 @@
 """What a run's numbers are compared with: the paper's, and joint training's."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -9,15 +8,14 @@ from typing import Any, NamedTuple
 from ancl.cli.comparison import with_error
 from ancl.cli.outcome import estimate_json, estimates
 from ancl.cli.session import Finished
-from ancl.data import PUBLISHED
 from ancl.errors import StoreError
 from ancl.experiment import RunResult, read_run
 from ancl.metrics import METRICS, Estimate, intransigence, mean_and_error
+from ancl.protocol import changed_settings, protocol_differences
 from ancl.recipes import Expected, benchmark, expected
 from ancl.recipes.paper import RUNS
-from ancl.spec import SEARCH, RunSpec, resolve
+from ancl.spec import SEARCH, RunSpec
 
-_WITHOUT_EFFECT = ("seed", "device", "threads")
 _FORMULA = "1/T sum_j (R_joint[j,j] - R[j,j])"
 QUICK = (
     "A quick look: every training lasted one epoch, on 20 images a class. These numbers say that "
@@ -35,19 +33,12 @@ class Verdict(NamedTuple):
 
 def verdict(finished: Sequence[Finished]) -> Verdict | None:
     """What the paper says to these runs, if anything."""
-    result = finished[0].result
-    spec = result.spec
+    spec = finished[0].result.spec
     numbers = expected(spec.benchmark, spec.method)
     if not numbers:
         return None
-    changed = _changed(spec)
-    differences = [
-        f"{key} is {ours} instead of {theirs}" for key, (ours, theirs) in changed.items()
-    ]
-    differences += _missing_images(result)
-    if len(finished) != RUNS:
-        differences.append(f"n is {len(finished)} instead of {RUNS} seeds")
-    return Verdict(numbers, differences, _notes(spec, changed))
+    differences = protocol_differences([each.result for each in finished])
+    return Verdict(numbers, differences, _notes(spec, changed_settings(spec)))
 
 
 def verdict_text(found: Verdict, finished: Sequence[Finished]) -> str:
@@ -85,40 +76,6 @@ def verdict_json(found: Verdict, finished: Sequence[Finished]) -> dict[str, Any]
             for number in found.numbers
         },
     }
-
-
-def _changed(spec: RunSpec) -> dict[str, tuple[str, str]]:
-    """Settings that differ from the recipe's; a searched rate is the paper's own rule."""
-    ours, recipe = _flat(spec), _flat(resolve(spec.method, spec.benchmark).spec)
-    rates = {"lr", "lr_first", "lr_search"} if spec.training.lr_search else set()
-    return {
-        key: (json.dumps(value), json.dumps(recipe.get(key)))
-        for key, value in ours.items()
-        if value != recipe.get(key) and key.rpartition(".")[2] not in rates
-    }
-
-
-def _flat(spec: RunSpec) -> dict[str, Any]:
-    """Settings by dotted key, of those that decide what is learned."""
-    found: dict[str, Any] = {}
-    for key, value in json.loads(spec.model_dump_json(exclude=set(_WITHOUT_EFFECT))).items():
-        if isinstance(value, Mapping):
-            start = "" if key == "options" else f"{key}."
-            found |= {f"{start}{name}": inner for name, inner in value.items()}
-        else:
-            found[key] = value
-    return found
-
-
-def _missing_images(result: RunResult) -> list[str]:
-    whole = PUBLISHED.get(result.spec.data.source)
-    if whole is None or result.spec.data.per_class is not None:
-        return []
-    return [
-        f"{count:,} of the publisher's {all_:,} {kind} images"
-        for kind, count, all_ in zip(("training", "test"), result.images, whole.images, strict=True)
-        if count != all_
-    ]
 
 
 def _notes(spec: RunSpec, changed: Mapping[str, Any]) -> list[str]:

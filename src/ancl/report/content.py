@@ -9,10 +9,10 @@ from typing import Any
 
 from ancl.experiment import spec_yaml
 from ancl.metrics import METRICS, Estimate
+from ancl.protocol import protocol_differences
 from ancl.report.collect import Collected, Damaged, Document
 from ancl.report.curves import MOST_POINTS, trainings
 from ancl.report.groups import Difference, Group, difference, group_runs
-from ancl.report.protocol import protocol_differences
 from ancl.report.tables import Table, all_tables, overview, paper_number
 
 LEGEND = "R[i,j]: accuracy on task j after task i of T; n_j: test images of task j."
@@ -70,7 +70,7 @@ def _group(group: Group, groups: Sequence[Group]) -> dict[str, Any]:
         "metrics": {name: estimate(group.estimate(name)) for name in METRICS},
         "difference": _difference(difference(group, groups)),
         "paper": [paper.mean / 100, paper.error / 100, paper.table] if paper else None,
-        "unlike_paper": protocol_differences(group) if paper else [],
+        "unlike_paper": protocol_differences(group.results) if paper else [],
         "phases": [estimate(each) for each in group.phases()],
         "finals": [estimate(each) for each in group.finals()],
         "cells": [[each and estimate(each) for each in row] for row in group.cells()],

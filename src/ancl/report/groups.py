@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ancl.experiment import RunResult
 from ancl.metrics import Estimate, Matrix, mean_and_error
+from ancl.protocol import settings_of
 from ancl.report.collect import Damaged, Run
 from ancl.report.names import method_rank, method_title, stream_rank, taken_apart
 from ancl.spec import RunSpec
 
 Settings = dict[str, Any]
-_WHERE = ("seed", "device", "threads")
 
 
 class Difference(NamedTuple):
@@ -45,6 +46,11 @@ class Group:
     def spec(self) -> RunSpec:
         """The spec of the first seed."""
         return self.runs[0].result.spec
+
+    @property
+    def results(self) -> list[RunResult]:
+        """What the runs found."""
+        return [run.result for run in self.runs]
 
     @property
     def seeds(self) -> list[int]:
@@ -132,20 +138,6 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[Damaged]]:
         for key in found
     ]
     return _titled(plain), doubles
-
-
-def settings_of(spec: RunSpec) -> Settings:
-    """Every setting by dotted key; a method's own ones without a section."""
-    content = json.loads(spec.model_dump_json())
-    flat: Settings = {}
-    for name, value in content.items():
-        if name == "options":
-            flat |= value
-        elif isinstance(value, dict):
-            flat |= {f"{name}.{key}": each for key, each in value.items()}
-        elif name not in _WHERE:
-            flat[name] = value
-    return flat
 
 
 def difference(group: Group, groups: Iterable[Group]) -> Difference | None:

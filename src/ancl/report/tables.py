@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ancl.metrics import METRICS, Estimate
+from ancl.protocol import protocol_differences
 from ancl.recipes import Expected, expected, grids
 from ancl.recipes.paper import RUNS
 from ancl.report.collect import Document
 from ancl.report.groups import Group, difference
 from ancl.report.names import method_rank, method_title
-from ancl.report.protocol import protocol_differences
 
 _TOLD = {"til": "the task is told at test time", "cil": "the task is not told at test time"}
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
@@ -103,7 +103,7 @@ def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
 
 def _protocol_notes(groups: Sequence[Group], metric: str) -> list[str]:
     """Where our protocol is not the paper's, for the numbers it has."""
-    found = {g: protocol_differences(g) for g in groups if paper_number(g, metric)}
+    found = {g: protocol_differences(g.results) for g in groups if paper_number(g, metric)}
     return [
         f"Not the paper's protocol: {g.title} on {g.stream}: {'; '.join(unlike)}."
         for g, unlike in found.items()
