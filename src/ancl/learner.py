@@ -14,7 +14,6 @@ from ancl.data import (
     Label,
     Normalization,
     Samples,
-    Split,
     Task,
     as_images,
     as_labels,
@@ -24,14 +23,15 @@ from ancl.data import (
 )
 from ancl.device import resolve_device
 from ancl.errors import MethodError, ScenarioError, SpecError, StoreError, unknown
-from ancl.files import DamagedError, Entry, read_entry, write_entry
+from ancl.files import Entry, write_entry
 from ancl.identity import describe, digest
 from ancl.infer import Answer
 from ancl.memory import Memory
 from ancl.method import Method
 from ancl.naming import MethodRef
 from ancl.networks import NETWORKS, architecture
-from ancl.runner import MemoryStore, Reporter, Runner, Storage
+from ancl.runner import Layered, MemoryStore, Reporter, Runner, Storage
+from ancl.saved import KIND, given_again, read_saved, task_again, task_meta, training_again
 from ancl.stages import Pieces, Setting, check_exemplars, plan_task
 from ancl.store import Store
 from ancl.training import Training
@@ -42,8 +42,6 @@ Data = Any
 """Images as an array or tensor, or a map-style torch ``Dataset`` of (image, label)."""
 
 Answering = tuple[Answer, Callable[[Output], Tensor]]
-
-_KIND = "learner 1"
 
 
 class Learner:
@@ -186,7 +184,7 @@ class Learner:
         for part, key in self._pieces.items():
             tensors |= prefixed(part, self._obtain(key).tensors)
         meta = {
-            "kind": _KIND,
+            "kind": KIND,
             "method": self._method_name,
             "settings": self._settings,
             "method_digest": digest(describe(self.method)),
@@ -201,7 +199,7 @@ class Learner:
             "augment": self._augment,
             "input_shape": list(setting.architecture.input_shape),
             "normalization": describe(setting.normalization),
-            "tasks": [_task_meta(task) for task in self._tasks],
+            "tasks": [task_meta(task) for task in self._tasks],
             "pieces": dict(self._pieces),
         }
         try:
@@ -228,23 +226,15 @@ class Learner:
         Raises:
             StoreError: The directory is not a saved learner, or is damaged.
         """
-        try:
-            entry = read_entry(Path(path))
-        except DamagedError as error:
-            raise StoreError(
-                f"{path} is not a saved learner: {error.reason}. Give a directory that "
-                f"Learner.save wrote."
-            ) from error
+        entry = read_saved(path)
         meta = entry.meta
-        if meta.get("kind") != _KIND:
-            raise StoreError(f"{path} holds no learner. Give a directory that Learner.save wrote.")
         learner = cls(
-            _given_again("method", meta["method"], method),
-            _given_again("network", meta["network"], network),
+            given_again("method", meta["method"], method),
+            given_again("network", meta["network"], network),
             scenario=meta["scenario"],
             seed=meta["seed"],
-            training=_training(meta["training"]),
-            auxiliary=_training(meta["auxiliary"]),
+            training=training_again(meta["training"]),
+            auxiliary=training_again(meta["auxiliary"]),
             network_options=meta["network_options"],
             memory=Memory(**meta["memory"]),
             val_fraction=meta["val_fraction"],
@@ -273,7 +263,7 @@ class Learner:
         if unstored and self._store is not self._memory:
             self._reporter.say(f"What is learned is not stored: {unstored}")
         storage = self._memory if unstored else self._store
-        runner = Runner(stages, job, _Both(self._memory, storage), self._reporter)
+        runner = Runner(stages, job, Layered(self._memory, storage), self._reporter)
         entries = {part: runner.obtain(key) for part, key in pieces.items()}
         main = next(stage.key for stage in stages if stage.name == "main")
         log = [epoch for epoch in runner.obtain(main).meta["log"] if epoch["role"] == "main"]
@@ -384,23 +374,10 @@ class Learner:
         given = meta["normalization"]
         normalization = given and Normalization(tuple(given["mean"]), tuple(given["std"]))
         self._setting = self._make_setting(meta["input_shape"], normalization)
-        self._tasks = tuple(_task_again(index, each) for index, each in enumerate(meta["tasks"]))
+        self._tasks = tuple(task_again(index, each) for index, each in enumerate(meta["tasks"]))
         self._pieces = meta["pieces"]
         for part, key in self._pieces.items():
             self._memory.save(key, Entry(under(part, entry.tensors), {}))
-
-
-class _Both:
-    """What is in memory already, else the store behind it."""
-
-    def __init__(self, memory: MemoryStore, behind: Storage) -> None:
-        self._memory, self._behind = memory, behind
-        self.save, self.lock = behind.save, behind.lock
-        self.load_checkpoint, self.save_checkpoint = behind.load_checkpoint, behind.save_checkpoint
-        self.drop_checkpoint = behind.drop_checkpoint
-
-    def load(self, key: str) -> Entry | None:
-        return self._memory.load(key) or self._behind.load(key)
 
 
 def _method(method: str | Method, settings: dict[str, Any]) -> tuple[str | None, Method]:
@@ -428,38 +405,3 @@ def _read(data: Data, labels: Any) -> tuple[Tensor, list[Label]]:
     if len(x) != len(y):
         raise ScenarioError(f"There are {len(x)} images and {len(y)} labels. Give one a each.")
     return x, y
-
-
-def _given_again(what: str, saved: str | None, given: Any) -> Any:
-    if saved is None and given is None:
-        raise SpecError(
-            f"This learner was saved with a {what} of your own. Give it again: "
-            f"Learner.load(path, {what}=…)."
-        )
-    return given if given is not None else saved
-
-
-def _training(values: Mapping[str, Any]) -> Training:
-    return Training(**{**values, "milestones": tuple(values["milestones"])})
-
-
-def _task_meta(task: Task) -> dict[str, Any]:
-    return {
-        "names": list(task.names),
-        "start": task.classes.start,
-        "key": task.key,
-        "test_key": task.test_key,
-        "sizes": list(task.sizes),
-    }
-
-
-def _task_again(index: int, meta: Mapping[str, Any]) -> Task:
-    def gone() -> Split:
-        raise MethodError(
-            f"The images of task {index} are not part of a saved learner, and this method learns "
-            f"from the images of all tasks. Learn all tasks in one go, or use another method."
-        )
-
-    names = tuple(meta["names"])
-    classes = slice(meta["start"], meta["start"] + len(names))
-    return Task(index, classes, names, meta["key"], meta["test_key"], tuple(meta["sizes"]), gone)

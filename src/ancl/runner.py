@@ -60,6 +60,20 @@ class MemoryStore:
         yield
 
 
+class Layered:
+    """What is in memory already, else the store behind it, which keeps what is computed."""
+
+    def __init__(self, memory: MemoryStore, behind: Storage) -> None:
+        self._memory, self._behind = memory, behind
+        self.save, self.lock = behind.save, behind.lock
+        self.load_checkpoint, self.save_checkpoint = behind.load_checkpoint, behind.save_checkpoint
+        self.drop_checkpoint = behind.drop_checkpoint
+
+    def load(self, key: str) -> Entry | None:
+        """The entry of a key, wherever it is."""
+        return self._memory.load(key) or self._behind.load(key)
+
+
 class Reporter:
     """Told of every stage and epoch; this one keeps quiet."""
 
