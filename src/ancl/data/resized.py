@@ -7,6 +7,7 @@ padding fall away (they are zero), and a mirrored image has the rows of C in rev
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 10
 _FAR = 1e9
+_TABLE_SIDE = 32
 _CHUNK = 32
 """Images resized at a time: what is between the two products then stays in the cache."""
 
@@ -75,10 +77,9 @@ def resize_boxes(x: Tensor, boxes: Boxes, pad: int) -> Tensor:
     Returns:
         uint8 images of the same shape.
     """
-    down = _weights(boxes.top, boxes.height, torch.arange(x.shape[1]), pad)
-    place = torch.arange(x.shape[2])
-    place = torch.where(boxes.mirrored.view(-1, 1), place.flip(0), place)
-    across = _weights(boxes.left, boxes.width, place, pad)
+    upright = torch.zeros_like(boxes.mirrored)
+    down = _matrices(boxes.top, boxes.height, upright, x.shape[1], pad)
+    across = _matrices(boxes.left, boxes.width, boxes.mirrored, x.shape[2], pad)
     every = (torch.split(whole.to(x.device), _CHUNK) for whole in (x, down, across))
     return torch.cat([_resized(*part) for part in zip(*every, strict=True)])
 
@@ -92,6 +93,29 @@ def _resized(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
     # Weights are positive and add up to 1 at most: half a level more rounds, and stays below 256.
     pixels = torch.bmm(down, wide).add_(0.5).to(torch.uint8)
     return torch.stack(pixels.view(batch, height, channels, width).unbind(2), dim=3)
+
+
+def _matrices(start: Tensor, length: Tensor, mirrored: Tensor, side: int, pad: int) -> Tensor:
+    """(B, side, side) weights of each image's box along one axis."""
+    if side <= _TABLE_SIDE:
+        return _table(side, pad)[mirrored.long(), start.long(), length.long()]
+    place = torch.arange(side)
+    return _weights(start, length, torch.where(mirrored.view(-1, 1), place.flip(0), place), pad)
+
+
+@functools.lru_cache(maxsize=4)
+def _table(side: int, pad: int) -> Tensor:
+    """The weights of every box there is: (mirrored or not, start, length, side, side).
+
+    Boxes lie on whole pixels, so for small images there are few, and to look them up is faster
+    than to compute them (13 MB for a side of 32).
+    """
+    whole = side + 2 * pad
+    starts, lengths = torch.meshgrid(torch.arange(whole), torch.arange(whole + 1), indexing="ij")
+    fits = (lengths > 0) & (starts + lengths <= whole)
+    upright = torch.zeros(whole, whole + 1, side, side)
+    upright[fits] = _weights(starts[fits], lengths[fits], torch.arange(side), pad)
+    return torch.stack([upright, upright.flip(2)])
 
 
 def _weights(start: Tensor, length: Tensor, place: Tensor, pad: int) -> Tensor:
