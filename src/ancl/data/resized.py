@@ -19,8 +19,6 @@ ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 10
 _FAR = 1e9
 _TABLE_SIDE = 32
-_CHUNK = 32
-"""Images resized at a time: what is between the two products then stays in the cache."""
 
 
 class Boxes(NamedTuple):
@@ -80,8 +78,7 @@ def resize_boxes(x: Tensor, boxes: Boxes, pad: int) -> Tensor:
     upright = torch.zeros_like(boxes.mirrored)
     down = _matrices(boxes.top, boxes.height, upright, x.shape[1], pad)
     across = _matrices(boxes.left, boxes.width, boxes.mirrored, x.shape[2], pad)
-    every = (torch.split(whole.to(x.device), _CHUNK) for whole in (x, down, across))
-    return torch.cat([_resized(*part) for part in zip(*every, strict=True)])
+    return _resized(x, down.to(x.device), across.to(x.device))
 
 
 def _resized(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
