@@ -176,7 +176,8 @@ class Request:
 def quick_settings(method: MethodRef) -> dict[str, Any]:
     """One epoch of everything that has epochs, on few images a class."""
     fields = fields_for(method, DEFAULT_NETWORK)
-    epochs = {key: 1 for key in fields if key.endswith("epochs")}
+    # What is off by default (0 epochs of balanced tuning) stays off.
+    epochs = {k: 1 for k, field in fields.items() if k.endswith("epochs") and field.default != 0}
     first = dict.fromkeys(("training.epochs_first", "auxiliary.epochs_first"))
     images = {
         "data.per_class": QUICK_IMAGES,
