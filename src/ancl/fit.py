@@ -172,11 +172,12 @@ class Fit:
             self._set_rate(number)
             terms = self._objective.answers(self._step(batch))
             self._optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(torch.stack(list(terms.values())).sum())
+            # Gradients of several roots add up: the sum itself is never needed.
+            torch.autograd.backward(list(terms.values()))
             self._update(len(batch.y))
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
-                totals[name] = totals[name] + weighted if name in totals else weighted
+                totals[name] = totals[name].add_(weighted) if name in totals else weighted
         return self._means(totals, len(self.train.samples))
 
     def _update(self, batch: int) -> None:

@@ -88,21 +88,24 @@ def _resized(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
     rows = torch.stack(x.unbind(3), dim=2).to(torch.float32).view(batch, height * channels, width)
     wide = torch.bmm(rows, across.transpose(1, 2)).view(batch, height, channels * width)
     # Weights are positive and add up to 1 at most: half a level more rounds, and stays below 256.
-    pixels = torch.bmm(down, wide).add_(0.5).to(torch.uint8)
+    # By way of int16, because from floats to bytes there is no fast way.
+    pixels = torch.bmm(down, wide).add_(0.5).to(torch.int16).to(torch.uint8)
     return torch.stack(pixels.view(batch, height, channels, width).unbind(2), dim=3)
 
 
 def _matrices(start: Tensor, length: Tensor, mirrored: Tensor, side: int, pad: int) -> Tensor:
     """(B, side, side) weights of each image's box along one axis."""
     if side <= _TABLE_SIDE:
-        return _table(side, pad)[mirrored.long(), start.long(), length.long()]
+        whole = side + 2 * pad
+        place = (mirrored * whole + start) * (whole + 1) + length
+        return _table(side, pad).index_select(0, place.long())
     place = torch.arange(side)
     return _weights(start, length, torch.where(mirrored.view(-1, 1), place.flip(0), place), pad)
 
 
 @functools.lru_cache(maxsize=4)
 def _table(side: int, pad: int) -> Tensor:
-    """The weights of every box there is: (mirrored or not, start, length, side, side).
+    """The weights of every box there is, by (mirrored or not, start, length): (N, side, side).
 
     Boxes lie on whole pixels, so for small images there are few, and to look them up is faster
     than to compute them (13 MB for a side of 32).
@@ -112,7 +115,7 @@ def _table(side: int, pad: int) -> Tensor:
     fits = (lengths > 0) & (starts + lengths <= whole)
     upright = torch.zeros(whole, whole + 1, side, side)
     upright[fits] = _weights(starts[fits], lengths[fits], torch.arange(side), pad)
-    return torch.stack([upright, upright.flip(2)])
+    return torch.stack([upright, upright.flip(2)]).view(-1, side, side)
 
 
 def _weights(start: Tensor, length: Tensor, place: Tensor, pad: int) -> Tensor:
