@@ -83,7 +83,7 @@ def work(nodes: Iterable[Node]) -> int:
 
 
 def plans() -> None:
-    print("Epochs (at most) of all grids of a benchmark, seed 0")
+    print("Epochs (at most) of all grids of a benchmark, seed 0", flush=True)
     with tempfile.TemporaryDirectory() as directory:
         files = {n: random_images(n, Path(directory)) for n in (100, 200)}
         nothing = Store(Path(directory) / "empty")
@@ -100,7 +100,8 @@ def plans() -> None:
             without = f"; not planned: {', '.join(absent)}" if absent else ""
             print(
                 f"{benchmark}: {counts['runs']} runs, {alone} epochs without sharing, {shared} "
-                f"with it: ratio {alone / shared:.3f}, weighted by images {images:.3f}{without}"
+                f"with it: ratio {alone / shared:.3f}, weighted by images {images:.3f}{without}",
+                flush=True,
             )
 
 
@@ -139,7 +140,10 @@ def measured(pairs: int) -> None:
         shared, found = timed([specs])
         assert found == expected, "sharing must not change a result"
         ratios.append(alone / shared)
-        print(f"each run alone {alone:.1f} s, sharing {shared:.1f} s: ratio {alone / shared:.2f}")
+        print(
+            f"each run alone {alone:.1f} s, sharing {shared:.1f} s: ratio {alone / shared:.2f}",
+            flush=True,
+        )
     print(
         f"LwF and A-LwF on hard-digits/5, {len(specs)} runs: median ratio of wall times "
         f"{statistics.median(ratios):.2f} over {pairs} pairs; by the plan "

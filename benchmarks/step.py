@@ -1,11 +1,12 @@
 """One step of main training: the library against a plain loop and a best one.
 
-    python benchmarks/step.py [--network resnet32|lenet] [--pairs 60] [--threads 2] [--json FILE]
+    python benchmarks/step.py [--network resnet32|lenet] [--batch 128] [--pairs 60] [--threads 2]
 
 (a) plain: channels first, unfolded anchors, the penalty by autograd, default SGD.
 (b) best: channels last, fused SGD, folded anchors under no_grad, the penalty's gradient in place.
 Both do the same arithmetic on the same images; neither logs or checks anything. The library pays
-for its log once an epoch: of 8 steps on the LeNet-sized network, of a single one on ResNet-32.
+for its log once an epoch: of 32 steps on the LeNet-sized network, of a single one on ResNet-32.
+Where avalanche-lib is installed, its LwF and EWC follow, with crops and flips on both sides.
 """
 
 import argparse
@@ -14,8 +15,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import peer
 import torch
-from timing import difference, interleaved, median, ratio
+from timing import Ratio, difference, interleaved, median, ratio
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -83,7 +85,7 @@ class Case:
         return {"ewc": Ewc(), "lwf": Lwf(), "lfl": Lfl()}[self.kind]
 
 
-def library(case: Case) -> Callable[[], object]:
+def library(case: Case, augment: str = "none") -> Callable[[], object]:
     """The library's own loop, one epoch."""
     network = copy.deepcopy(case.start)
     pulls = []
@@ -97,7 +99,7 @@ def library(case: Case) -> Callable[[], object]:
     fit = Fit(
         network,
         Objective(method.task_loss, tuple(pulls)),
-        Batches(case.samples, case.batch, NORMALIZATION),
+        Batches(case.samples, case.batch, NORMALIZATION, augment),
         None,
         View(TASKS, task_aware=True),
         training,
@@ -205,38 +207,60 @@ def like(parameter: Tensor, value: Tensor) -> Tensor:
     return torch.empty_like(parameter).copy_(value)
 
 
+def measured(case: Case, steps: int, pairs: int) -> dict[str, object]:
+    """The library's milliseconds a step, and its time over that of every other loop."""
+    runs = {"library": library(case), "plain": hand_written(case, best=False)}
+    runs["best"] = hand_written(case, best=True)
+    taken = interleaved(runs, pairs)
+    ours = taken.pop("library")
+    over = difference([each / steps for each in ours], [each / steps for each in taken["best"]])
+    return {
+        "library ms": round(1000 * median(ours) / steps, 2),
+        **{f"/ {name}": ratio(ours, theirs) for name, theirs in taken.items()},
+        "− best ms": over,
+    }
+
+
+def avalanche_over(case: Case, pairs: int) -> Ratio:
+    """Avalanche's time over the library's, both with random crops and flips."""
+    backbone = plain_copy(case.start).backbone.requires_grad_(True)
+    theirs = peer.epoch(case.method, backbone, case.samples.x, case.batch, LR, NORMALIZATION)
+    taken = interleaved({"library": library(case, "crop"), "avalanche": theirs}, pairs)
+    return ratio(taken["avalanche"], taken["library"])
+
+
+def auxiliary_cost(network: str, batch: int, steps: int, pairs: int) -> Ratio:
+    """What the second anchor adds to a step of the library, in rounds of its own."""
+    runs = {name: library(Case(name, network, batch, steps)) for name in ("ewc", "a-ewc")}
+    taken = {name: [each / steps for each in ts] for name, ts in interleaved(runs, pairs).items()}
+    return difference(taken["a-ewc"], taken["ewc"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--network", default="resnet32", choices=["resnet32", "lenet"])
+    parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    batch, steps = 128, 8 if given.network == "lenet" else 1
+    steps = 32 if given.network == "lenet" else 1
     print(
-        f"{given.network}, batch {batch}, {given.threads} threads, {given.pairs} interleaved pairs"
+        f"{given.network}, batch {given.batch}, {given.threads} threads, "
+        f"{given.pairs} interleaved rounds of {steps} steps"
     )
-    print("method     library ms   / plain (a)             / best (b)              − best (b), ms")
     rows = {}
     for method in given.methods.split(","):
-        case = Case(method, given.network, batch, steps)
-        runs = {"library": library(case), "plain": hand_written(case, best=False)}
-        runs["best"] = hand_written(case, best=True)
-        taken = interleaved(runs, given.pairs)
-        times = {name: [each / steps for each in taken[name]] for name in taken}
-        row = {
-            "ms": 1000 * median(times["library"]),
-            "plain": ratio(times["library"], times["plain"]),
-            "best": ratio(times["library"], times["best"]),
-            "over": difference(times["library"], times["best"]),
-        }
-        rows[method] = row
-        print(
-            f"{method:9} {row['ms']:10.2f}    {row['plain']}    {row['best']}    {row['over']}",
-            flush=True,
-        )
+        rows[method] = measured(Case(method, given.network, given.batch, steps), steps, given.pairs)
+        print(f"{method:9} " + ", ".join(f"{k} {v}" for k, v in rows[method].items()), flush=True)
+    if {"ewc", "a-ewc"} <= set(rows):
+        print("a-ewc − ewc, ms:", auxiliary_cost(given.network, given.batch, steps, given.pairs))
+    for method in peer.KINDS if peer.available() else ():
+        case = Case(method, given.network, given.batch, steps)
+        print(f"avalanche's {method}, with crops and flips, / library:", end=" ", flush=True)
+        print(avalanche_over(case, given.pairs))
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1))
 
