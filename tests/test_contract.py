@@ -24,7 +24,7 @@ LAMBS: dict[str, dict[str, Any]] = {
     "lfl": {"lamb": 20.0},
     "lwm": {"lamb": 2.0},
     "icarl": {},
-    "eeil": {"balanced_epochs": 2},
+    "eeil": {"balanced_epochs": 2, "enlarge": False},
     "bic": {"bias_epochs": 3},
     "wa": {},
     "lucir": {},

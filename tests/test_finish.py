@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import ancl.finish
 import ancl.workbench
 from ancl.errors import MethodError
 from ancl.finish import (
@@ -25,6 +26,7 @@ from ancl.method import Extra, Method
 from ancl.naming import make_method
 from ancl.networks import Network
 from ancl.objective import Objective
+from ancl.training import Training
 from ancl.types import Step
 
 
@@ -94,6 +96,43 @@ def test_a_corrected_student_is_another_one_from_the_third_task_on(lab) -> None:
 
     assert same(plain.network(1), student.network(1))
     assert not same(plain.network(2), student.network(2))
+
+
+def test_a_correction_may_see_augmented_images(lab, monkeypatch) -> None:
+    seen: list[tuple[tuple[int, ...], str]] = []
+    fit = ancl.finish.Fit
+
+    def recorded(network, objective, train, *others) -> Any:
+        seen.append((tuple(train.samples.x.shape[1:]), train.augment))
+        return fit(network, objective, train, *others)
+
+    monkeypatch.setattr(ancl.finish, "Fit", recorded)
+    setting = lab.setting(lab.conv(), task_aware=False, augment="crop")
+    tasks = lab.tasks()[:2]
+    made = [make_method("bic", bias_epochs=6, bias_augment=augment) for augment in (False, True)]
+    plain, augmented = (lab.learn(each, setting, tasks) for each in made)
+
+    # Logits of four classes, or images.
+    assert seen == [((4,), "none"), ((6, 6, 1), "crop")]
+    assert same(plain.network(1), augmented.network(1))
+    assert plain.stage("bias", 1).key != augmented.stage("bias", 1).key
+    assert plain.entry("bias", 1).meta["alpha"] != augmented.entry("bias", 1).meta["alpha"]
+
+
+def test_images_and_their_logits_give_the_same_correction(lab) -> None:
+    setting = lab.setting(lab.conv(), task_aware=False)
+    made = [
+        make_method("bic", bias_epochs=6, correct_student=True, bias_augment=augment)
+        for augment in (False, True)
+    ]
+    plain, augmented = (lab.learn(each, setting) for each in made)
+
+    # Nothing is augmented here: the network answers anew in every epoch, and answers the same.
+    for task in (1, 2):
+        one, other = (each.entry("bias", task).meta for each in (plain, augmented))
+        assert one["alpha"] == pytest.approx(other["alpha"], abs=1e-5)
+        assert one["beta"] == pytest.approx(other["beta"], abs=1e-5)
+        assert one["alpha"] != 1.0
 
 
 @pytest.fixture
@@ -214,6 +253,21 @@ def test_what_tuning_is_held_to(keeps, classes, lab, monkeypatch) -> None:
     assert [epoch["lr"] for epoch in learned.entry("balance", 2).meta["log"]] == [0.5, 0.05]
     assert training.schedule == "multistep"
     assert not same(network_of(learned, "main", 2), network_of(learned, "balance", 2))
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_the_rate_of_tuning_may_be_a_share_of_the_tasks(searched, lab) -> None:
+    made = make_method(
+        "eeil", balanced_epochs=2, balanced_factor=0.1, balanced_milestones=(1,), enlarge=False
+    )
+    training = Training(epochs=1, lr=0.05, batch_size=16, patience=1, lr_search=searched)
+    tasks = lab.tasks()[:2]
+    learned = lab.learn(made, lab.setting(training=training, task_aware=False), tasks)
+
+    own = learned.entry("rate", 1).meta["lr"] if searched else 0.05
+    rates = [epoch["lr"] for epoch in learned.entry("balance", 1).meta["log"]]
+    assert rates == pytest.approx([0.1 * own, 0.01 * own])
+    assert learned.entry("main", 1).meta["log"][0]["lr"] == own
 
 
 @pytest.mark.parametrize("part", [BiasCorrection(), BalancedTuning()])

@@ -256,3 +256,22 @@ def test_a_last_step_that_spoils_the_weights_is_an_error() -> None:
 def test_patience_needs_validation_images() -> None:
     with pytest.raises(TrainingError, match=r"task 2 has none.*schedule=cosine"):
         Fit(network(), Objective(CrossEntropy()), batches(), None, VIEW, Training(), (0, 2, "main"))
+
+
+def test_an_epochs_loss_is_the_mean_over_all_versions_of_its_images() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (9, 8, 8, 1), dtype=torch.uint8, generator=draw)
+    train = Batches(Samples(x, torch.arange(9) % 3), 4, None).enlarged(draw)
+    torch.manual_seed(0)
+    net = architecture("mlp", (1, 8, 8), hidden=(5,)).build([3])
+    with torch.no_grad():
+        seen = [
+            -float(net(batch.x).logits.log_softmax(dim=1)[n, label])
+            for batch in train.shuffled(torch.Generator().manual_seed(1))
+            for n, label in enumerate(batch.y.tolist())
+        ]
+    training = Training(epochs=1, lr=1e-12, schedule="constant")
+    epoch = next(Fit(net, Objective(CrossEntropy()), train, None, VIEW, training, (0, 1, "main")))
+
+    assert len(seen) == 12 * 9
+    assert epoch.train["task"] == pytest.approx(sum(seen) / len(seen), rel=1e-4)

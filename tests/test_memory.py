@@ -85,9 +85,11 @@ def test_quotas_grow_or_shrink() -> None:
 
 
 def test_memories_that_cannot_be_are_explained() -> None:
-    assert Memory(per_class=20).problems(10) == []
-    assert "Give one of them" in Memory(per_class=2, total=9).problems(3)[0]
-    assert "at least 100" in Memory(total=50).problems(100)[0]
+    assert Memory(per_class=20).problems(10, "cil") == []
+    assert "Give one of them" in Memory(per_class=2, total=9).problems(3, "cil")[0]
+    assert "of each of 100 classes. Raise" in Memory(total=50).problems(100, "cil")[0]
+    domains = Memory(total=50).problems(100, "dil")[0]
+    assert "of each of 100 classes in their domains. Raise memory.total to at least 100" in domains
 
 
 def images(labels: list[int]) -> Samples:

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+import ancl.workbench
 from ancl.constraints import ClampGradients, GradientNoise, NonNegativeRows
+from ancl.data import from_arrays, make_stream
 from ancl.errors import ScenarioError
 from ancl.fit import Epoch
 from ancl.infer import Argmax, Corrected, NearestMean
@@ -18,7 +20,9 @@ from ancl.rules import OldShare
 from ancl.runner import Reporter
 from ancl.stages import Stage, check_exemplars, plan
 from ancl.store import Store
+from ancl.training import Training
 
+TRAINING = Training(epochs=2, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 NAMES = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")
 SHORT: dict[str, dict[str, Any]] = {
     "eeil": {"balanced_epochs": 3},
@@ -45,10 +49,11 @@ def test_methods_compose_the_published_parts() -> None:
     tuning = eeil.finish[0]
     assert (tuning.epochs, tuning.lr, tuning.milestones) == (30, 0.01, (10, 20))
     assert (tuning.trains, tuning.keeps) == ("everything", "before")
+    assert (tuning.factor, eeil.enlarge) == (None, True)
     assert (bic.old.regularizer, bic.infer, bic.hold_out) == (Lwf(2.0), Corrected(), 0.1)
     correction = bic.finish[0]
     assert (correction.epochs, correction.lr, correction.decay) == (200, 0.1, 0.1)
-    assert correction.milestones == (60, 120, 160, 180)
+    assert (correction.milestones, correction.augment) == ((60, 120, 160, 180), False)
     assert (wa.old.lamb, wa.head, wa.constrain) == (OldShare(), "unbiased", NonNegativeRows())
     assert (lucir.old.regularizer, lucir.head) == (LessForget(), "cosine")
     assert lucir.extras[0].part == MarginRanking(0.5, 2, "mean")
@@ -66,6 +71,9 @@ def test_options_choose_other_forms() -> None:
     assert make_method("icarl", classify="logits").infer == Argmax()
     assert make_method("eeil", noise=0, balanced_epochs=0).constrain is None
     assert make_method("eeil", balanced_epochs=0).finish == ()
+    assert make_method("eeil", balanced_factor=0.1).finish[0].factor == 0.1
+    assert make_method("eeil", enlarge=False).enlarge is False
+    assert make_method("bic", bias_augment=True).finish[0].augment is True
     assert make_method("wa", bias=True, nonnegative=False).head == "linear"
     assert make_method("wa", lamb=3.0).task_weight == 1.0
     lucir = make_method("lucir", balanced_epochs=20, margin_weight=0)
@@ -242,6 +250,59 @@ def test_a_memory_that_does_not_fit_is_refused_before_training(lab) -> None:
     check_exemplars(make_method("joint"), lab.tasks(), given)
 
 
+def test_versions_are_a_training_matter_of_every_task_but_the_first(lab) -> None:
+    given = setting(lab, "eeil")
+    one, other = (
+        plan(made, lab.tasks(), lab.fitted(made, given))
+        for made in (short("a-eeil", enlarge=enlarge) for enlarge in (True, False))
+    )
+    differ = [(a.name, a.task) for a, b in zip(one, other, strict=True) if a.key != b.key]
+    augmented = {(s.name, s.task): s.settings["augment"] for s in one if "augment" in s.settings}
+
+    assert [name for name, task in differ if task == 1] == ORDERS["a-eeil"][1:]
+    assert not [name for name, task in differ if task == 0]
+    assert augmented["main", 0] == "none"
+    trainings = ("auxiliary", "main", "balance")
+    assert {augmented[name, 1] for name in trainings} == {"versions"}
+
+
+def test_versions_are_learned_in_place_of_the_runs_augmentation(lab, monkeypatch) -> None:
+    seen: dict[tuple[str, int], int] = {}
+    fit = ancl.workbench.Fit
+
+    def recorded(network, objective, train, val, view, training, path, *others) -> Any:
+        seen[path[2], path[1]] = train.count // len(train.samples)
+        assert val is None or val.versions is None
+        return fit(network, objective, train, val, view, training, path, *others)
+
+    monkeypatch.setattr(ancl.workbench, "Fit", recorded)
+    made = short("a-eeil", balanced_epochs=1)
+    flipped = setting(lab, "eeil", augment="flip")
+    cropped = setting(lab, "eeil", augment="crop")
+    learned = lab.learn(made, flipped, lab.tasks()[:2])
+
+    assert seen == {("main", 0): 1, ("auxiliary", 1): 12, ("main", 1): 12, ("balance", 1): 12}
+    assert learned.said == []
+    # In the second task the run's augmentation decides nothing.
+    keys = [plan(made, lab.tasks()[:2], lab.fitted(made, each)) for each in (flipped, cropped)]
+    settings = [{s.name: s.settings for s in stages if s.task == 1} for stages in keys]
+    assert settings[0] == settings[1]
+
+
+def test_versions_of_what_is_no_image_are_left_out_and_said(lab) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 1, 6, 6, generator=draw).numpy(), torch.arange(60).remainder(4).numpy()
+    tasks = make_stream(from_arrays(x, y, x, y), tasks=2, val_fraction=0.2).tasks
+    given = replace(setting(lab, "eeil"), normalization=None)
+
+    enlarged = lab.learn(short("eeil"), given, tasks)
+    plain = lab.learn(short("eeil", enlarge=False), given, tasks)
+
+    said = "eeil: inputs are not uint8 images; left out: their twelve versions."
+    assert (enlarged.said, plain.said) == ([said], [])
+    assert all(torch.equal(t, plain.final[name]) for name, t in enlarged.final.items())
+
+
 class Stopping(Reporter):
     """Raises as Ctrl-C does when a stage's second epoch ends."""
 
@@ -253,12 +314,22 @@ class Stopping(Reporter):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("name", "stage"), [("bic", "bias"), ("eeil", "balance")])
-def test_stopped_inside_a_finishing_stage_and_gone_on_with(name, stage, lab, tmp_path) -> None:
-    given = setting(lab, name)
-    expected = lab.learn(short(name), given)
+@pytest.mark.parametrize(
+    ("name", "stage", "settings"),
+    [
+        ("bic", "bias", {}),
+        ("bic", "bias", {"bias_augment": True}),
+        ("eeil", "main", {}),
+        ("eeil", "balance", {}),
+    ],
+)
+def test_stopped_inside_a_stage_and_gone_on_with(name, stage, settings, lab, tmp_path) -> None:
+    training = replace(TRAINING, epochs=3, schedule="constant")
+    given = setting(lab, name, training=training, augment="crop")
+    made = short(name, **settings)
+    expected = lab.learn(made, given)
     with pytest.raises(KeyboardInterrupt):
-        lab.learn(short(name), given, store=Store(tmp_path), reporter=Stopping(stage))
+        lab.learn(made, given, store=Store(tmp_path), reporter=Stopping(stage))
     seen: list[int] = []
 
     class Watching(Reporter):
@@ -266,7 +337,7 @@ def test_stopped_inside_a_finishing_stage_and_gone_on_with(name, stage, lab, tmp
             if (now.name, now.task) == (stage, 1):
                 seen.append(epoch.epoch)
 
-    resumed = lab.learn(short(name), given, store=Store(tmp_path), reporter=Watching())
+    resumed = lab.learn(made, given, store=Store(tmp_path), reporter=Watching())
 
     # The first epoch is found; the second was reported before it was kept.
     assert seen == [1, 2]

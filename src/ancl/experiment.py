@@ -5,7 +5,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from ruamel.yaml import YAML
 
-from ancl.data import Stream, make_stream
+from ancl.data import Source, Stream, make_stream
 from ancl.errors import StoreError
 from ancl.identity import digest
 from ancl.method import Method
@@ -26,23 +26,33 @@ from ancl.naming import MethodRef
 from ancl.networks import architecture
 from ancl.numerics import numerics
 from ancl.runner import MemoryStore, Reporter, Runner, Storage
-from ancl.sources import known_source
+from ancl.sources import load_source
 from ancl.spec import RunSpec
-from ancl.stages import Setting, Stage, check_exemplars, plan
+from ancl.stages import Setting, Stage, check_exemplars, plan_each
 from ancl.workbench import Job
 
+Reading = Callable[[str, Path | None], Source]
+"""Gives the images of a name; ``lru_cache(1)(load_source)`` reads those of many runs once."""
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
 
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A spec as objects: what is learned, by what, and the plan of it."""
+    """A spec as objects: what is learned, by what, and the plan of it.
+
+    ``lambs`` are the λ of the tasks that are planned, where each has its own.
+    """
 
     spec: RunSpec
     method: Method
     stream: Stream
     setting: Setting
     stages: tuple[Stage, ...]
+    lambs: tuple[float, ...] = ()
+
+    def method_at(self, task: int) -> Method:
+        """The method of one task."""
+        return _method_at(self.spec, self.lambs[task]) if self.lambs else self.method
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,15 +96,22 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def build(spec: RunSpec, root: Path | None = None) -> Experiment:
+def build(
+    spec: RunSpec,
+    root: Path | None = None,
+    read: Reading = load_source,
+    lambs: Sequence[float] = (),
+) -> Experiment:
     """Turn every name of a spec into an object, and plan the run; call it under ``threads``.
 
     Args:
         spec: What decides the run.
         root: Where data lies; see ``ancl.data.data_root``. It decides nothing.
+        read: What reads the data.
+        lambs: The λ of each task, where λ is decided task by task; later tasks are not planned.
     """
     data = spec.data
-    source = known_source(data.source).load(root)
+    source = read(data.source, root)
     stream = make_stream(
         source,
         scenario=data.scenario,
@@ -130,7 +147,9 @@ def build(spec: RunSpec, root: Path | None = None) -> Experiment:
     )
     for task in stream.tasks:
         check_exemplars(method, stream.tasks[: task.index + 1], setting)
-    return Experiment(spec, method, stream, setting, plan(method, stream.tasks, setting))
+    each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
+    stages = plan_each(each, stream.tasks, setting)
+    return Experiment(spec, method, stream, setting, stages, tuple(lambs))
 
 
 def run(
@@ -264,6 +283,10 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "numerics": numerics(torch.device(spec.device)) | {"threads": spec.threads},
     }
+
+
+def _method_at(spec: RunSpec, lamb: float) -> Method:
+    return MethodRef(spec.method).make({**spec.options, "lamb": lamb})
 
 
 def _matrix(rows: list[list[float | None]]) -> Matrix:

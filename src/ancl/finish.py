@@ -1,5 +1,6 @@
 """What follows the main network's training: bias correction, alignment, balanced tuning."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,8 +27,8 @@ from ancl.workbench import Drive, Workbench, trained
 class BiasCorrection(Finish):
     """Learn α z + β for the newest classes' logits on held-out images.  Equation: [bic].
 
-    The images are as many of each class, were never trained on, and are not augmented; the
-    network itself is frozen and in eval mode.
+    The images are as many of each class and were never trained on; the network itself is frozen
+    and in eval mode.
 
     Differs: the released code leaves batch norm in training mode here, by accident.
 
@@ -36,6 +37,7 @@ class BiasCorrection(Finish):
         lr: The learning rate at the start.
         milestones: Epochs after which it is divided by 10.
         decay: Weight of β²/2 in the loss.
+        augment: Whether the images are augmented like training images.
     """
 
     name = "bias"
@@ -45,19 +47,27 @@ class BiasCorrection(Finish):
     lr: float = 0.1
     milestones: tuple[int, ...] = (60, 120, 160, 180)
     decay: float = 0.1
+    augment: bool = False
 
     def run(self, bench: Workbench, drive: Drive) -> Entry:
         """Two numbers, kept as a scale and a shift of every class's logit."""
-        held = self._held(bench)
-        output = bench.answer(bench.network())(held)
-        student = bench.method.infer.student({n: value.cpu() for n, value in bench.bias.items()})
-        logits = (student(output) if student else output).logits
-        start = bench.task.classes.start
-        correction = Correction(start).to(bench.setting.device)
-        log = drive(self._fit(bench, correction, Samples(logits, held.y)))
+        held, classes = self._held(bench), bench.task.classes
+        student = bench.method.infer.student(bench.bias)
+        network = bench.network().eval()
+
+        @torch.no_grad()
+        def answer(x: Tensor) -> Tensor:
+            output = network(x)
+            return (student(output) if student else output).logits
+
+        correction = Correction(classes.start, answer if self.augment else None)
+        if not self.augment:  # the same logits in every epoch
+            logits = [answer(batch.x).cpu() for batch in bench.batches([held]).in_order()]
+            held = Samples(torch.cat(logits), held.y)
+        log = drive(self._fit(bench, correction.to(bench.setting.device), held))
         alpha, beta = correction.alpha.item(), correction.beta.item()
-        before = bench.bias if student else {}
-        tensors = extended(before, start, logits.shape[1] - start, alpha, beta)
+        before, new = bench.bias if student else {}, classes.stop - classes.start
+        tensors = extended(before, classes.start, new, alpha, beta)
         return Entry(prefixed("bias", tensors), {"log": log, "alpha": alpha, "beta": beta})
 
     def _held(self, bench: Workbench) -> Samples:
@@ -74,10 +84,11 @@ class BiasCorrection(Finish):
             schedule="multistep",
             milestones=self.milestones,
         )
+        augment = bench.setting.augment if self.augment else "none"
         return Fit(
-            Network(correction, Passing(samples.x.shape[1])),
+            Network(correction, Passing(bench.task.classes.stop)),
             Objective(CrossEntropy("seen"), extras=(Extra("shift", Shift(self.decay)),)),
-            bench.batches([samples], size=training.batch_size),
+            bench.batches([samples], augment=augment, size=training.batch_size),
             None,
             View(bench.view.tasks, task_aware=False),
             training,
@@ -86,15 +97,22 @@ class BiasCorrection(Finish):
 
 
 class Correction(nn.Module):
-    """Logits with α z + β for all classes from ``start`` on."""
+    """Logits with α z + β for all classes from ``start`` on.
 
-    def __init__(self, start: int) -> None:
+    Args:
+        start: The first class to be corrected.
+        answer: From images to logits; where left out, logits are what is given.
+    """
+
+    def __init__(self, start: int, answer: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
-        self.start = start
+        # A function is no submodule: its network is neither trained nor put into training mode.
+        self.start, self._answer = start, answer
         self.alpha, self.beta = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(()))
 
-    def forward(self, logits: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """The corrected logits."""
+        logits = self._answer(x) if self._answer else x
         new = self.alpha * logits[:, self.start :] + self.beta
         return torch.cat([logits[:, : self.start], new], dim=1)
 
@@ -174,6 +192,7 @@ class BalancedTuning(Finish):
     Args:
         epochs: So many.
         lr: The learning rate at the start; optimizer, batch and weight decay are the training's.
+        factor: The same over the task's own rate; ``lr`` counts where left out.
         milestones: Epochs after which it is divided by 10; never where left out.
         trains: ``everything``, or the ``head``'s rows alone: batch norm then keeps its
             statistics, η stays, and an Ω on features or maps has no gradient.
@@ -183,12 +202,13 @@ class BalancedTuning(Finish):
     """
 
     name = "balance"
-    reads = ("memory", "old", "importance", "bias")
+    reads = ("memory", "old", "importance", "bias", "rate")
     epochs: int = 30
     lr: float = 0.01
     milestones: tuple[int, ...] = ()
     trains: Literal["everything", "head"] = "everything"
     keeps: Literal["before", "old", "nothing"] = "nothing"
+    factor: float | None = None
 
     def run(self, bench: Workbench, drive: Drive) -> Entry:
         """The network after the tuning."""
@@ -203,10 +223,11 @@ class BalancedTuning(Finish):
         return trained(fit, drive(fit))
 
     def _training(self, bench: Workbench) -> Training:
+        own = bench.rate(bench.setting.training)
         return replace(
-            bench.setting.training.at(bench.index),
+            own,
             epochs=self.epochs,
-            lr=self.lr,
+            lr=self.lr if self.factor is None else self.factor * own.lr,
             lr_search=False,
             schedule="multistep" if self.milestones else "constant",
             milestones=self.milestones,

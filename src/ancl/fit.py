@@ -178,7 +178,7 @@ class Fit:
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
                 totals[name] = totals[name].add_(weighted) if name in totals else weighted
-        return self._means(totals, len(self.train.samples))
+        return self._means(totals, self.train.count)
 
     def _update(self, batch: int) -> None:
         if self.watcher:

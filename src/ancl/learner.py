@@ -1,45 +1,29 @@
 """The shell people hold: a classifier that learns new classes today and again next month."""
 
-import dataclasses
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
-from ancl.data import (
-    Label,
-    Normalization,
-    Samples,
-    Task,
-    as_images,
-    as_labels,
-    channel_statistics,
-    read_dataset,
-    task_from,
-)
+from ancl.data import Label, Normalization, Samples, Task, as_images, channel_statistics
 from ancl.device import resolve_device
-from ancl.errors import MethodError, ScenarioError, SpecError, StoreError, unknown
+from ancl.errors import ScenarioError, StoreError
 from ancl.files import Entry, write_entry
-from ancl.identity import describe, digest
+from ancl.identity import describe
 from ancl.infer import Answer
+from ancl.lesson import Data, next_task, read_labelled
+from ancl.makeup import Makeup, named_method
 from ancl.memory import Memory
 from ancl.method import Method
-from ancl.naming import MethodRef
-from ancl.networks import NETWORKS, architecture
 from ancl.runner import Layered, MemoryStore, Reporter, Runner, Storage
-from ancl.saved import KIND, given_again, read_saved, task_again, task_meta, training_again
-from ancl.stages import Pieces, Setting, check_exemplars, plan_task
+from ancl.saved import KIND, arguments_again, read_saved, task_again, task_meta
+from ancl.stages import Pieces, Setting, block_sizes, brings_classes, plan_task
 from ancl.store import Store
 from ancl.training import Training
 from ancl.types import Output, prefixed, under
 from ancl.workbench import Job, known
-
-Data = Any
-"""Images as an array or tensor, or a map-style torch ``Dataset`` of (image, label)."""
 
 Answering = tuple[Answer, Callable[[Output], Tensor]]
 
@@ -50,7 +34,8 @@ class Learner:
     Args:
         method: A name such as ``a-lwf``, or a ``Method``.
         network: A name such as ``resnet32``, or a module that yields features (B, D).
-        scenario: ``cil`` answers among all classes; with ``til`` the task is told.
+        scenario: ``cil`` answers among all classes; with ``til`` the task is told; with ``dil``
+            every task has the first one's classes, in another domain.
         seed: Where all randomness comes from.
         training: How networks are trained.
         auxiliary: How the auxiliary network is trained; as ``training`` where left out.
@@ -70,7 +55,7 @@ class Learner:
         method: str | Method,
         network: str | nn.Module = "resnet32",
         *,
-        scenario: Literal["til", "cil"] = "cil",
+        scenario: Literal["til", "cil", "dil"] = "cil",
         seed: int = 0,
         training: Training | None = None,
         auxiliary: Training | None = None,
@@ -83,17 +68,23 @@ class Learner:
         reporter: Reporter | None = None,
         **settings: Any,
     ) -> None:
-        if scenario not in ("til", "cil"):
-            raise SpecError(unknown("scenario", scenario, ("til", "cil")))
-        self._method_name, self.method = _method(method, settings)
-        self._settings = settings
-        self._network, self._network_options = network, dict(network_options or {})
-        self._exemplars = memory or self.method.memory or Memory()
-        self.scenario, self.seed = scenario, seed
-        self._training = training or Training()
-        self._auxiliary = auxiliary or self._training
-        self._val_fraction, self._augment, self._device = val_fraction, augment, device
-        self._check_training()
+        name, self.method = named_method(method, settings)
+        self.scenario, self.seed, self._device = scenario, seed, device
+        training = training or Training()
+        self._makeup = Makeup(
+            method=self.method,
+            method_name=name,
+            settings=settings,
+            network=network,
+            network_options=dict(network_options or {}),
+            memory=memory or self.method.memory or Memory(),
+            scenario=scenario,
+            seed=seed,
+            training=training,
+            auxiliary=auxiliary or training,
+            val_fraction=val_fraction,
+            augment=augment,
+        )
         self._reporter = reporter or Reporter()
         self._memory = MemoryStore()
         self._store: Storage = Store(Path(store), self._reporter.say) if store else self._memory
@@ -105,7 +96,7 @@ class Learner:
     @property
     def classes(self) -> list[Label]:
         """The labels of all classes learned, in the order of the network's answers."""
-        return [name for task in self._tasks for name in task.names]
+        return [name for task in self._tasks if brings_classes(task) for name in task.names]
 
     @property
     def tasks(self) -> list[list[Label]]:
@@ -113,7 +104,7 @@ class Learner:
         return [list(task.names) for task in self._tasks]
 
     def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
-        """Learn a task: images of classes not learned before.
+        """Learn a task: images of classes not learned before, or in ``dil`` of all of them again.
 
         Args:
             data: Images and ``labels``, or a ``Dataset`` of both.
@@ -122,22 +113,20 @@ class Learner:
         Returns:
             The epochs of the main network's training.
         """
-        x, given = _read(data, labels)
-        names = self._new_names(given)
-        offset = len(self.classes)
-        position = {name: offset + index for index, name in enumerate(names)}
-        samples = Samples(x, torch.tensor([position[name] for name in given]))
-        setting = self._setting or self._first_setting(samples)
-        self._check_shape(samples, setting)
-        task = task_from(
-            samples,
-            index=len(self._tasks),
-            classes=slice(offset, offset + len(names)),
-            names=tuple(names),
-            seed=self.seed,
-            val_fraction=self._val_fraction,
-            test=None,
+        x, given = read_labelled(data, labels)
+        made = self._makeup
+        task = next_task(
+            x,
+            given,
+            self._tasks,
+            scenario=made.scenario,
+            seed=made.seed,
+            val_fraction=made.val_fraction,
         )
+        shape = _unlabelled(x).input_shape
+        device = resolve_device(self._device)
+        setting = self._setting or made.setting(shape, channel_statistics(x), device)
+        _check_shape(shape, setting)
         return self._learn_task(task, setting)
 
     def predict(self, data: Data, task: int | None = None) -> list[Label]:
@@ -147,7 +136,7 @@ class Learner:
 
     def evaluate(self, data: Data, labels: Any = None, task: int | None = None) -> float:
         """The share of images that get their own label."""
-        x, given = _read(data, labels)
+        x, given = read_labelled(data, labels)
         strangers = sorted({str(name) for name in given} - {str(name) for name in self.classes})
         if strangers:
             raise ScenarioError(
@@ -163,8 +152,8 @@ class Learner:
         answer, scorer = self._answers()
         setting = self._learned()
         x = data if isinstance(data, Tensor) and data.dtype == torch.float32 else as_images(data)
-        samples = Samples(x, torch.zeros(len(x), dtype=torch.long))
-        self._check_shape(samples, setting)
+        samples = _unlabelled(x)
+        _check_shape(samples.input_shape, setting)
         scores = scorer(answer(samples))
         if task is None:
             return scores
@@ -185,18 +174,7 @@ class Learner:
             tensors |= prefixed(part, self._obtain(key).tensors)
         meta = {
             "kind": KIND,
-            "method": self._method_name,
-            "settings": self._settings,
-            "method_digest": digest(describe(self.method)),
-            "network": self._network if isinstance(self._network, str) else None,
-            "network_options": self._network_options,
-            "memory": dataclasses.asdict(self._exemplars),
-            "scenario": self.scenario,
-            "seed": self.seed,
-            "training": dataclasses.asdict(self._training),
-            "auxiliary": dataclasses.asdict(self._auxiliary),
-            "val_fraction": self._val_fraction,
-            "augment": self._augment,
+            **self._makeup.meta(),
             "input_shape": list(setting.architecture.input_shape),
             "normalization": describe(setting.normalization),
             "tasks": [task_meta(task) for task in self._tasks],
@@ -228,27 +206,10 @@ class Learner:
         """
         entry = read_saved(path)
         meta = entry.meta
-        learner = cls(
-            given_again("method", meta["method"], method),
-            given_again("network", meta["network"], network),
-            scenario=meta["scenario"],
-            seed=meta["seed"],
-            training=training_again(meta["training"]),
-            auxiliary=training_again(meta["auxiliary"]),
-            network_options=meta["network_options"],
-            memory=Memory(**meta["memory"]),
-            val_fraction=meta["val_fraction"],
-            augment=meta["augment"],
-            device=device,
-            store=store,
-            reporter=reporter,
-            **meta["settings"],
-        )
-        if method is not None and digest(describe(learner.method)) != meta["method_digest"]:
-            raise MethodError(
-                f"The method given to load is not the one {path} was saved with. Give the same "
-                f"parts and values."
-            )
+        made = arguments_again(meta, method, network)
+        learner = cls(**made, device=device, store=store, reporter=reporter)
+        if method is not None:
+            learner._makeup.check_method(meta["method_digest"], path)
         learner._continue_from(entry)
         return learner
 
@@ -256,7 +217,7 @@ class Learner:
 
     def _learn_task(self, task: Task, setting: Setting) -> dict[str, Any]:
         tasks = (*self._tasks, task)
-        self._check_memory(task, tasks, setting)
+        self._makeup.check_tasks(tasks, setting)
         stages, pieces = plan_task(self.method, tasks, setting, self._pieces)
         job = Job(self.method, tasks, setting, self._reporter.say)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
@@ -274,78 +235,6 @@ class Learner:
         self._setting, self._tasks, self._pieces, self._answering = setting, tasks, pieces, None
         return {"task": task.index, "classes": list(task.names), "epochs": log}
 
-    def _new_names(self, given: Sequence[Label]) -> list[Label]:
-        names = sorted(set(given), key=lambda name: (isinstance(name, str), name))
-        again = [str(name) for name in names if name in set(self.classes)]
-        if again:
-            raise ScenarioError(
-                f"The classes {', '.join(again[:5])} were learned before. A task brings new "
-                f"classes only: leave out their images, or give them other labels."
-            )
-        if len(names) < 2 and (self.scenario == "til" or not self._tasks):
-            raise ScenarioError(
-                f"This task has only the class {names[0]!r}, and there is nothing to tell it "
-                f"from. Give at least 2 classes."
-            )
-        return names
-
-    def _first_setting(self, samples: Samples) -> Setting:
-        normalization = channel_statistics(samples.x)
-        return self._make_setting(samples.input_shape, normalization)
-
-    def _make_setting(
-        self, input_shape: Sequence[int], normalization: Normalization | None
-    ) -> Setting:
-        return Setting(
-            architecture=architecture(
-                self._network,
-                input_shape,
-                head=self.method.head,
-                head_options=self.method.head_options,
-                **self._all_network_options(),
-            ),
-            training=self._training,
-            auxiliary=self._auxiliary,
-            normalization=normalization,
-            augment=self._augment,
-            memory=self._exemplars if self._exemplars.size else None,
-            task_aware=self.scenario == "til",
-            seed=self.seed,
-            device=resolve_device(self._device),
-        )
-
-    def _check_training(self) -> None:
-        problems = self._training.problems() + self._auxiliary.problems()
-        if self._training.schedule == "patience" and self._val_fraction == 0:
-            problems.append("schedule=patience needs val_fraction above 0, or use cosine.")
-        if problems:
-            raise SpecError("\n".join(problems))
-
-    def _all_network_options(self) -> dict[str, Any]:
-        """The options given, and what the method decides of them."""
-        named = self._network if isinstance(self._network, str) else ""
-        if self.method.last_relu or named not in NETWORKS:
-            return self._network_options
-        known = inspect.signature(NETWORKS[named]).parameters
-        own = {"last_relu": False} if "last_relu" in known else {}
-        return own | self._network_options
-
-    def _check_memory(self, task: Task, tasks: tuple[Task, ...], setting: Setting) -> None:
-        classes = task.classes.stop
-        problems = self._exemplars.problems(classes)
-        problems = problems or self.method.problems(self.scenario, setting.memory, classes)
-        if problems:
-            raise SpecError("\n".join(problems))
-        check_exemplars(self.method, tasks, setting)
-
-    def _check_shape(self, samples: Samples, setting: Setting) -> None:
-        wanted = setting.architecture.input_shape
-        if samples.input_shape != wanted:
-            raise ScenarioError(
-                f"The images have shape {samples.input_shape} (channels first), but this learner "
-                f"began with {wanted}. Resize them to it."
-            )
-
     def _learned(self) -> Setting:
         if self._setting is None:
             raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
@@ -355,7 +244,7 @@ class Learner:
         """The network's output for samples, and the scores of an output."""
         setting = self._learned()
         if self._answering is None:
-            network = setting.architecture.build([len(task.names) for task in self._tasks])
+            network = setting.architecture.build(block_sizes(self._tasks))
             network.load(under("network", self._obtain(self._pieces["network"]).tensors))
             network.to(setting.device)
             pieces = {part: self._obtain(key) for part, key in self._pieces.items()}
@@ -373,35 +262,22 @@ class Learner:
         meta = entry.meta
         given = meta["normalization"]
         normalization = given and Normalization(tuple(given["mean"]), tuple(given["std"]))
-        self._setting = self._make_setting(meta["input_shape"], normalization)
+        device = resolve_device(self._device)
+        self._setting = self._makeup.setting(meta["input_shape"], normalization, device)
         self._tasks = tuple(task_again(index, each) for index, each in enumerate(meta["tasks"]))
         self._pieces = meta["pieces"]
         for part, key in self._pieces.items():
             self._memory.save(key, Entry(under(part, entry.tensors), {}))
 
 
-def _method(method: str | Method, settings: dict[str, Any]) -> tuple[str | None, Method]:
-    if isinstance(method, Method):
-        if settings:
-            raise SpecError(
-                f"{', '.join(settings)}: a Method has its settings already. Set them where it is "
-                f"made, or give the method's name."
-            )
-        return None, method
-    ref = MethodRef(method)
-    return ref.name, ref.make(ref.check(settings))
+def _unlabelled(x: Tensor) -> Samples:
+    return Samples(x, torch.zeros(len(x), dtype=torch.long))
 
 
-def _read(data: Data, labels: Any) -> tuple[Tensor, list[Label]]:
-    if isinstance(data, Dataset) and labels is None:
-        x, y = read_dataset(data)
-        return as_images(x), as_labels(y)
-    if labels is None:
+def _check_shape(shape: tuple[int, ...], setting: Setting) -> None:
+    wanted = setting.architecture.input_shape
+    if shape != wanted:
         raise ScenarioError(
-            f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
-            f"Dataset of (image, label)."
+            f"The images have shape {shape} (channels first), but this learner began with "
+            f"{wanted}. Resize them to it."
         )
-    x, y = as_images(data), as_labels(labels)
-    if len(x) != len(y):
-        raise ScenarioError(f"There are {len(x)} images and {len(y)} labels. Give one a each.")
-    return x, y

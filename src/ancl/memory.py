@@ -40,13 +40,14 @@ class Memory:
         """How many images each of so many classes (and domains) keeps."""
         return self.per_class or (self.total or 0) // groups
 
-    def problems(self, groups: int) -> list[str]:
-        """What does not go together, for a stream of so many classes in all."""
+    def problems(self, groups: int, scenario: str) -> list[str]:
+        """What does not go together, for a stream of so many classes (times domains) in all."""
         if self.per_class and self.total:
             return ["memory.per_class and memory.total are both given. Give one of them."]
         if self.total and self.quota(groups) < 1:
+            kept = "classes in their domains" if scenario == "dil" else "classes"
             return [
-                f"A memory of {self.total} images cannot keep one of each of {groups} classes. "
+                f"A memory of {self.total} images cannot keep one of each of {groups} {kept}. "
                 f"Raise memory.total to at least {groups}, or use memory.per_class."
             ]
         return []

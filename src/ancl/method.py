@@ -131,6 +131,8 @@ class Method:
         imprint: Whether new rows of the head begin as means of their classes' features.
         last_relu: Whether features of our ResNets end with a ReLU.
         memory: What is kept of earlier tasks' images unless a run says otherwise.
+        enlarge: Whether, after the first task, trainings see twelve fixed versions of every
+            image in place of the run's augmentation.
         hold_out: Share of the memory's images a class that nothing is trained on.
         finish: Stages after the main network's training.
         infer: How a class is chosen.
@@ -152,6 +154,7 @@ class Method:
     imprint: bool = False
     last_relu: bool = True
     memory: Memory | None = None
+    enlarge: bool = False
     hold_out: float = 0.0
     finish: tuple[Finish, ...] = ()
     infer: Infer = field(default_factory=Argmax)

@@ -230,8 +230,10 @@ def warn_if_unstable(bench: Workbench, fit: Fit) -> None:
 
 
 def say_what_is_left_out(bench: Workbench) -> None:
-    """Say so where a method has parts for new classes and the stream brings none."""
+    """Say so where a method has parts for images, or for new classes, and there are none."""
     method = bench.method
+    if method.enlarge and bench.split.train.x.dtype != torch.uint8:
+        bench.say(f"{method.name}: inputs are not uint8 images; left out: their twelve versions.")
     if brings_classes(bench.task):
         return
     left = [f"the {extra.name} term" for extra in method.extras if extra.new_classes]

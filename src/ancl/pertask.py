@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ancl.experiment import Experiment, build, threads
+from ancl.executors.graph import Graph
+from ancl.experiment import build, threads
 from ancl.files import Entry
-from ancl.method import Method
-from ancl.naming import MethodRef
-from ancl.runner import Reporter, Runner, Storage
+from ancl.runner import Storage
 from ancl.spec import RunSpec
-from ancl.stages import Pieces, Stage, plan_task
-from ancl.workbench import Job
 
 
 @dataclass(frozen=True)
@@ -67,48 +64,57 @@ class Followed:
 def follow(
     spec: RunSpec,
     store: Storage,
-    reporter: Reporter,
+    compute: Callable[[Graph], None],
     root: Path | None = None,
     decay: Decay | None = None,
     told: Callable[[Attempt], None] = lambda attempt: None,
 ) -> Followed:
-    """Learn a stream, deciding λ at every task; ``spec`` searches rates and has the first λ."""
-    with threads(spec.threads):
-        return _Search(build(spec, root), store, reporter, decay or Decay(), told).run()
+    """Learn a stream, deciding λ at every task.
+
+    Args:
+        spec: What is learned; it searches rates and has the first λ.
+        store: Where results of stages are found.
+        compute: Puts there what a graph lacks, or raises.
+        root: Where data lies; see ``ancl.data.data_root``.
+        decay: When λ is halved.
+        told: Receives every attempt.
+    """
+    return _Search(spec, store, compute, root, decay or Decay(), told).run()
 
 
 class _Search:
-    """The decisions of one run, one after the other."""
+    """The decisions of one run, one after the other; each is a graph of its own."""
 
     def __init__(
         self,
-        experiment: Experiment,
+        spec: RunSpec,
         store: Storage,
-        reporter: Reporter,
+        compute: Callable[[Graph], None],
+        root: Path | None,
         decay: Decay,
         told: Callable[[Attempt], None],
     ) -> None:
-        self._experiment, self._store, self._reporter = experiment, store, reporter
+        self._spec, self._store, self._compute, self._root = spec, store, compute, root
         self._decay, self._told = decay, told
-        self._first = float(experiment.spec.options["lamb"])
-        self._stages: list[Stage] = []
+        with threads(spec.threads):
+            self._tasks = build(spec, root).stream.tasks
+        self._first = float(spec.options["lamb"])
         self._attempts: list[Attempt] = []
         self._rows: list[dict[str, Any]] = []
 
     def run(self) -> Followed:
         """Every task in turn."""
-        pieces: Pieces = {}
-        tasks = self._experiment.stream.tasks
-        for index in range(len(tasks)):
-            pieces = self._decide(index, pieces)
-        sizes = tuple(task.sizes[2] for task in tasks)
+        lambs: list[float] = []
+        for _ in self._tasks:
+            lambs.append(self._decide(lambs))
+        sizes = tuple(task.sizes[2] for task in self._tasks)
         return Followed(tuple(self._attempts), tuple(self._rows), sizes)
 
-    def _decide(self, index: int, pieces: Pieces) -> Pieces:
-        lamb = self._first
+    def _decide(self, before: Sequence[float]) -> float:
+        """The λ of the task that follows those decided before."""
+        index, lamb = len(before), self._first
         for number in range(self._decay.trials + 1):
-            stages, after = self._plan(index, lamb, pieces)
-            entries = self._obtain(stages, lamb)
+            entries = self._obtain([*before, lamb])
             rate, answer = entries["rate"].meta, entries["evaluate"].meta
             reachable = max(accuracy for _, accuracy in rate["trials"])
             accuracy = answer["taw_val"][index]
@@ -120,23 +126,17 @@ class _Search:
             if taken:
                 break
             lamb *= self._decay.factor
-        self._stages += stages
         self._rows.append(answer)
-        return after
+        return lamb
 
-    def _plan(self, index: int, lamb: float, pieces: Pieces) -> tuple[Sequence[Stage], Pieces]:
-        experiment = self._experiment
-        tasks = experiment.stream.tasks[: index + 1]
-        return plan_task(self._method(lamb), tasks, experiment.setting, pieces)
-
-    def _obtain(self, stages: Sequence[Stage], lamb: float) -> dict[str, Entry]:
-        experiment = self._experiment
-        job = Job(
-            self._method(lamb), experiment.stream.tasks, experiment.setting, self._reporter.say
-        )
-        runner = Runner([*self._stages, *stages], job, self._store, self._reporter)
-        return {stage.name: runner.obtain(stage.key) for stage in stages}
-
-    def _method(self, lamb: float) -> Method:
-        spec = self._experiment.spec
-        return MethodRef(spec.method).make({**spec.options, "lamb": lamb})
+    def _obtain(self, lambs: Sequence[float]) -> dict[str, Entry]:
+        """The newest task's results by stage, once everything is in the store."""
+        graph = Graph([self._spec], self._root, lambs)
+        self._compute(graph)
+        found: dict[str, Entry] = {}
+        for key, node in graph.nodes.items():
+            if node.stage.task == len(lambs) - 1 and node.stage.name in ("rate", "evaluate"):
+                entry = self._store.load(key)
+                assert entry is not None, "it was computed"
+                found[node.stage.name] = entry
+        return found

@@ -57,10 +57,12 @@ def eeil(
     *,
     lamb: Lambda = 1.0,
     temperature: Positive = 2.0,
+    enlarge: bool = True,
     noise: Annotated[float, Ge(0)] = 0.3,
     noise_decay: Annotated[float, Ge(0)] = 0.55,
     balanced_epochs: Epochs = 30,
     balanced_lr: Positive = 0.01,
+    balanced_factor: Positive | None = None,
     balanced_milestones: tuple[int, ...] = (10, 20),
     balanced_keeps: Literal["before", "old", "nothing"] = "before",
 ) -> Method:
@@ -69,19 +71,29 @@ def eeil(
     Args:
         lamb: λ, the pull to the old network.
         temperature: T, by which logits are divided on both sides.
+        enlarge: Whether tasks after the first are learned from 12 fixed versions of every image
+            (the original) in place of data.augment (FACIL).
         noise: Deviation of the noise on summed gradients in the first epoch; 0 for none.
         noise_decay: How fast the noise falls with the epochs.
         balanced_epochs: Epochs of tuning on as many images of every class; 0 leaves it out.
         balanced_lr: Its learning rate.
+        balanced_factor: Its learning rate over the task's, in place of balanced_lr (FACIL).
         balanced_milestones: Epochs after which that is divided by 10.
         balanced_keeps: What it is held to: all heads of the network ``before`` it (the original),
             the ``old`` network's heads, or ``nothing``.
     """
-    tuning = BalancedTuning(balanced_epochs, balanced_lr, balanced_milestones, keeps=balanced_keeps)
+    tuning = BalancedTuning(
+        balanced_epochs,
+        balanced_lr,
+        balanced_milestones,
+        keeps=balanced_keeps,
+        factor=balanced_factor,
+    )
     return Method(
         "eeil",
         old=Term(Eeil(temperature), lamb),
         memory=EXEMPLARS,
+        enlarge=enlarge,
         finish=(tuning,) if balanced_epochs else (),
         constrain=GradientNoise(noise, noise_decay) if noise else None,
     )
@@ -96,6 +108,7 @@ def bic(
     bias_lr: Positive = 0.1,
     bias_milestones: tuple[int, ...] = (60, 120, 160, 180),
     bias_decay: Annotated[float, Ge(0)] = 0.1,
+    bias_augment: bool = False,
     correct_student: bool = False,
 ) -> Method:
     """BiC: keep the old network's soft answers, then correct new classes' bias on held-out images.
@@ -109,17 +122,19 @@ def bic(
         bias_lr: Its learning rate.
         bias_milestones: Epochs after which that is divided by 10.
         bias_decay: Weight of β²/2 in its loss.
+        bias_augment: Whether its images are changed by data.augment (FACIL) or left as they are.
         correct_student: Whether the network learns with all earlier corrections in place (FACIL),
             or only its old network answers with the last one (the original).
     """
     pull, task_weight = _weights(lamb)
+    correction = BiasCorrection(bias_epochs, bias_lr, bias_milestones, bias_decay, bias_augment)
     return Method(
         "bic",
         old=Term(Lwf(temperature), pull),
         task_weight=task_weight,
         memory=EXEMPLARS,
         hold_out=hold_out,
-        finish=(BiasCorrection(bias_epochs, bias_lr, bias_milestones, bias_decay),),
+        finish=(correction,),
         infer=Corrected(correct_student),
         refused={"dil": _NO_NEW_CLASSES},
     )

@@ -124,10 +124,14 @@ class Runner:
         self._reporter.stage_ends(stage, found=True, seconds=0.0)
         return entry
 
+    def job_of(self, stage: Stage) -> Job:
+        """What a stage is computed by: here the same for all."""
+        return self._job
+
     def _compute(self, stage: Stage, store: Storage, inputs: dict[str, Entry]) -> Entry:
         began = monotonic()
         self._reporter.stage_begins(stage)
-        entry = perform(stage, self._job, inputs, self._drive(stage, store))
+        entry = perform(stage, self.job_of(stage), inputs, self._drive(stage, store))
         seconds = monotonic() - began
         meta = {
             **entry.meta,

@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from ancl.data import Split, Task
 from ancl.errors import MethodError, SpecError, StoreError
 from ancl.files import DamagedError, Entry, read_entry
+from ancl.memory import Memory
+from ancl.method import Method
 from ancl.training import Training
 
-KIND = "learner 1"
+KIND = "learner 2"
 
 
 def read_saved(path: str | Path) -> Entry:
@@ -45,6 +49,22 @@ def training_again(values: Mapping[str, Any]) -> Training:
     return Training(**{**values, "milestones": tuple(values["milestones"])})
 
 
+def arguments_again(
+    meta: Mapping[str, Any], method: Method | None, network: nn.Module | None
+) -> dict[str, Any]:
+    """What a saved learner was made with; parts of one's own are given."""
+    same = ("network_options", "scenario", "seed", "val_fraction", "augment")
+    return {
+        "method": given_again("method", meta["method"], method),
+        "network": given_again("network", meta["network"], network),
+        "training": training_again(meta["training"]),
+        "auxiliary": training_again(meta["auxiliary"]),
+        "memory": Memory(**meta["memory"]),
+        **{name: meta[name] for name in same},
+        **meta["settings"],
+    }
+
+
 def task_meta(task: Task) -> dict[str, Any]:
     """A task as JSON, without its images."""
     return {
@@ -53,6 +73,7 @@ def task_meta(task: Task) -> dict[str, Any]:
         "key": task.key,
         "test_key": task.test_key,
         "sizes": list(task.sizes),
+        "counts": list(task.counts),
     }
 
 
@@ -67,4 +88,5 @@ def task_again(index: int, meta: Mapping[str, Any]) -> Task:
 
     names = tuple(meta["names"])
     classes = slice(meta["start"], meta["start"] + len(names))
-    return Task(index, classes, names, meta["key"], meta["test_key"], tuple(meta["sizes"]), gone)
+    sizes, counts = tuple(meta["sizes"]), tuple(meta["counts"])
+    return Task(index, classes, names, meta["key"], meta["test_key"], sizes, counts, gone)

@@ -22,7 +22,7 @@ from ancl.workbench import Job, Workbench
 
 STEPS = ("lamb", "lamb_a")
 """What is searched, in this order: λ with the plain method, then λ_a with λ fixed."""
-_TIMED_BATCHES = 4
+_TIMED_BATCHES = 2
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,11 @@ def known_source(name: str) -> KnownSource:
     return SOURCES[name]
 
 
+def load_source(name: str, root: Path | None = None) -> Source:
+    """The images of a name; ``root`` is where data lies, see ``data_root``."""
+    return known_source(name).load(root)
+
+
 def _folder(text: str) -> KnownSource:
     """A folder of images, perhaps with the size they are resized to after an ``@``."""
     sized = re.fullmatch(r"(.+)@(\d+)", text)

@@ -319,7 +319,7 @@ class _Resolver:
     def check_memory(self, made: Method, scenario: str, groups: int) -> None:
         """Note what does not fit a memory shared by so many classes (and domains)."""
         memory = Memory(**self.section("memory"))
-        self.mistakes += memory.problems(groups) or made.problems(
+        self.mistakes += memory.problems(groups, scenario) or made.problems(
             scenario, memory if memory.size else None, groups
         )
 

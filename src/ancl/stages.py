@@ -93,9 +93,16 @@ def effective(method: Method) -> Method:
 
 def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage, ...]:
     """All stages of learning a stream, in an order in which they can be computed."""
+    return plan_each([method] * len(tasks), tasks, setting)
+
+
+def plan_each(
+    methods: Sequence[Method], tasks: Sequence[Task], setting: Setting
+) -> tuple[Stage, ...]:
+    """The same for as many tasks as there are methods, one for each."""
     stages: list[Stage] = []
     pieces: Pieces = {}
-    for index in range(len(tasks)):
+    for index, method in enumerate(methods):
         of_task, pieces = plan_task(method, tasks[: index + 1], setting, pieces)
         stages.extend(of_task)
     return tuple(stages)
@@ -129,6 +136,7 @@ class _Planner:
         self.method, self.tasks, self.setting = method, tasks, setting
         self.task = tasks[-1]
         self.first = self.task.index == 0
+        self.enlarged = method.enlarge and not self.first
         self.stages: list[Stage] = []
         self.numerics = numerics(setting.device)
         self.unstored = ""
@@ -369,7 +377,7 @@ class _Planner:
     def images(self) -> dict[str, Any]:
         """How images become inputs."""
         return {
-            "augment": self.setting.augment,
+            "augment": "versions" if self.enlarged else self.setting.augment,
             "normalization": describe(self.setting.normalization),
         }
 
@@ -435,12 +443,11 @@ def check_exemplars(method: Method, tasks: Sequence[Task], setting: Setting) -> 
     if setting.memory is None or method.data == "all":
         return
     task, wanted = tasks[-1], sum(kept_counts(method, tasks, setting))
-    there = task.load().train.y.bincount(minlength=task.classes.stop)[task.classes]
-    least = int(there.argmin())
-    if there[least] < wanted:
+    least = task.counts.index(min(task.counts))
+    if task.counts[least] < wanted:
         raise ScenarioError(
             f"The memory is to keep {wanted} images a class, but class {task.names[least]!r} "
-            f"has {int(there[least])} to train on. Lower memory.per_class or memory.total."
+            f"has {task.counts[least]} to train on. Lower memory.per_class or memory.total."
         )
 
 

@@ -164,6 +164,13 @@ class Workbench:
             exemplars=sum(map(len, parts[1:])),
         )
 
+    def varied(self, parts: Sequence[Samples], size: int, role: str) -> Batches:
+        """Batches to train on: augmented as the run says, or the method's fixed versions."""
+        batches = self.batches(parts, augment=self.setting.augment, size=size)
+        if not (self.method.enlarge and self.index):
+            return batches
+        return batches.enlarged(generator(self.seed, self.index, role, "versions"))
+
     def validation(self, parts: Sequence[Samples]) -> Batches | None:
         """Batches to validate on, where there is anything to."""
         return self.batches(parts) if sum(map(len, parts)) else None
@@ -211,7 +218,7 @@ class Workbench:
         return Fit(
             network,
             objective,
-            self.batches(train, augment=self.setting.augment, size=training.batch_size),
+            self.varied(train, training.batch_size, role),
             self.validation(val),
             self.view,
             training,
@@ -304,7 +311,7 @@ class Workbench:
     ) -> Importance:
         """Importance of a trained network's weights, from this task's own images."""
         assert isinstance(omega, WeightRegularizer)
-        batches = self.batches([self.split.train], augment=self.setting.augment)
+        batches = self.varied([self.split.train], self.setting.training.batch_size, role)
         path = (self.seed, self.index, role, "importance", epoch)
 
         def images(augmented: bool) -> Iterator[tuple[Tensor, Tensor]]:

@@ -70,6 +70,30 @@ def test_a_memory_that_does_not_fit_is_told(ancl: Any, arguments: list[str], mes
     assert ended.err.startswith(message)
 
 
+COMMANDS = {
+    "compare": ("lwf", "--on", "digits/5"),
+    "search": ("lwf", "digits/5", "--lamb-grid", "1"),
+    "analyze": ("lwf", "digits/5", "--lamb-a", "1", "--grid", "0"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_trains_takes_a_memory(ancl: Any, command: str) -> None:
+    def stages(*flags: str) -> int:
+        found = ancl(command, *COMMANDS[command], *flags, "--dry-run", "--json").json["stages"]
+        return int(found)
+
+    wrong = ancl(command, *COMMANDS[command], "--memory-per-class", "no", "--memory", "0")
+
+    # Of an analysis the first task's memory alone is read; elsewhere each of 5 tasks keeps one.
+    more = 1 if command == "analyze" else 5
+    assert stages("--memory-per-class", "5") == stages() + more
+    assert stages("--memory", "50", "--memory-selection", "random") == stages() + more
+    assert wrong.code == 2
+    assert wrong.err.startswith("--memory-per-class: memory.per_class is 'no'; it must be a valid")
+    assert "\n--memory: memory.total is 0; it must be greater" in wrong.err
+
+
 def test_a_scenario_without_meaning_is_told_with_the_other_mistakes(ancl: Any) -> None:
     domains = ("--scenario", "dil", "--set", "data.domains=rotation", "--tasks", "3")
     ended = ancl("run", "bic", "digits/5", *domains, "--set", "training.schedule=multistep")

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ancl.cli.live import TimeLeft
 from ancl.cli.options import Places
-from ancl.cli.progress import Display, Lines, Progress, TimeLeft, epoch_line
+from ancl.cli.progress import Display, Lines, Progress, epoch_line
 from ancl.cli.request import Request
 from ancl.cli.session import run_all
 from ancl.fit import Epoch
@@ -75,15 +76,22 @@ def test_an_epoch_in_one_line() -> None:
 
 
 def test_time_left_is_the_mean_epoch_times_the_epochs_that_may_come() -> None:
-    [resolved] = Request("lwf", "digits/5", {"--epochs": "10"}).resolve()
-    stages = [Stage("main", task, str(task), {}, {}) for task in range(2)]
-    left = TimeLeft(resolved.spec, stages)
+    left = TimeLeft({"0": 10, "1": 10})
 
     assert left.seconds is None
-    left.epoch(stages[0], EPOCH, 10)
+    left.epoch("0", 2.0, 3)
     assert left.seconds == 2.0 * (3 + 10)
-    left.ends(stages[0])
+    left.ends("0")
     assert left.seconds == 2.0 * 10
+
+
+def test_an_epoch_of_the_network_ahead_costs_time_and_is_none_of_the_stages_own() -> None:
+    left = TimeLeft({"0": 10}, workers=2)
+
+    left.epoch("0", 2.0, None)
+    assert left.seconds is None
+    left.epoch("0", 3.0, 9)
+    assert left.seconds == (2.0 + 3.0) * 9 / 2
 
 
 def test_quiet_says_only_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[Any]) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 import ancl.store as stored
 from ancl.cli.request import Request
+from ancl.executors.graph import Graph, Observer
+from ancl.executors.serial import Serial
 from ancl.pertask import Decay, follow
-from ancl.runner import MemoryStore, Reporter
 from ancl.store import Store
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
@@ -113,8 +114,8 @@ def test_the_plan_comes_first_with_its_cost_and_trains_nothing(ancl: Any) -> Non
         (("search", "joint", "digits/5"), "joint has neither λ nor λ_a"),
         (("search", "lwf", "digits/5", "--protocol", "x"), "There is no protocol 'x'"),
         (
-            ("search", "lwf", "digits/5", "--protocol", "per-task", "--workers", "2"),
-            "decides one task after the other",
+            ("search", "lwf", "digits/5", "--protocol", "per-task", "--lamb-grid", "1,10"),
+            "so it has no grid",
         ),
         (
             ("search", "lwf", "digits/5", "--lamb-grid", "1", *UNVALIDATED),
@@ -129,31 +130,34 @@ def test_a_search_that_cannot_be(ancl: Any, given: tuple[str, ...], message: str
     assert message in ended.err
 
 
-def test_a_full_disk_is_said_and_a_later_search_goes_on(
-    ancl: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("protocol", ["two-stage", "per-task"])
+def test_a_full_disk_is_said_and_a_later_search_trains_only_what_is_missing(
+    ancl: Any, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
-    grid = ("search", "lwf", "digits/5", *SHORT, "--lamb-grid", "1,10", "--json")
-    written, write = [], stored.write_entry
+    given = ("--lamb", "100") if protocol == "per-task" else ("--lamb-grid", "1,10")
+    asked = ("search", "lwf", "digits/5", *SHORT, "--protocol", protocol, *given, "--json")
+    written: list[str] = []
+    write, room = stored.write_entry, 6
 
     def full(directory: Path, entry: Any) -> None:
-        if len(written) == 6:
+        if len(written) == room:
             raise OSError(errno.ENOSPC, "No space left on device", str(directory))
-        written.append(directory)
+        written.append(directory.name)
         write(directory, entry)
 
     monkeypatch.setattr(stored, "write_entry", full)
-    stopped = ancl(*grid)
-    monkeypatch.setattr(stored, "write_entry", write)
-    before = trained()
-    again = ancl(*grid)
+    stopped = ancl(*asked)
+    first, room = set(written), -1  # now there is room for all
+    again = ancl(*asked)
 
     assert stopped.code == 2
-    assert "No space left on device" in stopped.err
+    assert stopped.err.count("No space left on device") == 1
     assert "ancl store prune" in stopped.err
-    assert len(before) == 6
+    assert "Traceback" not in stopped.err
+    assert len(first) == 6
     assert again.code == 0
-    assert before < trained()
-    assert "6 stored" in again.err
+    assert len(written) == len(set(written))  # nothing was trained twice
+    assert first < trained() == set(written)
 
 
 def test_task_by_task_lambda_is_halved_until_the_task_is_learned(ancl: Any) -> None:
@@ -175,12 +179,19 @@ def test_task_by_task_lambda_is_halved_until_the_task_is_learned(ancl: Any) -> N
     )
 
 
-def test_after_the_last_trial_the_next_value_is_taken_whatever_it_reaches() -> None:
+def test_after_the_last_trial_the_next_value_is_taken_whatever_it_reaches(tmp_path: Path) -> None:
     flags = {"--tasks": "2", "--epochs": "1", "--lamb": "1e6", "--threads": "1"}
     [resolved] = Request("lwf", "digits/5", flags, ["training.lr_search=true"]).resolve()
     decay = Decay(drop=-1.0, factor=0.1, trials=2)  # twice the reachable accuracy: never near
+    store, trained_each = Store(tmp_path), list[int]()
 
-    found = follow(resolved.spec, MemoryStore(), Reporter(), decay=decay)
+    def compute(graph: Graph) -> None:
+        trained_each.append(sum(graph.nodes[key].epochs > 0 for key in graph.todo(store)))
+        assert Serial().run(graph, store, Observer()) == {}
+
+    found = follow(resolved.spec, store, compute, decay=decay)
+
+    assert trained_each == [4, 4, 1, 1]  # three rates and the task; then the task with another λ
 
     assert [(a.task, a.lamb, a.taken) for a in found.attempts] == [
         (0, None, True),

@@ -1,3 +1,5 @@
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,56 @@ def test_prune_stops_where_it_cannot_tell_what_a_run_needs(ancl: Any, file: str,
     assert keys() == before
     assert ancl("store", "prune", "--all", "--json").json["removed"] == len(before)
     assert keys() == set()
+
+
+SEARCHES = {
+    "two-stage": ("search", "lwf", "digits/5", "--lamb-grid", "1,10", *SHORT),
+    "per-task": ("search", "lwf", "digits/5", "--protocol", "per-task", "--lamb", "10", *SHORT),
+}
+
+
+@pytest.mark.parametrize("protocol", SEARCHES)
+def test_prune_keeps_what_a_search_tried_until_it_is_dropped(ancl: Any, protocol: str) -> None:
+    ancl("run", "lwf", "digits/5", *SHORT)
+    of_the_run = keys()
+    ancl(*SEARCHES[protocol])
+    everything = keys()
+    assert len(everything) > len(of_the_run)
+
+    kept = ancl("store", "prune", "--json").json
+    told = ancl("store", "prune", "--drop-searches", "--dry-run", "--json").json
+    [listed] = ancl("store", "list", "--json").json["searches"]
+    [directory] = Path("runs/searches").iterdir()
+    text = ancl("store", "list").out
+    shutil.rmtree(directory)
+    dropped = ancl("store", "prune", "--json").json
+
+    assert kept["removed"] == 0
+    assert told["removed"] == dropped["removed"] == len(everything - of_the_run)
+    assert keys() == of_the_run
+    assert (listed["name"], listed["state"]) == (directory.name, "")
+    assert len(everything - of_the_run) <= listed["entries"] <= len(everything)
+    assert directory.name in text
+
+
+def test_a_search_done_again_keeps_what_it_needs_now_and_a_damaged_one_stops_the_prune(
+    ancl: Any,
+) -> None:
+    ancl(*SEARCHES["two-stage"])
+    [file] = Path("runs/searches").glob("*/stages.json")
+    needed = set(json.loads(file.read_text()))
+    file.write_text(json.dumps([*needed, "0" * 64]))  # as another version would have left it
+
+    ancl(*SEARCHES["two-stage"])
+    assert set(json.loads(file.read_text())) == needed == keys()
+    file.write_text("[")
+    ended = ancl("store", "prune")
+
+    assert ended.code == 2
+    assert str(file.parent) in ended.err
+    assert keys() == needed
+    assert "stages.json is damaged" in ancl("store", "list").out
+    assert ancl("store", "prune", "--drop-searches", "--json").json["removed"] == len(needed)
 
 
 def test_prune_to_a_size_removes_no_more_than_needed(ancl: Any) -> None:

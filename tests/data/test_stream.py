@@ -46,6 +46,7 @@ def test_sizes_are_those_of_the_images(source: Source) -> None:
         for task in make_stream(source, tasks=3, **options).tasks:
             split = task.load()
             assert task.sizes == (len(split.train), len(split.val), len(split.test))
+            assert list(task.counts) == split.train.y.bincount()[task.classes].tolist()
     # 20 training images a class: round(0.33 * 20) = 7 to validate on.
     assert task.sizes == (26, 14, 20)
 

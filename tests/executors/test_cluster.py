@@ -1,7 +1,6 @@
 """Ray: the same bits as one process. Where Ray is not installed, a stand-in runs the tasks."""
 
 import importlib.util
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,29 +151,3 @@ def test_ray_gives_the_bits_of_one_process(tmp_path: Path) -> None:
 
     assert_same(one, other, graph.nodes)
     assert heard.epochs > 0
-
-
-@needs_ray
-@pytest.mark.slow
-def test_a_machine_lost_in_the_middle_changes_nothing(tmp_path: Path) -> None:
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
-    machines = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    nodes = [machines.add_node(num_cpus=1) for _ in range(2)]
-    graph = Graph(specs("a-lwf", "ewc", "mas", "a-ewc"))
-    one, other = Store(tmp_path / "ray"), Store(tmp_path / "serial")
-
-    class Killing(Heard):
-        def epoch(self, node: Any, record: Any) -> None:
-            super().epoch(node, record)
-            if self.epochs == 3:
-                machines.remove_node(nodes[0], allow_graceful=False)
-
-    try:
-        began = time.monotonic()
-        assert Cluster(machines.address, 3).run(graph, one, Killing()) == {}
-        assert time.monotonic() - began < 240
-    finally:
-        machines.shutdown()
-    Serial().run(graph, other, Heard())
-
-    assert_same(one, other, graph.nodes)

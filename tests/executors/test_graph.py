@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from ancl.cli.request import Request
 from ancl.errors import StoreError
+from ancl.executors import graph as graphs
 from ancl.executors.graph import Graph, Node, Observer, Schedule
 from ancl.executors.serial import Serial
+from ancl.sources import load_source
 from ancl.spec import RunSpec
 from ancl.store import Store
 
@@ -64,6 +68,52 @@ def test_only_what_the_store_lacks_is_computed_and_each_once(tmp_path: Path) -> 
     assert first.epochs == 3
     assert second.ended == []
     assert graph.todo(store) == []
+
+
+def test_a_graph_reads_the_data_of_its_runs_once_and_the_next_graph_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, read = tmp_path / "mine.npz", list[str]()
+    flags = {**FLAGS, "--data": f"arrays:{file}"}
+
+    def keys(pixel: int) -> list[set[str]]:
+        images = np.arange(40 * 16, dtype=np.uint8).reshape(40, 4, 4, 1) + np.uint8(pixel)
+        np.savez(file, x=images, y=np.arange(40) % 4)
+        specs = [Request(m, "digits/5", flags).resolve()[0].spec for m in ("lwf", "ewc", "a-lwf")]
+        return [set(plan) for plan in Graph(specs).plans]
+
+    def counted(name: str, root: Path | None = None) -> Any:
+        read.append(name)
+        return load_source(name, root)
+
+    monkeypatch.setattr(graphs, "load_source", counted)
+    first, again, other = keys(0), keys(0), keys(1)
+
+    assert len(read) == 3
+    assert first == again
+    # What grows a network reads no image; everything else has another key.
+    assert all(len(one & two) <= 1 for one, two in zip(first, other, strict=True))
+
+
+def test_tasks_may_have_a_lambda_each_and_are_then_computed_with_it(tmp_path: Path) -> None:
+    """With one λ for all it is the run itself; with others, only what a λ decides is another."""
+    store, heard = Store(tmp_path), Heard()
+    plain, alike = Graph([spec("lwf", lamb=3)]), Graph([spec("lwf")], lambs=[3.0, 3.0])
+    other = Graph([spec("lwf")], lambs=[3.0, 5.0])
+    five = Graph([spec("lwf", lamb=5)])
+
+    assert list(alike.nodes) == list(plain.nodes)
+    assert list(other.nodes) == list(five.nodes)  # the first task has no λ
+    assert list(Graph([spec("lwf")], lambs=[7.0]).nodes) == list(plain.nodes)[:3]
+    Serial().run(other, store, heard)
+    main = next(n for n in other.nodes.values() if (n.stage.name, n.stage.task) == ("main", 1))
+    assert "λ=5 " in main.title
+    ours, theirs = store.load(main.stage.key), Store(tmp_path / "five")
+    Serial().run(five, theirs, Heard())
+    reference = theirs.load(main.stage.key)
+    assert ours is not None
+    assert reference is not None
+    assert all(torch.equal(ours.tensors[n], reference.tensors[n]) for n in reference.tensors)
 
 
 BROKEN = """

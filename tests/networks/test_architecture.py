@@ -40,6 +40,22 @@ def scaled(factor: float = 1.0, seed: int = 0) -> Scaled:
         return Scaled(factor)
 
 
+def test_a_named_network_is_tried_once_for_each_shape_and_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, original = [], NETWORKS["mlp"]
+
+    def mlp(shape: Any, *, hidden: Any = (31,)) -> nn.Module:
+        made.append((shape, hidden))
+        return original(shape, hidden=hidden)
+
+    monkeypatch.setitem(NETWORKS, "mlp", mlp)
+    sizes = [architecture("mlp", (1, 3, 3), hidden=h).feature_size for h in ([31], [31], [17])]
+
+    assert sizes == [31, 31, 17]
+    assert made == [((1, 3, 3), (31,)), ((1, 3, 3), (17,))]
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_named_network_is_built_from_the_seed_alone(name: str) -> None:
     made = architecture(name, (1, 8, 8), **({} if name == "mlp" else {"width": 2}))

@@ -1,11 +1,13 @@
 """``ancl analyze``: where ANCL's network lies between the old and the auxiliary one."""
 
 import json
+from dataclasses import dataclass
 from typing import Annotated
 
 from typer import Argument, Option
 
 from ancl.cli import options
+from ancl.cli.groups import Machine, Results, Seeding, Settings, Weights, grouped
 from ancl.cli.guard import guarded
 
 Analyzed = Annotated[
@@ -46,7 +48,20 @@ Cka = Annotated[
 Double = Annotated[bool, Option("--double", help="The Hessian in double precision.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What is measured, where and how."""
+
+    task: Task = 1
+    grid: Grid = 7
+    split: OnSplit = None
+    images: Images = 1000
+    estimator: Cka = "biased"
+    double: Double = False
+
+
 @guarded
+@grouped
 def analyze(
     method: Analyzed,
     benchmark: On,
@@ -54,61 +69,24 @@ def analyze(
     lamb_a: Lambs,
     lamb: options.Lamb = None,
     search_lamb: SearchLamb = None,
-    task: Task = 1,
-    grid: Grid = 7,
-    split: OnSplit = None,
-    images: Images = 1000,
-    cka: Cka = "biased",
-    double: Double = False,
-    seed: options.Seed = None,
-    seeds: options.Seeds = None,
-    scenario: options.Scenario = None,
-    tasks: options.Tasks = None,
-    classes: options.Classes = None,
-    first: options.First = None,
-    order: options.Order = None,
-    data: options.Data = None,
-    data_root: options.DataRoot = None,
-    epochs: options.Epochs = None,
-    setting: options.Set = None,
-    config: options.Config = None,
-    device: options.Device = None,
-    threads: options.Threads = None,
-    runs: options.Runs = options.RUNS,
-    store: options.Store = None,
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    measured: Measured,
+    seeding: Seeding,
+    settings: Settings,
+    machine: Machine,
+    results: Results,
 ) -> None:
     """Weight distance, CKA and accuracy landscape of one task over a set of λ_a."""
     from ancl.cli.analyzed import analyzed, analyzed_text, asked, planned, planned_text
     from ancl.cli.request import Request
 
-    flags = {
-        "--lamb": lamb,
-        "--scenario": scenario,
-        "--tasks": tasks,
-        "--classes": classes,
-        "--first": first,
-        "--order": order,
-        "--data": data,
-        "--epochs": epochs,
-        "--device": device,
-        "--threads": threads,
-    }
-    given = {flag: value for flag, value in flags.items() if value is not None}
-    request = Request(method, benchmark, given, setting or [], config, seed, seeds)
-    question = asked(
-        request,
-        lamb_a,
-        search_lamb,
-        {"task": task, "grid": grid, "split": split, "images": images or None, "double": double},
-        cka,
-    )
-    places = options.Places.of(runs, store, data_root)
-    if dry_run:
+    weights = Weights(lamb=lamb)
+    request = Request.of(method, benchmark, weights, seeding, settings, machine)
+    wishes = {**vars(measured), "images": measured.images or None}
+    question = asked(request, lamb_a, search_lamb, wishes)
+    places = results.places(settings.data_root)
+    if results.dry_run:
         plan = planned(question, places)
-        print(json.dumps(plan) if as_json else planned_text(plan))
+        print(json.dumps(plan) if results.as_json else planned_text(plan))
         return
-    answer = analyzed(question, places, quiet)
-    print(json.dumps(answer.json()) if as_json else analyzed_text(answer))
+    answer = analyzed(question, places, results.quiet)
+    print(json.dumps(answer.json()) if results.as_json else analyzed_text(answer))

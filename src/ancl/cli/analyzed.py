@@ -54,9 +54,7 @@ class Answer(NamedTuple):
         }
 
 
-def asked(
-    request: Request, lamb_as: str, lambs: str | None, wishes: Mapping[str, Any], estimator: str
-) -> Question:
+def asked(request: Request, lamb_as: str, lambs: str | None, wishes: Mapping[str, Any]) -> Question:
     """Check a command line.
 
     Raises:
@@ -72,8 +70,8 @@ def asked(
         )
     if wishes["split"] not in (None, *SPLITS):
         raise SpecError("--split: " + unknown("split", str(wishes["split"]), SPLITS))
-    if estimator not in ESTIMATORS:
-        raise SpecError("--cka: " + unknown("estimator", estimator, ESTIMATORS))
+    if wishes["estimator"] not in ESTIMATORS:
+        raise SpecError("--cka: " + unknown("estimator", wishes["estimator"], ESTIMATORS))
     if lambs and "--lamb" in request.flags:
         raise SpecError("--lamb and --search-lamb were both given. Leave out one.")
     if wishes["grid"] == 1:
@@ -83,7 +81,7 @@ def asked(
     resolved = replace(request, method=f"a-{method.base}", flags=flags).resolve()
     return Question(
         [each.spec for each in resolved],
-        Wishes(every, estimator=estimator, **wishes),
+        Wishes(every, **wishes),
         _numbers("--search-lamb", lambs) if lambs else (),
     )
 

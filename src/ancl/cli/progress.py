@@ -1,14 +1,10 @@
 """Progress on standard error: a live line on a terminal, plain lines elsewhere."""
 
-import sys
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bars
 
+from ancl.cli.live import Live, TimeLeft, Told, is_own, suited, trained_text
 from ancl.cli.table import counted, duration, percent
 from ancl.experiment import Experiment, RunResult
 from ancl.fit import Epoch
@@ -35,28 +31,8 @@ def most_epochs(spec: RunSpec, stage: Stage) -> int:
     return part.get("epochs", 0) if isinstance(part, dict) else 0
 
 
-def is_own(stage: Stage, epoch: Epoch) -> bool:
-    """Whether an epoch is one of the stage's own, and not of AFEC's network ahead of it."""
-    return epoch.role == stage.name or stage.name not in ("main", "auxiliary")
-
-
-class Progress(Reporter):
+class Progress(Told, Reporter):
     """Says only what a user must know."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
-
-    def say(self, message: str) -> None:
-        """A warning."""
-        print(message, file=sys.stderr, flush=True)
 
     def begin(self, experiment: Experiment, todo: Sequence[Stage]) -> None:
         """A run begins, of which these stages are not in the store."""
@@ -88,10 +64,10 @@ class Lines(Progress):
 
     def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
         """Keep what the stage's line tells."""
-        if is_own(stage, epoch):
+        if is_own(stage, epoch.role):
             self._epochs.append(epoch)
         if epoch.note:
-            whose = "" if is_own(stage, epoch) else f"{epoch.role} "
+            whose = "" if is_own(stage, epoch.role) else f"{epoch.role} "
             self.note(f"{self.title(stage)}, {whose}epoch {epoch.epoch + 1}: {epoch.note}")
 
     def note(self, text: str) -> None:
@@ -120,62 +96,15 @@ class Lines(Progress):
         last = self._epochs[-1]
         # The best weights are the ones kept; a fixed schedule marks none and keeps the last.
         kept = next((epoch for epoch in reversed(self._epochs) if epoch.best), last)
-        val = "" if kept.accuracy is None else f", val {percent(kept.accuracy)} %"
-        return f"{counted(last.epoch + 1, 'epoch')}{val}"
+        return trained_text(last.epoch + 1, kept.accuracy)
 
 
-class TimeLeft:
-    """The most time the stages to do can still take, from the epochs done."""
-
-    def __init__(self, spec: RunSpec, todo: Sequence[Stage]) -> None:
-        self._left = {stage.key: most_epochs(spec, stage) for stage in todo}
-        self._seconds, self._done = 0.0, 0
-
-    def epoch(self, stage: Stage, epoch: Epoch, most: int) -> None:
-        """Count an epoch."""
-        self._seconds += epoch.seconds
-        if is_own(stage, epoch):
-            self._done += 1
-            self._left[stage.key] = most - epoch.epoch - 1
-
-    def ends(self, stage: Stage) -> None:
-        """A stage is there, maybe before its last epoch."""
-        self._left[stage.key] = 0
-
-    @property
-    def seconds(self) -> float | None:
-        """The estimate, once there is an epoch to judge by."""
-        return sum(self._left.values()) * self._seconds / self._done if self._done else None
-
-
-class Display(Lines):
+class Display(Live, Lines):
     """The same lines above a live one: the stage at work, its terms, and the time left."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__()
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(20),
-            TextColumn("{task.fields[now]}"),
-        )
-        self._bars = Bars(*columns, console=console, transient=True)
+        super().__init__(console)
         self._bar = self._bars.add_task("", visible=False, now="")
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bars.stop()
-
-    def say(self, message: str) -> None:
-        """A line above the live one."""
-        self._bars.console.print(message, markup=False, highlight=False)
 
     def note(self, text: str) -> None:
         """Notes pass by on the live line; all of them are in the run's log."""
@@ -183,7 +112,8 @@ class Display(Lines):
     def begin(self, experiment: Experiment, todo: Sequence[Stage]) -> None:
         """Name the run and begin to estimate."""
         super().begin(experiment, todo)
-        self._time = TimeLeft(experiment.spec, todo)
+        spec = experiment.spec
+        self._time = TimeLeft({stage.key: most_epochs(spec, stage) for stage in todo})
 
     def stage_begins(self, stage: Stage) -> None:
         """Show the stage."""
@@ -199,15 +129,16 @@ class Display(Lines):
         super().epoch_ends(stage, epoch)
         assert self._spec is not None
         most = most_epochs(self._spec, stage)
-        self._time.epoch(stage, epoch, most)
-        if is_own(stage, epoch):
+        own = is_own(stage, epoch.role)
+        self._time.epoch(stage.key, epoch.seconds, most - epoch.epoch - 1 if own else None)
+        if own:
             now = epoch_line(epoch, most, self._time.seconds)
             self._bars.update(self._bar, completed=epoch.epoch + 1, now=now)
 
     def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
         """Its line, and no live one until the next stage."""
         super().stage_ends(stage, found=found, seconds=seconds)
-        self._time.ends(stage)
+        self._time.ends(stage.key)
         self._bars.update(self._bar, visible=False)
 
 
@@ -226,7 +157,4 @@ def epoch_line(epoch: Epoch, most: int, left: float | None) -> str:
 
 def make_progress(quiet: bool) -> Progress:
     """The progress that suits standard error."""
-    if quiet:
-        return Progress()
-    console = Console(stderr=True)
-    return Display(console) if console.is_terminal and not console.is_dumb_terminal else Lines()
+    return suited(quiet, Progress, Lines, Display)

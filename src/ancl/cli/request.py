@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ancl.cli.config import ConfigFile, read_config, scalar
 from ancl.errors import AnclError, SpecError
@@ -54,6 +54,8 @@ RIVALS = {
 
 QUICK_IMAGES = 20
 """Training images a class of a quick look."""
+QUICK_TEST_IMAGES = 5
+"""Its test images a class: all tasks so far are tested after each one, which adds up."""
 QUICK_VALIDATION = 0.002
 """Its share of images to validate on, which are looked at after every task."""
 
@@ -87,6 +89,20 @@ class Request:
     ignored: Collection[str] = ()
     preset: str = "paper"
     quick: bool = False
+
+    @classmethod
+    def of(cls, method: str | None, benchmark: str | None, *groups: object) -> Self:
+        """What groups of flags ask for; flags that say nothing of runs are passed over."""
+        given = {name: value for group in groups for name, value in vars(group).items()}
+        flags = {flag: given.get(flag[2:].replace("-", "_")) for flag in FLAGS}
+        own = ("config", "seed", "seeds", "preset", "quick")
+        return cls(
+            method,
+            benchmark,
+            {flag: value for flag, value in flags.items() if value is not None},
+            given.get("setting") or [],
+            **{name: given[name] for name in own if name in given},
+        )
 
     def resolve(self) -> list[Resolved]:
         """A checked run for every seed.
@@ -181,7 +197,7 @@ def quick_settings(method: MethodRef) -> dict[str, Any]:
     first = dict.fromkeys(("training.epochs_first", "auxiliary.epochs_first"))
     images = {
         "data.per_class": QUICK_IMAGES,
-        "data.test_per_class": QUICK_IMAGES,
+        "data.test_per_class": QUICK_TEST_IMAGES,
         "data.val_fraction": QUICK_VALIDATION,
     }
     return {**epochs, **first, **images}

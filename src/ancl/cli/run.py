@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ancl.cli import options
+from ancl.cli.groups import Machine, PresetSettings, Results, Seeding, Weights, grouped
 from ancl.cli.guard import guarded
 
 if TYPE_CHECKING:
@@ -14,37 +15,17 @@ if TYPE_CHECKING:
 
 
 @guarded
+@grouped
 def run(
     method: options.Method = None,
     benchmark: options.Benchmark = None,
     *,
-    lamb: options.Lamb = None,
-    lamb_a: options.AuxiliaryLamb = None,
-    seed: options.Seed = None,
-    seeds: options.Seeds = None,
-    scenario: options.Scenario = None,
-    tasks: options.Tasks = None,
-    classes: options.Classes = None,
-    first: options.First = None,
-    order: options.Order = None,
-    data: options.Data = None,
-    data_root: options.DataRoot = None,
-    memory_per_class: options.MemoryPerClass = None,
-    memory: options.Memory = None,
-    memory_selection: options.MemorySelection = None,
-    epochs: options.Epochs = None,
-    setting: options.Set = None,
-    config: options.Config = None,
-    preset: options.Preset = "paper",
-    quick: options.Quick = False,
-    device: options.Device = None,
-    threads: options.Threads = None,
-    runs: options.Runs = options.RUNS,
-    store: options.Store = None,
+    weights: Weights,
+    seeding: Seeding,
+    settings: PresetSettings,
+    machine: Machine,
     log: options.Log = None,
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    results: Results,
 ) -> None:
     """Learn a benchmark's tasks by a method; a stopped run goes on by the same command.
 
@@ -52,31 +33,12 @@ def run(
     """
     from ancl.cli.request import Request
 
-    flags = {
-        "--lamb": lamb,
-        "--lamb-a": lamb_a,
-        "--scenario": scenario,
-        "--tasks": tasks,
-        "--classes": classes,
-        "--first": first,
-        "--order": order,
-        "--data": data,
-        "--memory-per-class": memory_per_class,
-        "--memory": memory,
-        "--memory-selection": memory_selection,
-        "--epochs": epochs,
-        "--device": device,
-        "--threads": threads,
-    }
-    given = {flag: value for flag, value in flags.items() if value is not None}
-    request = Request(
-        method, benchmark, given, setting or [], config, seed, seeds, preset=preset, quick=quick
-    )
-    places = options.Places.of(runs, store, data_root)
-    if dry_run:
-        _preview(request, places, as_json)
+    request = Request.of(method, benchmark, weights, seeding, settings, machine)
+    places = results.places(settings.data_root)
+    if results.dry_run:
+        _preview(request, places, results.as_json)
     else:
-        _train(request, places, log, as_json, quiet)
+        _train(request, places, log, results.as_json, results.quiet)
 
 
 def _preview(request: Request, places: options.Places, as_json: bool) -> None:

@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ancl.cli.labour import Labour
+from ancl.cli.needed import STAGES
 from ancl.cli.options import Places
 from ancl.cli.request import Request, parse_seeds
 from ancl.errors import SpecError, StoreError, unknown
@@ -96,14 +99,30 @@ def search_directory(runs: Path, protocol: str, spec: RunSpec, decisive: Any) ->
     return runs / "searches" / f"{spec.benchmark.replace('/', '-')}_{method}_{protocol}_{mark}"
 
 
-def write_search(
-    directory: Path, trials: Sequence[Mapping[str, Any]], files: Mapping[str, Any]
-) -> None:
-    """Write every trial as JSON and CSV, then the other files by name; the decision comes last.
+class Kept:
+    """The stages of a search, on disk before they are computed: ``ancl store prune`` keeps them.
 
-    Raises:
-        StoreError: The directory cannot be written.
+    Args:
+        directory: The search's own.
     """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.keys: dict[str, None] = {}
+        self._before: list[str] = []
+        with suppress(OSError, ValueError):  # a search that is done again, or goes on
+            self._before = json.loads((directory / STAGES).read_text(encoding="utf-8"))
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Keep these too."""
+        self.keys |= dict.fromkeys(keys)
+        _write(
+            self.directory, {STAGES: json.dumps(list(dict.fromkeys([*self._before, *self.keys])))}
+        )
+
+
+def write_search(kept: Kept, trials: Sequence[Mapping[str, Any]], files: Mapping[str, Any]) -> None:
+    """Write every trial as JSON and CSV, then the other files by name; the decision comes last."""
     table = io.StringIO()
     columns = list(dict.fromkeys(key for trial in trials for key in trial))
     writer = csv.DictWriter(table, columns, lineterminator="\n")
@@ -112,13 +131,28 @@ def write_search(
         {k: json.dumps(v) if isinstance(v, dict) else v for k, v in trial.items()}
         for trial in trials
     )
+    contents = {"trials.json": list(trials), STAGES: list(kept.keys), **files}
+    texts = {name: json.dumps(content, indent=1) for name, content in contents.items()}
+    _write(kept.directory, {"trials.csv": table.getvalue(), **texts})
+
+
+def _write(directory: Path, texts: Mapping[str, str]) -> None:
+    """Files by name, each whole or as it was.
+
+    Raises:
+        StoreError: The directory cannot be written.
+    """
+    temporary = directory / f".{os.getpid()}.tmp"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "trials.csv").write_text(table.getvalue(), encoding="utf-8")
-        for name, content in {"trials.json": list(trials), **files}.items():
-            (directory / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
+        for name, text in texts.items():
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(directory / name)
     except OSError as error:
         raise StoreError(
             f"The search cannot be written to {directory} ({error.strerror}). Make room or give "
             f"another --runs DIR; the same command finds everything trained."
         ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

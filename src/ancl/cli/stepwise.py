@@ -6,39 +6,38 @@ from typing import Any
 
 import numpy as np
 
-from ancl.cli.progress import Progress, make_progress
-from ancl.cli.searching import Asked, Found, search_directory, write_search
+from ancl.cli.searching import Asked, Found, Kept, search_directory, write_search
+from ancl.cli.sweeping import failures_text
 from ancl.cli.table import duration, percent, table
-from ancl.errors import SpecError
+from ancl.cli.watching import Watching, make_watching
+from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
-from ancl.executors.serial import Serial
-from ancl.experiment import build, threads
 from ancl.metrics import summary
 from ancl.pertask import Attempt, Decay, Followed, follow
 from ancl.search import check_searchable, estimated_seconds, seconds_an_image
 from ancl.spec import RunSpec
 from ancl.store import Store
+from ancl.sweep import compute
 
 
 def search_task_by_task(asked: Asked, dry_run: bool, quiet: bool) -> Found:
     """Plan, say what it costs, then decide task by task, for each search seed."""
-    specs = _specs(asked)
-    store, decay = Store(asked.places.store), Decay()
-    plan = _plan(specs, asked, store, decay)
-    if dry_run:
-        return Found(plan["text"], plan)
-    store.check()
-    followed: dict[int, Followed] = {}
-    with make_progress(quiet) as progress:
-        if not quiet:
-            progress.say(plan["text"])
+    specs, decay, followed = _specs(asked), Decay(), dict[int, Followed]()
+    seeds = [spec.seed for spec in specs]
+    kept = Kept(search_directory(asked.places.runs, "per-task", specs[0], seeds))
+    with make_watching(quiet) as watching:
+        store = Store(asked.places.store, watching.say)
+        plan = _plan(specs, asked, store, decay)
+        if dry_run:
+            return Found(plan["text"], plan)
+        watching.news(plan["text"])
+        if asked.labour.said:
+            watching.news(asked.labour.said)
+        store.check()
+        work, told = _worker(asked, store, kept, watching), _teller(watching)
         for spec in specs:
-            with threads(spec.threads):
-                progress.begin(build(spec, asked.places.data), [])
-            told = _teller(progress, quiet)
-            kept = Store(asked.places.store, progress.say)
-            followed[spec.seed] = follow(spec, kept, progress, asked.places.data, decay, told)
-    return _found(asked, specs, followed, decay)
+            followed[spec.seed] = follow(spec, store, work, asked.places.data, decay, told)
+    return _found(kept, specs, followed, decay)
 
 
 def _specs(asked: Asked) -> list[RunSpec]:
@@ -46,11 +45,6 @@ def _specs(asked: Asked) -> list[RunSpec]:
         raise SpecError(
             "--protocol per-task halves λ from --lamb on, so it has no grid. Leave out --lamb-grid "
             "and --lamb-a-grid."
-        )
-    if not isinstance(asked.labour.executor, Serial):
-        raise SpecError(
-            "--protocol per-task decides one task after the other in this process. Leave out "
-            "--workers, --executor and --address."
         )
     # The rate is searched by fine-tuning, which also shows what accuracy can be reached.
     settings = [*asked.request.settings, "training.lr_search=true"]
@@ -82,11 +76,22 @@ def _plan(specs: list[RunSpec], asked: Asked, store: Store, decay: Decay) -> dic
     return {**counts, "most_seconds": cost, "text": text}
 
 
-def _teller(progress: Progress, quiet: bool) -> Callable[[Attempt], None]:
+def _worker(asked: Asked, store: Store, kept: Kept, watching: Watching) -> Callable[[Graph], None]:
+    def work(graph: Graph) -> None:
+        kept.add(graph.nodes)
+        watching.begin(graph, store, asked.labour.workers)
+        failures = compute(graph, store, asked.labour.executor, watching)
+        if failures:  # what follows would have to decide without it
+            raise TrainingError(failures_text(failures))
+
+    return work
+
+
+def _teller(watching: Watching) -> Callable[[Attempt], None]:
     def told(attempt: Attempt) -> None:
-        if not quiet and attempt.lamb is not None:
+        if attempt.lamb is not None:
             verdict = "taken" if attempt.taken else "halved"
-            progress.say(
+            watching.news(
                 f"task {attempt.task + 1}: λ = {attempt.lamb:g} reaches "
                 f"{percent(attempt.accuracy)} %, fine-tuning {percent(attempt.reachable)} %: "
                 f"{verdict}"
@@ -95,9 +100,7 @@ def _teller(progress: Progress, quiet: bool) -> Callable[[Attempt], None]:
     return told
 
 
-def _found(
-    asked: Asked, specs: list[RunSpec], followed: dict[int, Followed], decay: Decay
-) -> Found:
+def _found(kept: Kept, specs: list[RunSpec], followed: dict[int, Followed], decay: Decay) -> Found:
     trials = [
         {"seed": seed, **dataclasses.asdict(attempt)}
         for seed, each in followed.items()
@@ -115,11 +118,9 @@ def _found(
         "decay": dataclasses.asdict(decay),
         "lamb_by_task": taken,
     }
-    directory = search_directory(
-        asked.places.runs, "per-task", specs[0], [spec.seed for spec in specs]
-    )
+    directory = kept.directory
     results = {str(seed): _results(specs[0], each) for seed, each in followed.items()}
-    write_search(directory, trials, {"result.json": results, "decision.json": decision})
+    write_search(kept, trials, {"result.json": results, "decision.json": decision})
     text = (
         f"{_table(trials)}\n\nTrials and decision: {directory}\n"
         f"The decisions are already carried out: test accuracy is in {directory / 'result.json'}.\n"

@@ -14,7 +14,16 @@ app = typer.Typer(no_args_is_help=True, help="List, verify and prune what is kep
 
 KeepRuns = Annotated[
     bool,
-    typer.Option("--keep-runs/--all", help="Keep what runs in --runs are made of, or nothing."),
+    typer.Option(
+        "--keep-runs/--all", help="Keep what runs and searches in --runs are made of, or nothing."
+    ),
+]
+KeepSearches = Annotated[
+    bool,
+    typer.Option(
+        "--keep-searches/--drop-searches",
+        help="Keep what searches in --runs tried, or only their decisions.",
+    ),
 ]
 MaxSize = Annotated[
     str | None,
@@ -31,15 +40,19 @@ def list_entries(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """What is stored: key, stage, task, size and when it was last used."""
+    """What is stored: key, stage, task, size and when it was last used; and for which searches."""
+    from ancl.cli.needed import held_by_searches
     from ancl.store import Store
 
     place, now = options.Places.of(runs, store).store, time.time()
     found = list(Store(place).entries())
     total = sum(info.bytes for info in found)
+    searches = held_by_searches(runs, found)
     if as_json:
         entries = [info.__dict__ for info in found]
-        print(json.dumps({"store": str(place), "entries": entries, "bytes": total}))
+        held = [search._asdict() for search in searches]
+        told = {"store": str(place), "entries": entries, "bytes": total, "searches": held}
+        print(json.dumps(told))
         return
     rows = [
         [
@@ -54,6 +67,9 @@ def list_entries(
     ]
     if rows:
         print(table(["key", "stage", "task", "size", "last used", ""], rows, "llrrrl"))
+    if searches:
+        lines = [[s.name, str(s.entries), byte_size(s.bytes), s.state] for s in searches]
+        print(table(["search", "entries", "size", ""], lines, "lrrl"))
     print(f"{place}: {_entries(len(found))}, {byte_size(total)}")
 
 
@@ -89,17 +105,21 @@ def prune(
     runs: options.Runs = options.RUNS,
     store: options.Store = None,
     keep_runs: KeepRuns = True,
+    keep_searches: KeepSearches = True,
     max_size: MaxSize = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Remove what no run needs; stopped runs count as runs."""
+    """Remove what no run or search needs; stopped ones count too.
+
+    To drop one run or search, delete its directory first.
+    """
     from ancl.cli.needed import needed_keys, parse_size, removable
     from ancl.store import Store
 
     place = options.Places.of(runs, store).store
     most = None if max_size is None else parse_size(max_size)
-    keep = needed_keys(runs) if keep_runs else frozenset()
+    keep = needed_keys(runs, searches=keep_searches) if keep_runs else frozenset()
     if dry_run:
         count, freed = removable(Store(place), keep, most)
     else:

@@ -9,6 +9,7 @@ from ancl.cli.request import FLAGS, Request
 from ancl.cli.searching import (
     Asked,
     Found,
+    Kept,
     run_command,
     search_directory,
     seeds_to_report,
@@ -67,6 +68,8 @@ class _TwoStages:
             raise SpecError(f"{self.ref.name} has neither λ nor λ_a: there is nothing to search.")
         self.grids = {step: self._grid(step) for step in self.steps}
         self.store = Store(asked.places.store, watching.say)
+        decisive = [self.grids, [spec.seed for spec in self.specs]]
+        self.kept = Kept(search_directory(asked.places.runs, "two-stage", self.spec, decisive))
         self.chosen: dict[str, float] = {}
         self.trials: list[Trial] = []
         self.failures: list[Failure] = []
@@ -158,6 +161,7 @@ class _TwoStages:
     def _try(self, step: str) -> list[Trial]:
         values = {value: self._specs(step, value) for value in self.grids[step]}
         graph = Graph([spec for specs in values.values() for spec in specs], self.asked.places.data)
+        self.kept.add(graph.nodes)
         failures = compute_told(graph, self.store, self.asked.labour, self.watching)
         self.failures += failures
         lacking = {failure.node.stage.key: failure.reason for failure in failures}
@@ -188,11 +192,9 @@ class _TwoStages:
             "command": run_command(self.asked, self.spec, self.chosen, seeds),
             "failures": failures_json(self.failures),
         }
-        decisive = [self.grids, searched]
-        runs = self.asked.places.runs
-        directory = search_directory(runs, "two-stage", self.spec, decisive)
+        directory = self.kept.directory
         trials = [trial_json(trial, self.chosen) for trial in self.trials]
-        write_search(directory, trials, {"decision.json": decision})
+        write_search(self.kept, trials, {"decision.json": decision})
         found = {**decision, "trials": trials, "directory": str(directory)}
         parts = [trials_text(self.trials, self.chosen, decision["decided_by"])]
         if self.failures:

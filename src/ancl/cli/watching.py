@@ -1,35 +1,18 @@
 """Progress of a sweep on standard error, with any number of stages at once."""
 
-import sys
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bars
+from rich.progress import TaskID
 
+from ancl.cli.live import Live, TimeLeft, Told, is_own, suited, trained_text
 from ancl.cli.table import counted, duration, percent
 from ancl.executors.graph import Graph, Holds, Node, Observer, most_epochs
 
 
-class Watching(Observer):
+class Watching(Told, Observer):
     """Says only what a user must know."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
-
-    def say(self, message: str) -> None:
-        """A warning."""
-        print(message, file=sys.stderr, flush=True)
 
     def fails(self, node: Node, reason: str) -> None:
         """Failures are told at once, and again in a table at the end."""
@@ -61,7 +44,7 @@ class WatchingLines(Watching):
 
     def epoch(self, node: Node, record: Mapping[str, Any]) -> None:
         """Keep what the stage's line tells: the best epoch, whose weights are kept."""
-        if record["role"] == node.stage.name or node.stage.name == "rate trial":
+        if is_own(node.stage, record["role"]):
             before = self._newest.get(node.stage.key)
             kept = record if record["best"] or before is None else before
             self._newest[node.stage.key] = {**kept, "last": record["epoch"]}
@@ -71,51 +54,23 @@ class WatchingLines(Watching):
         self._done += 1
         record = self._newest.pop(node.stage.key, None)
         if record:
-            accuracy = record["accuracy"]
-            val = "" if accuracy is None else f", val {percent(accuracy)} %"
-            epochs = counted(record["last"] + 1, "epoch")
-            self.say(
-                f"[{self._done}/{self._total}] {node.title}: {epochs}{val}, {duration(seconds)}"
-            )
+            trained = trained_text(record["last"] + 1, record["accuracy"])
+            self.say(f"[{self._done}/{self._total}] {node.title}: {trained}, {duration(seconds)}")
 
 
-class WatchingDisplay(WatchingLines):
+class WatchingDisplay(Live, WatchingLines):
     """The same lines above live ones: the sweep, and every stage at work."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__()
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(20),
-            TextColumn("{task.fields[now]}"),
-        )
-        self._bars = Bars(*columns, console=console, transient=True)
+        super().__init__(console)
         self._sweep = self._bars.add_task("stages", visible=False, now="")
         self._of: dict[str, TaskID] = {}
-        self._left: dict[str, int] = {}
-        self._seconds, self._epochs, self._workers = 0.0, 0, 1
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bars.stop()
-
-    def say(self, message: str) -> None:
-        """A line above the live ones."""
-        self._bars.console.print(message, markup=False, highlight=False)
 
     def begin(self, graph: Graph, store: Holds, workers: int) -> None:
         """Begin to count and to estimate."""
         super().begin(graph, store, workers)
-        self._left = {key: graph.nodes[key].epochs for key in graph.todo(store)}
-        self._workers = workers
+        most = {key: graph.nodes[key].epochs for key in graph.todo(store)}
+        self._time = TimeLeft(most, workers)
         self._bars.reset(self._sweep, total=self._total or None, visible=True, now="")
 
     def begins(self, node: Node) -> None:
@@ -129,28 +84,31 @@ class WatchingDisplay(WatchingLines):
         """Move its bar, and estimate the time left."""
         super().epoch(node, record)
         number, key = record["epoch"] + 1, node.stage.key
-        self._seconds, self._epochs = self._seconds + record["seconds"], self._epochs + 1
-        self._left[key] = max(node.epochs - number, 0)
-        accuracy = record["accuracy"]
-        val = "" if accuracy is None else f" · val {percent(accuracy)} %"
-        now = f"epoch {number}/{node.epochs}{val}"
-        self._bars.update(self._of[key], completed=number, now=now)
-        left = sum(self._left.values()) * self._seconds / self._epochs / self._workers
-        self._bars.update(self._sweep, now=f"at most {duration(left)} left")
+        own = is_own(node.stage, record["role"])
+        self._time.epoch(key, record["seconds"], node.epochs - number if own else None)
+        if own:
+            accuracy = record["accuracy"]
+            val = "" if accuracy is None else f" · val {percent(accuracy)} %"
+            of = f"/{node.epochs}" if node.epochs else ""
+            now = f"epoch {number}{of}{val}"
+            self._bars.update(self._of[key], completed=number, now=now)
+        if (left := self._time.seconds) is not None:
+            self._bars.update(self._sweep, now=f"at most {duration(left)} left")
 
     def ends(self, node: Node, seconds: float) -> None:
         """Its line, and its live one goes."""
         super().ends(node, seconds)
+        self._time.ends(node.stage.key)
         self._drop(node)
         self._bars.update(self._sweep, completed=self._done)
 
     def fails(self, node: Node, reason: str) -> None:
         """The same for a failure."""
         super().fails(node, reason)
+        self._time.ends(node.stage.key)
         self._drop(node)
 
     def _drop(self, node: Node) -> None:
-        self._left.pop(node.stage.key, None)
         if (bar := self._of.pop(node.stage.key, None)) is not None:
             self._bars.remove_task(bar)
 
@@ -169,8 +127,4 @@ def plan_text(graph: Graph, store: Holds) -> str:
 
 def make_watching(quiet: bool) -> Watching:
     """The progress that suits standard error."""
-    if quiet:
-        return Watching()
-    console = Console(stderr=True)
-    terminal = console.is_terminal and not console.is_dumb_terminal
-    return WatchingDisplay(console) if terminal else WatchingLines()
+    return suited(quiet, Watching, WatchingLines, WatchingDisplay)

@@ -35,16 +35,21 @@ def flip(x: Tensor, generator: Generator) -> Tensor:
 
 
 def crop(x: Tensor, generator: Generator) -> Tensor:
-    """Each image padded with zeros, cut back to its size at a random place, and flipped or not.
+    """Each image padded with zeros, cut back to its size at a random place, and flipped or not."""
+    _only_images(x, "crop")
+    last = 2 * padding(*x.shape[1:3])
+    top, left = torch.randint(0, last + 1, (2, len(x), 1), generator=generator)
+    return cut(x, top, left, _coin(len(x), generator))
+
+
+def cut(x: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
+    """Each image padded with zeros, cut back to its size from a corner (B, 1), then mirrored.
 
     A row of the result is a run of bytes in the padded image, or in its mirror image: one
     selection among all runs of that length makes the batch.
     """
-    _only_images(x, "crop")
-    batch, height, width, channels = x.shape
+    _, height, width, channels = x.shape
     pad = padding(height, width)
-    top, left = torch.randint(0, 2 * pad + 1, (2, batch, 1), generator=generator)
-    mirrored = _coin(batch, generator)
     table, place = _with_mirrors(x, mirrored)
     padded = F.pad(table, (0, 0, pad, pad, pad, pad))
     tall, wide = padded.shape[1:3]

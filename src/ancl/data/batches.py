@@ -1,14 +1,15 @@
 """Images as a network reads them, a batch at a time."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 import torch
 from torch import Generator, Tensor
 
 from ancl.data.augment import augmentation
 from ancl.data.samples import Normalization, Samples, as_input
+from ancl.data.versions import VERSIONS, Versions
 
 
 class Batch(NamedTuple):
@@ -31,6 +32,7 @@ class Batches:
         augment: The name of an augmentation, used when shuffled.
         device: Where the batches are needed.
         exemplars: How many of the last samples are exemplars.
+        versions: Fixed versions of every image, used in place of an augmentation.
     """
 
     samples: Samples
@@ -39,22 +41,36 @@ class Batches:
     augment: str = "none"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     exemplars: int = 0
+    versions: Versions | None = None
 
     def __len__(self) -> int:
-        return len(self._cuts())
+        return len(self._cuts(self.count))
+
+    @property
+    def count(self) -> int:
+        """How many samples an epoch has: every version of an image is one."""
+        return len(self.samples) * (VERSIONS if self.versions else 1)
+
+    def enlarged(self, randomness: Generator) -> Self:
+        """The same with twelve fixed versions of every image; other inputs are as they were."""
+        if self.samples.x.dtype != torch.uint8:
+            return self
+        return replace(self, versions=Versions.draw(self.samples.x, randomness))
 
     def shuffled(self, randomness: Generator, *, augmented: bool = True) -> Iterator[Batch]:
         """All samples once, in random order; all randomness comes from the generator."""
         change = augmentation(self.augment if augmented else "none")
-        order = torch.randperm(len(self.samples), generator=randomness)
-        for cut in self._cuts():
-            index = order[cut]
-            x = change(self.samples.x[index], randomness)
+        n, versions = len(self.samples), self.versions if augmented else None
+        order = torch.randperm(self.count if augmented else n, generator=randomness)
+        for cut in self._cuts(len(order)):
+            index = order[cut] % n
+            x = self.samples.x[index]
+            x = versions.of(x, index, order[cut] // n) if versions else change(x, randomness)
             yield self._batch(x, self.samples.y[index], index)
 
     def in_order(self) -> Iterator[Batch]:
         """All samples once, as they lie, not augmented."""
-        for cut in self._cuts():
+        for cut in self._cuts(len(self.samples)):
             index = torch.arange(cut.start, cut.stop)
             yield self._batch(self.samples.x[cut], self.samples.y[cut], index)
 
@@ -65,8 +81,7 @@ class Batches:
         inputs = as_input(x, self.normalization, self.device)
         return Batch(inputs, y.to(self.device, non_blocking=True), mask)
 
-    def _cuts(self) -> list[slice]:
-        n = len(self.samples)
+    def _cuts(self, n: int) -> list[slice]:
         edges = list(range(0, n, self.size))
         if len(edges) > 1 and n - edges[-1] == 1:
             edges.pop()

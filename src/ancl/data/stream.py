@@ -43,6 +43,7 @@ class Task:
         key: Hash of what decides its training and validation images and their labels.
         test_key: The same for its test images, which no seed, fraction or limit changes.
         sizes: How many images it trains on, validates on and is tested on.
+        counts: How many images of each class it trains on.
         load: Makes the images.
     """
 
@@ -52,6 +53,7 @@ class Task:
     key: str
     test_key: str
     sizes: tuple[int, int, int]
+    counts: tuple[int, ...]
     load: Callable[[], Split]
 
 
@@ -262,6 +264,7 @@ def _task(
         key=_hash("train", prints[0], place, draw.key()),
         test_key=_hash("test", prints[1], place),
         sizes=(train, val, test),
+        counts=tuple(part[0] for part in parts),
         load=partial(_load, inside, draw),
     )
 

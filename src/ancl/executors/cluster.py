@@ -39,12 +39,13 @@ class Outcome(NamedTuple):
 
 
 class Shipped(NamedTuple):
-    """A run as it travels: its spec as JSON, the user's own method file, and where data lies."""
+    """A run as it travels: spec as JSON, the user's own method file, where data lies, λ by task."""
 
     spec: str
     file: tuple[str, str, str] | None
     """What stands before the file's path in the method's name, the file's own name, its text."""
     root: str | None
+    lambs: tuple[float, ...] = ()
 
 
 class Cluster:
@@ -185,7 +186,8 @@ def ship(node: Node, root: Path | None) -> Shipped:
     if path.suffix == ".py":
         before = f"{method.variant}-" if method.variant else ""
         file = (before, path.name, path.read_text(encoding="utf-8"))
-    return Shipped(node.spec.model_dump_json(), file, str(root) if root else None)
+    place = str(root) if root else None
+    return Shipped(node.spec.model_dump_json(), file, place, node.lambs)
 
 
 @lru_cache(maxsize=64)
@@ -218,7 +220,7 @@ def _compute(shipped: Shipped, key: str, parts: list[str], board: Any, *inputs: 
     board.put.remote(key, {"kind": "begins"})
     try:
         entry = _workshop(shipped.root).compute(
-            unpack(shipped), key, store, lambda event: board.put.remote(key, event)
+            unpack(shipped), key, store, lambda event: board.put.remote(key, event), shipped.lambs
         )
     except Exception as error:  # a method from outside may raise anything
         return Outcome(None, reason(error))

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from ancl.experiment import build, threads
+from ancl.experiment import Reading, build, threads
+from ancl.sources import load_source
 from ancl.spec import RunSpec
 from ancl.stages import Stage
 
@@ -19,20 +21,23 @@ class Node:
         spec: What a worker rebuilds it from.
         tasks: How many tasks the run has.
         images: How many images the stage's task trains on.
+        lambs: The λ of each task, where λ is decided task by task.
     """
 
     stage: Stage
     spec: RunSpec
     tasks: int
     images: int
+    lambs: tuple[float, ...] = ()
 
     @property
     def title(self) -> str:
         """Which stage of which run."""
         spec, stage = self.spec, self.stage
-        lambs = {"λ": spec.options.get("lamb"), "λ_a": spec.options.get("lamb_a")}
+        lamb = self.lambs[stage.task] if self.lambs else spec.options.get("lamb")
+        signs = {"λ": lamb, "λ_a": spec.options.get("lamb_a")}
         values = "".join(
-            f" {sign}={v:g}" for sign, v in lambs.items() if isinstance(v, int | float)
+            f" {sign}={v:g}" for sign, v in signs.items() if isinstance(v, int | float)
         )
         run = f"{spec.method}{values} seed {spec.seed}"
         return f"{run}, task {stage.task + 1}/{self.tasks} {stage.name}"
@@ -53,12 +58,14 @@ class Node:
 class Plan(dict[str, Node]):
     """One run's stages by key, in an order in which they can be computed."""
 
-    def __init__(self, spec: RunSpec, root: Path | None = None) -> None:
+    def __init__(
+        self, spec: RunSpec, root: Path | None, read: Reading, lambs: Sequence[float]
+    ) -> None:
         with threads(spec.threads):
-            experiment = build(spec, root)
+            experiment = build(spec, root, read, lambs)
         tasks = experiment.stream.tasks
         super().__init__(
-            (stage.key, Node(stage, spec, len(tasks), tasks[stage.task].sizes[0]))
+            (stage.key, Node(stage, spec, len(tasks), tasks[stage.task].sizes[0], tuple(lambs)))
             for stage in experiment.stages
         )
         self.spec = spec
@@ -77,11 +84,15 @@ class Graph:
     Args:
         specs: The runs. All have one thread count, which is part of every key.
         root: Where data lies; see ``ancl.data.data_root``.
+        lambs: The λ of each task, where λ is decided task by task; later tasks are left out.
     """
 
-    def __init__(self, specs: Iterable[RunSpec], root: Path | None = None) -> None:
+    def __init__(
+        self, specs: Iterable[RunSpec], root: Path | None = None, lambs: Sequence[float] = ()
+    ) -> None:
         self.root = root
-        self.plans = [Plan(spec, root) for spec in specs]
+        read = lru_cache(maxsize=1)(load_source)  # once for all runs; a later graph reads anew
+        self.plans = [Plan(spec, root, read, lambs) for spec in specs]
         assert len({plan.spec.threads for plan in self.plans}) <= 1, "one thread count a sweep"
         self.nodes: dict[str, Node] = {}
         for plan in self.plans:

@@ -66,7 +66,8 @@ class _Worker:
         """Hand out a stage."""
         assert self.process.stdin is not None
         self.node = node
-        job = {"spec": json.loads(node.spec.model_dump_json()), "key": node.stage.key}
+        spec = json.loads(node.spec.model_dump_json())
+        job = {"spec": spec, "key": node.stage.key, "lambs": node.lambs}
         with suppress(BrokenPipeError):  # it died just now, as the end of what it tells will show
             self.process.stdin.write(json.dumps(job).encode() + b"\n")
             self.process.stdin.flush()

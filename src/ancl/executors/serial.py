@@ -19,7 +19,8 @@ class Serial:
             node = graph.nodes[key]
             observer.begins(node)
             try:
-                entry = workshop.compute(node.spec, key, store, partial(retell, observer, node))
+                tell = partial(retell, observer, node)
+                entry = workshop.compute(node.spec, key, store, tell, node.lambs)
             except StoreError:
                 raise
             except Exception as error:  # a method from outside may raise anything

@@ -1,7 +1,9 @@
 """One stage computed from a spec and a key: the same work for every executor."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from ancl.experiment import Experiment, build, threads
 from ancl.files import Entry
 from ancl.fit import Epoch, epoch_record
 from ancl.runner import Reporter, Runner, Storage
+from ancl.sources import load_source
 from ancl.spec import RunSpec
 from ancl.stages import Stage
 from ancl.workbench import Job
@@ -31,33 +34,53 @@ class Workshop:
     def __init__(self, root: Path | None) -> None:
         self._root = root
         self._built: dict[str, Experiment] = {}
+        self._read = lru_cache(maxsize=1)(load_source)  # built runs hold the same images
 
     def compute(
-        self, spec: RunSpec, key: str, store: Storage, tell: Callable[[Event], None]
+        self,
+        spec: RunSpec,
+        key: str,
+        store: Storage,
+        tell: Callable[[Event], None],
+        lambs: Sequence[float] = (),
     ) -> Entry:
         """The result of one stage, found in the store or computed and saved there.
+
+        ``lambs`` are the λ of each task, where λ is decided task by task.
 
         Raises:
             SpecError: The same spec does not lead to this key here.
         """
         with threads(spec.threads):
-            experiment = self._experiment(spec)
+            experiment = self._experiment(spec, lambs)
             if key not in {stage.key for stage in experiment.stages}:
                 raise SpecError(
                     f"The worker plans other stages than the command did: {key[:12]} is not among "
                     f"them. Give all machines the same data, ancl, torch and kind of processor."
                 )
-            reporter = _Relay(key, tell)
-            job = Job(experiment.method, experiment.stream.tasks, experiment.setting, reporter.say)
-            return Runner(experiment.stages, job, store, reporter).obtain(key)
+            return _Hand(experiment, store, _Relay(key, tell)).obtain(key)
 
-    def _experiment(self, spec: RunSpec) -> Experiment:
-        text = spec.model_dump_json()
+    def _experiment(self, spec: RunSpec, lambs: Sequence[float]) -> Experiment:
+        text = f"{spec.model_dump_json()} {lambs}"
         if text not in self._built:
             while len(self._built) >= _KEPT:
                 del self._built[next(iter(self._built))]
-            self._built[text] = build(spec, self._root)
+            self._built[text] = build(spec, self._root, self._read, lambs)
         return self._built[text]
+
+
+class _Hand(Runner):
+    """Computes every stage by the method of its task, which may have a λ of its own."""
+
+    def __init__(self, experiment: Experiment, store: Storage, reporter: Reporter) -> None:
+        tasks, setting = experiment.stream.tasks, experiment.setting
+        job = Job(experiment.method, tasks, setting, reporter.say)
+        super().__init__(experiment.stages, job, store, reporter)
+        self._method_at = experiment.method_at
+
+    def job_of(self, stage: Stage) -> Job:
+        """The job with the method of the stage's task."""
+        return replace(self._job, method=self._method_at(stage.task))
 
 
 class _Relay(Reporter):

@@ -1,7 +1,8 @@
 """A worker of the pool: ``python -m ancl.executors.worker STORE [DATA_ROOT]``.
 
-A line of JSON on standard input is a job (a spec and the key of one of its stages), a line on
-standard output tells what happened. The end of the input is the end of the worker.
+A line of JSON on standard input is a job (a spec, the λ of its tasks where each has its own, and
+the key of one of its stages), a line on standard output tells what happened. The end of the input
+is the end of the worker.
 """
 
 import json
@@ -52,7 +53,7 @@ def _work(channel: TextIO) -> None:
         job = json.loads(line)
         try:
             spec = RunSpec.model_validate(job["spec"])
-            entry = workshop.compute(spec, job["key"], store, tell)
+            entry = workshop.compute(spec, job["key"], store, tell, job["lambs"])
         except Exception as error:  # a method from outside may raise anything
             kind = "store failed" if isinstance(error, StoreError) else "failed"
             tell({"kind": kind, "reason": reason(error)})

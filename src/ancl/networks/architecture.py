@@ -44,6 +44,8 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mlp": _mlp,
 }
 """Backbones by name; each takes the shape of one sample and its options by keyword."""
+_SIZES: dict[str, int] = {}
+"""The number of features of each that was tried, by all that it depends on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +134,8 @@ def architecture(
             f"or a name: {', '.join(NETWORKS)}."
         )
     resolved = _resolved(network, options)
-    with seeded(0, "probe"):
-        backbone = NETWORKS[network](shape, **resolved)
-    return Architecture(network, shape, _probe(network, backbone, shape), resolved, head, own)
+    size = _named_size(network, shape, resolved)
+    return Architecture(network, shape, size, resolved, head, own)
 
 
 def without_head(module: nn.Module, name: str = "fc") -> nn.Module:
@@ -195,6 +196,16 @@ def _copied(module: nn.Module) -> nn.Module:
             "module that copy.deepcopy accepts."
         ) from error
     return twin.to("cpu", torch.get_default_dtype())
+
+
+def _named_size(network: str, shape: tuple[int, ...], options: Mapping[str, object]) -> int:
+    """The number of features of a named network, tried once however many runs have it."""
+    tried = repr((network, shape, options))
+    if tried not in _SIZES:
+        with seeded(0, "probe"):
+            backbone = NETWORKS[network](shape, **options)
+        _SIZES[tried] = _probe(network, backbone, shape)
+    return _SIZES[tried]
 
 
 def _probe(name: str, backbone: nn.Module, shape: tuple[int, ...]) -> int:

@@ -1,0 +1,106 @@
+"""From what is handed to a learner to its next task: images and labels, checked by the scenario."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ancl.data import Label, Samples, Task, as_images, as_labels, read_dataset, task_from
+from ancl.errors import ScenarioError
+
+Data = Any
+"""Images as an array or tensor, or a map-style torch ``Dataset`` of (image, label)."""
+
+_SHOWN = 5
+
+
+def read_labelled(data: Data, labels: Any) -> tuple[Tensor, list[Label]]:
+    """Images and their labels, from both or from a dataset."""
+    if isinstance(data, Dataset) and labels is None:
+        x, y = read_dataset(data)
+        return as_images(x), as_labels(y)
+    if labels is None:
+        raise ScenarioError(
+            f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
+            f"Dataset of (image, label)."
+        )
+    x, y = as_images(data), as_labels(labels)
+    if len(x) != len(y):
+        raise ScenarioError(f"There are {len(x)} images and {len(y)} labels. Give one a each.")
+    return x, y
+
+
+def next_task(
+    x: Tensor,
+    labels: Sequence[Label],
+    before: Sequence[Task],
+    *,
+    scenario: str,
+    seed: int,
+    val_fraction: float,
+) -> Task:
+    """The task that images and labels make after others.
+
+    In ``dil`` it has the first task's classes, in their order; else it adds its own to all.
+
+    Raises:
+        ScenarioError: Its classes are not those that the scenario lets it bring.
+    """
+    if scenario == "dil" and before:
+        names, start = before[0].names, 0
+        _check_same(labels, names)
+    else:
+        names = tuple(sorted(set(labels), key=lambda name: (isinstance(name, str), name)))
+        start = before[-1].classes.stop if before else 0
+        _check_new(names, before, alone=scenario != "cil" or not before)
+    position = {name: start + index for index, name in enumerate(names)}
+    return task_from(
+        Samples(x, torch.tensor([position[name] for name in labels])),
+        index=len(before),
+        classes=slice(start, start + len(names)),
+        names=names,
+        seed=seed,
+        val_fraction=val_fraction,
+        test=None,
+    )
+
+
+def _check_new(names: Sequence[Label], before: Sequence[Task], *, alone: bool) -> None:
+    """Refuse classes learned before, and one class that there is nothing to tell from."""
+    learned = {name for task in before for name in task.names}
+    again = [name for name in names if name in learned]
+    if again:
+        raise ScenarioError(
+            f"The classes {_listed(again)} were learned before. A task brings new classes only: "
+            f"leave out their images, or give them other labels. Where all classes come again, in "
+            f"another domain, begin with scenario='dil'."
+        )
+    if alone and len(names) < 2:
+        raise ScenarioError(
+            f"This task has only the class {names[0]!r}, and there is nothing to tell it from. "
+            f"Give at least 2 classes."
+        )
+
+
+def _check_same(labels: Sequence[Label], names: Sequence[Label]) -> None:
+    """Refuse other classes than the first task's: old and auxiliary network speak for all."""
+    strangers = sorted(set(labels) - set(names), key=str)
+    if strangers:
+        raise ScenarioError(
+            f"The classes {_listed(strangers)} are new, but in the scenario dil every task has the "
+            f"first one's classes: {_listed(names)}. Leave out their images, or learn new classes "
+            f"with scenario='cil' or 'til'."
+        )
+    missing = [name for name in names if name not in set(labels)]
+    if missing:
+        raise ScenarioError(
+            f"There are no images of the classes {_listed(missing)}, but in the scenario dil every "
+            f"task has all of the first one's classes. Add images of them."
+        )
+
+
+def _listed(names: Sequence[Label]) -> str:
+    """The first few, as they would be written: 1 and '1' are two labels."""
+    return ", ".join(map(repr, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
