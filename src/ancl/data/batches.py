@@ -44,7 +44,8 @@ class Batches:
     versions: Versions | None = None
 
     def __len__(self) -> int:
-        return len(self._cuts(self.count))
+        cuts, rest = divmod(self.count - 1, self.size)  # rest + 1 samples are in the last
+        return cuts + 1 if rest or cuts == 0 else cuts
 
     @property
     def count(self) -> int:
@@ -63,9 +64,10 @@ class Batches:
         n, versions = len(self.samples), self.versions if augmented else None
         order = torch.randperm(self.count if augmented else n, generator=randomness)
         for cut in self._cuts(len(order)):
-            index = order[cut] % n
+            place = order[cut]
+            index = place % n if versions else place
             x = self.samples.x[index]
-            x = versions.of(x, index, order[cut] // n) if versions else change(x, randomness)
+            x = versions.of(x, index, place // n) if versions else change(x, randomness)
             yield self._batch(x, self.samples.y[index], index)
 
     def in_order(self) -> Iterator[Batch]:
