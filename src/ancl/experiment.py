@@ -303,3 +303,16 @@ def _replace(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def most_epochs(spec: RunSpec, stage: Stage) -> int:
+    """At most so many epochs has a stage; 0 where it trains nothing."""
+    training = {
+        "main": spec.training,
+        "auxiliary": spec.auxiliary,
+        "rate trial": spec.training,
+    }.get(stage.name)
+    if training:
+        return training.at(stage.task).epochs
+    part = stage.settings.get("part", {})
+    return part.get("epochs", 0) if isinstance(part, dict) else 0

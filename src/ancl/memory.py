@@ -161,7 +161,7 @@ def select(
     """
     parts = []
     for label in sorted(set(train.y.tolist())):
-        images = train.take((train.y == label).nonzero().squeeze(1))
+        images = train.take(train.of_class(label))
         if len(images) < count:
             raise ScenarioError(
                 f"The memory is to keep {count} images a class, but class {label} has "

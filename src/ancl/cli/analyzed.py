@@ -16,11 +16,11 @@ from ancl.analysis.landscape import Surveyor
 from ancl.analysis.terrain import PATHS, STEPS
 from ancl.analysis.weights import parameter_names, vector
 from ancl.cli.options import Places
-from ancl.cli.progress import Progress, make_progress, most_epochs
+from ancl.cli.progress import Progress, make_progress
 from ancl.cli.request import Request
 from ancl.cli.table import counted, duration, percent, table
 from ancl.errors import MethodError, SpecError, unknown
-from ancl.experiment import Experiment, build, threads
+from ancl.experiment import Experiment, build, most_epochs, threads
 from ancl.naming import MethodRef
 from ancl.seeding import seeded
 from ancl.spec import RunSpec

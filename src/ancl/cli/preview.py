@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ancl.cli.options import Places
-from ancl.cli.progress import most_epochs
 from ancl.cli.table import counted, table
-from ancl.experiment import build, run_directory, threads
+from ancl.experiment import build, most_epochs, run_directory, threads
 from ancl.spec import SEARCH, Resolved
 from ancl.store import Store
 from ancl.training import FIRST_RATES, LATER_RATES, TRIALS

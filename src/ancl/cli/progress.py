@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ancl.cli.live import Live, TimeLeft, Told, is_own, suited, trained_text
 from ancl.cli.table import counted, duration, percent
-from ancl.experiment import Experiment, RunResult
+from ancl.experiment import Experiment, RunResult, most_epochs
 from ancl.fit import Epoch
 from ancl.runner import Reporter
 from ancl.spec import RunSpec
@@ -16,19 +16,6 @@ _WORTH_A_LINE = 1.0
 """Seconds from which on a stage without epochs is mentioned."""
 
 _TERMS = {"old": "λ·old", "auxiliary": "λ_a·auxiliary"}
-
-
-def most_epochs(spec: RunSpec, stage: Stage) -> int:
-    """At most so many epochs has a stage; 0 where it trains nothing."""
-    training = {
-        "main": spec.training,
-        "auxiliary": spec.auxiliary,
-        "rate trial": spec.training,
-    }.get(stage.name)
-    if training:
-        return training.at(stage.task).epochs
-    part = stage.settings.get("part", {})
-    return part.get("epochs", 0) if isinstance(part, dict) else 0
 
 
 class Progress(Told, Reporter):

@@ -8,7 +8,7 @@ from rich.progress import TaskID
 
 from ancl.cli.live import Live, TimeLeft, Told, is_own, suited, trained_text
 from ancl.cli.table import counted, duration, percent
-from ancl.executors.graph import Graph, Holds, Node, Observer, most_epochs
+from ancl.executors.graph import Graph, Holds, Node, Observer
 
 
 class Watching(Told, Observer):
@@ -118,10 +118,10 @@ def plan_text(graph: Graph, store: Holds) -> str:
     counts = graph.counts(store)
     shared = counts["stages"] - counts["unique_stages"]
     stored = counts["unique_stages"] - counts["stages_to_do"]
-    todo = most_epochs(graph.nodes[key] for key in graph.todo(store))
     return (
         f"{counted(counts['runs'], 'run')}, {counted(counts['stages'], 'stage')}: {shared} shared, "
-        f"{stored} stored, {counts['stages_to_do']} to do (at most {counted(todo, 'epoch')})"
+        f"{stored} stored, {counts['stages_to_do']} to do "
+        f"(at most {counted(counts['most_epochs_to_do'], 'epoch')})"
     )
 
 

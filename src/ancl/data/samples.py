@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Generator, Tensor
@@ -37,6 +37,15 @@ class Samples:
     def take(self, index: Tensor) -> Samples:
         """The samples at these positions, in this order."""
         return Samples(self.x[index], self.y[index])
+
+    def of_class(self, number: int) -> Tensor:
+        """The positions of a class's samples, in order; none where it has no samples."""
+        return self._by_class[number] if number < len(self._by_class) else self.y[:0]
+
+    @cached_property
+    def _by_class(self) -> tuple[Tensor, ...]:
+        # Once for all classes: to look through every label for each of them would take seconds.
+        return torch.split(self.y.argsort(stable=True), self.y.bincount().tolist())
 
     @staticmethod
     def concatenate(parts: Sequence[Samples]) -> Samples:

@@ -180,7 +180,7 @@ def _cut(train: Samples, names: tuple[Label, ...], fraction: float) -> tuple[Ten
         raise ScenarioError(f"test_fraction is {fraction}. It lies between 0 and 1, without both.")
     kept, held = [], []
     for number, name in enumerate(names):
-        here = (train.y == number).nonzero().flatten()
+        here = train.of_class(number)
         size = max(1, round(fraction * len(here)))
         if size >= len(here):
             raise ScenarioError(

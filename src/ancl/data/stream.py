@@ -273,23 +273,23 @@ def _load(inside: _Inside, draw: _Draw) -> Split:
     """The images, class by class in the order of the stream and canonical within a class."""
     train, val, test = [], [], []
     for position, class_id in enumerate(inside.ids, start=inside.offset):
-        images = _of_class(inside.train, class_id, position)
+        images = inside.train.of_class(class_id)
         kept, held = draw.positions(len(images), class_id)
-        train.append(images.take(kept))
-        val.append(images.take(held))
-        test.append(_of_class(inside.test, class_id, position))
+        train.append(_taken(inside.train, images[kept], position))
+        val.append(_taken(inside.train, images[held], position))
+        test.append(_taken(inside.test, inside.test.of_class(class_id), position))
     return Split(*(inside.seen(Samples.concatenate(parts)) for parts in (train, val, test)))
+
+
+def _taken(samples: Samples, index: Tensor, position: int) -> Samples:
+    """The images at an index, as images of the class at a position of the stream."""
+    return Samples(samples.x[index], torch.full((len(index),), position))
 
 
 def _first_of_each(samples: Samples, count: int) -> Samples:
     """The first images of every class, in canonical order: by hash, so as good as any."""
     classes = sorted(set(samples.y.tolist()))
-    return samples.take(torch.cat([(samples.y == c).nonzero().squeeze(1)[:count] for c in classes]))
-
-
-def _of_class(samples: Samples, class_id: int, position: int) -> Samples:
-    x = samples.x[samples.y == class_id]
-    return Samples(x, torch.full((len(x),), position))
+    return samples.take(torch.cat([samples.of_class(c)[:count] for c in classes]))
 
 
 def enough_classes(scenario: str, sizes: tuple[int, ...]) -> None:

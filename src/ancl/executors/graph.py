@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from ancl.experiment import Reading, build, threads
+from ancl.experiment import Reading, build, most_epochs, threads
 from ancl.sources import load_source
 from ancl.spec import RunSpec
 from ancl.stages import Stage
@@ -45,14 +45,7 @@ class Node:
     @property
     def epochs(self) -> int:
         """At most so many epochs; 0 where nothing is trained."""
-        spec, task = self.spec, self.stage.task
-        trainings = {
-            "main": spec.training,
-            "rate trial": spec.training,
-            "auxiliary": spec.auxiliary,
-        }
-        training = trainings.get(self.stage.name)
-        return training.at(task).epochs if training else 0
+        return most_epochs(self.spec, self.stage)
 
 
 class Plan(dict[str, Node]):
@@ -116,13 +109,13 @@ class Graph:
             "stages": len(each),
             "unique_stages": len(self.nodes),
             "stages_to_do": len(todo),
-            "most_epochs": most_epochs(each),
-            "unique_most_epochs": most_epochs(self.nodes.values()),
-            "most_epochs_to_do": most_epochs(todo),
+            "most_epochs": _total(each),
+            "unique_most_epochs": _total(self.nodes.values()),
+            "most_epochs_to_do": _total(todo),
         }
 
 
-def most_epochs(nodes: Iterable[Node]) -> int:
+def _total(nodes: Iterable[Node]) -> int:
     """At most so many epochs in all."""
     return sum(node.epochs for node in nodes)
 
