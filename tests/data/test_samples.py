@@ -76,3 +76,10 @@ def test_pixels_are_normalized_however_they_lie_in_memory() -> None:
     result = as_input(x.permute(0, 2, 3, 1), moments, torch.device("cpu"))
     mean, std = (torch.tensor(part).view(1, 3, 1, 1) for part in (moments.mean, moments.std))
     assert torch.equal(result, (x / 255 - mean) / std)
+
+
+def test_samples_of_a_class_are_found_in_order_and_a_class_without_any_has_none() -> None:
+    y = torch.tensor([2, 0, 2, 0, 0])
+    samples = Samples(torch.zeros(5, 3), y)
+
+    assert [samples.of_class(c).tolist() for c in range(5)] == [[1, 3, 4], [], [0, 2], [], []]
