@@ -90,7 +90,6 @@ def _make_torchvision_importable() -> None:
             raise
         for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
             del sys.modules[name]
-        _make_torchvision_importable.library = torch.library.Library("torchvision", "FRAGMENT")
         for name in ("nms", "qnms"):
             signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            _make_torchvision_importable.library.define(name + signature)
+            torch.library.define(f"torchvision::{name}", signature)

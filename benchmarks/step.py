@@ -1,11 +1,11 @@
 """One step of main training: the library against a plain loop and a best one.
 
-    python benchmarks/step.py [--network resnet32|lenet] [--batch 128] [--pairs 60] [--threads 2]
+    python benchmarks/step.py [--network resnet32|lenet|layer] [--batch 128] [--pairs 60]
 
 (a) plain: channels first, unfolded anchors, the penalty by autograd, default SGD.
 (b) best: channels last, fused SGD, folded anchors under no_grad, the penalty's gradient in place.
 Both do the same arithmetic on the same images; neither logs or checks anything. The library pays
-for its log once an epoch: of 32 steps on the LeNet-sized network, of a single one on ResNet-32.
+for its log once an epoch: of 32 steps on the small networks, of a single one on ResNet-32.
 Where avalanche-lib is installed, its LwF and EWC follow, with crops and flips on both sides.
 """
 
@@ -51,6 +51,23 @@ class LeNet(nn.Module):
         return self.layers(x)
 
 
+class Layer(nn.Module):
+    """One small layer: little else than the framework is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.AvgPool2d(8), nn.Flatten(), nn.Linear(48, 84), nn.ReLU()
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (B, 84)."""
+        return self.layers(x)
+
+
+OWN = {"lenet": LeNet, "layer": Layer}
+
+
 class Case:
     """One method on one network, with the same start for every loop."""
 
@@ -58,7 +75,7 @@ class Case:
         torch.manual_seed(0)
         self.batch = batch
         self.method = method
-        backbone = LeNet() if network == "lenet" else network
+        backbone = OWN[network]() if network in OWN else network
         self.start = architecture(backbone, (3, 32, 32)).build([10, 10])
         for parameter in self.start.head.block(0):
             parameter.requires_grad_(False)
@@ -238,7 +255,7 @@ def auxiliary_cost(network: str, batch: int, steps: int, pairs: int) -> Ratio:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--network", default="resnet32", choices=["resnet32", "lenet"])
+    parser.add_argument("--network", default="resnet32", choices=["resnet32", *OWN])
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -246,7 +263,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    steps = 32 if given.network == "lenet" else 1
+    steps = 32 if given.network in OWN else 1
     print(
         f"{given.network}, batch {given.batch}, {given.threads} threads, "
         f"{given.pairs} interleaved rounds of {steps} steps"
