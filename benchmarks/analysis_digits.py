@@ -14,13 +14,13 @@ from time import monotonic
 
 import torch
 
-from ancl.analysis import Analysis, Wishes, carry_out, learn_regime, plan_regime
-from ancl.experiment import Experiment, build, threads
+from ancl.analysis import Analysis, AnalysisOptions, carry_out, learn_regime, plan_regime
+from ancl.experiments.build import Experiment, build, threads
+from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import Estimate
 from ancl.regularizers import WeightRegularizer
-from ancl.runner import MemoryStore, Reporter, Storage
-from ancl.spec import Layer, RunSpec, resolve
-from ancl.store import Store
+from ancl.stages.runner import MemoryStore, Reporter, Storage
+from ancl.store.store import Store
 
 COUNT = 6
 
@@ -65,7 +65,9 @@ def stable(method: str, seeds: int, epochs: int, store: Storage) -> tuple[float,
 
 def analyse(method: str, seeds: int, epochs: int, store: Storage) -> Analysis:
     lamb, most = stable(method, seeds, epochs, store)
-    wishes = Wishes(tuple(most * 10.0 ** (index - COUNT + 1) for index in range(COUNT)), grid=0)
+    wishes = AnalysisOptions(
+        tuple(most * 10.0 ** (index - COUNT + 1) for index in range(COUNT)), grid=0
+    )
     specs = [spec(method, seed, epochs, lamb) for seed in range(seeds)]
     tables: dict[str, list[dict[str, object]]] = {}
     for each in specs:

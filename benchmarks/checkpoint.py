@@ -15,12 +15,12 @@ import torch
 from timing import median
 
 from ancl.data import Batches, Normalization, Samples
-from ancl.fit import Fit, View
 from ancl.losses import CrossEntropy
 from ancl.networks import architecture
-from ancl.objective import Objective
-from ancl.store import Entry, Store
-from ancl.training import Training
+from ancl.store.store import StageResult, Store
+from ancl.training.config import Training
+from ancl.training.loop import Fit, View
+from ancl.training.objective import Objective
 
 STEPS, BATCH = 4, 128
 
@@ -54,7 +54,7 @@ def main() -> None:
             steps.append((time.perf_counter() - began) / STEPS)
             began = time.perf_counter()
             tensors, meta = fit.state()
-            store.save_checkpoint("0" * 64, Entry(tensors, {"state": meta, "log": []}))
+            store.save_checkpoint("0" * 64, StageResult(tensors, {"state": meta, "log": []}))
             writes.append(time.perf_counter() - began)
     epoch, write = 4500 / BATCH * median(steps), median(writes)
     print(f"{given.threads} threads, {given.repeats} repeats, medians")

@@ -21,8 +21,8 @@ from ancl.executors import Executor
 from ancl.executors.graph import Graph, Node, Observer
 from ancl.executors.pool import Pool
 from ancl.executors.serial import Serial
-from ancl.spec import RunSpec
-from ancl.store import Store
+from ancl.experiments.spec import RunSpec
+from ancl.store.store import Store
 
 PAIRS, SEEDS, IMAGES, CLASSES = 5, 4, 128, 4
 EPOCHS = {32: 3, 16: 12}

@@ -22,10 +22,10 @@ from ancl.cli.request import Request
 from ancl.errors import AnclError
 from ancl.executors.graph import Graph, Node, Observer
 from ancl.executors.serial import Serial
-from ancl.recipes import grids
-from ancl.search import validation_score
-from ancl.spec import RunSpec
-from ancl.store import Store
+from ancl.experiments import grids
+from ancl.experiments.search_two_stage import validation_score
+from ancl.experiments.spec import RunSpec
+from ancl.store.store import Store
 
 BENCHMARKS = {
     "cifar100/10": 100,

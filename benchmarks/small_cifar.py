@@ -24,9 +24,9 @@ from ancl.cli.progress import make_progress
 from ancl.cli.request import parse_seeds
 from ancl.cli.session import Finished, run_all
 from ancl.data import class_order
+from ancl.data.registry import known_source
+from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import Estimate, mean_and_error
-from ancl.sources import known_source
-from ancl.spec import Layer, RunSpec, resolve
 
 CLASSES = 50
 PROTOCOL: dict[str, Any] = {

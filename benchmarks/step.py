@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ancl.data import Batches, Normalization, Samples, as_input
-from ancl.fit import Fit, View
-from ancl.naming import make_method
+from ancl.methods.registry import make_method
 from ancl.networks import Network, architecture, frozen
-from ancl.objective import Objective, Pull, anchor_for
 from ancl.regularizers import Ewc, Lfl, Lwf, Regularizer
-from ancl.training import Training
+from ancl.training.config import Training
+from ancl.training.loop import Fit, View
+from ancl.training.objective import Objective, PenaltyTerm, anchor_for
 
 METHODS = ("finetune", "ewc", "a-ewc", "lwf", "a-lwf", "lfl", "a-lfl")
 TASKS = (slice(0, 10), slice(10, 20))
@@ -110,7 +110,7 @@ def library(case: Case, augment: str = "none") -> Callable[[], object]:
         ("old", "auxiliary"), case.lambs, case.anchors, TASKS, strict=False
     ):
         anchor = anchor_for(case.omega(), net, classes, {"gradients": case.fisher})
-        pulls.append(Pull(name, lamb, case.omega(), anchor))
+        pulls.append(PenaltyTerm(name, lamb, case.omega(), anchor))
     method = make_method("finetune")
     training = Training(epochs=10**6, lr=LR, schedule="constant")
     fit = Fit(

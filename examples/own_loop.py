@@ -43,8 +43,8 @@ omega = method.old.regularizer
 objective = ancl.Objective(
     method.task_loss,
     (
-        ancl.Pull("old", 1.0, omega, ancl.anchor_for(omega, main, tasks[0])),
-        ancl.Pull("auxiliary", 0.5, omega, ancl.anchor_for(omega, auxiliary, tasks[1])),
+        ancl.PenaltyTerm("old", 1.0, omega, ancl.anchor_for(omega, main, tasks[0])),
+        ancl.PenaltyTerm("auxiliary", 0.5, omega, ancl.anchor_for(omega, auxiliary, tasks[1])),
     ),
 )
 train(main, objective, second, 2)

@@ -1,26 +1,33 @@
-"""What tests share: one thread, a small synthetic stream, and a way to learn it.
+"""What tests share: one thread, AVX2, a small synthetic stream, and a way to learn it.
 
 Small tensors are slower with more threads, and bits depend on the count.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Bits depend on the instructions a processor has. AVX2 is what the golden files were recorded
+# with, and newer processors have it too; torch reads these when it is imported.
+if "avx2" in Path("/proc/cpuinfo").read_text().split():
+    os.environ.update(ATEN_CPU_CAPABILITY="avx2", ONEDNN_MAX_CPU_ISA="AVX2")
+
 import torch
 from torch import Tensor, nn
 
 from ancl.data import Source, Task, from_arrays, make_stream
-from ancl.files import Entry
 from ancl.memory import Memory
-from ancl.method import Method
+from ancl.methods.method import Method
 from ancl.networks import Architecture, architecture
-from ancl.runner import MemoryStore, Reporter, Runner, Storage
-from ancl.stages import Setting, Stage, plan
-from ancl.training import Training
-from ancl.workbench import Job
+from ancl.stages.context import Job
+from ancl.stages.plan import Setting, Stage, plan
+from ancl.stages.runner import MemoryStore, Reporter, Runner, Storage
+from ancl.store.entry import StageResult
+from ancl.training.config import Training
 
 torch.set_num_threads(1)
 
@@ -38,13 +45,13 @@ class Learned:
     """A plan and what its stages left behind."""
 
     stages: tuple[Stage, ...]
-    entries: dict[str, Entry]
+    entries: dict[str, StageResult]
     said: list[str] = field(default_factory=list)
 
     def stage(self, name: str, task: int) -> Stage:
         return next(s for s in self.stages if (s.name, s.task) == (name, task))
 
-    def entry(self, name: str, task: int) -> Entry:
+    def entry(self, name: str, task: int) -> StageResult:
         return self.entries[self.stage(name, task).key]
 
     def network(self, task: int, stage: str = "main") -> dict[str, Tensor]:

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.workbench
+import ancl.stages.context
 from ancl.errors import MethodError
-from ancl.method import Method, Rule
-from ancl.naming import make_method
-from ancl.objective import anchor_for
+from ancl.methods.method import Method, Rule
+from ancl.methods.registry import make_method
+from ancl.methods.regularization import METHODS
+from ancl.training.objective import anchor_for
 from ancl.types import Anchor
-from ancl.zoo import METHODS
 
 LAMBS: dict[str, dict[str, Any]] = {
     "ewc": {"lamb": 20.0},
@@ -162,7 +162,7 @@ def anchors(monkeypatch) -> list[tuple[Anchor, list[Tensor]]]:
         made.append((anchor, [tensor.clone() for tensor in held(anchor)]))
         return anchor
 
-    monkeypatch.setattr(ancl.workbench, "anchor_for", recorded)
+    monkeypatch.setattr(ancl.stages.context, "anchor_for", recorded)
     return made
 
 

@@ -4,8 +4,8 @@ from statistics import mean
 
 import pytest
 
-from ancl.experiment import run
-from ancl.spec import Layer, resolve
+from ancl.experiments.build import run
+from ancl.experiments.spec import Layer, resolve
 
 SEEDS = (0, 1, 2)
 

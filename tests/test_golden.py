@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ancl.data import digits, make_stream
-from ancl.naming import make_method
+from ancl.methods.registry import make_method
 from ancl.networks import architecture
-from ancl.numerics import NUMERICS
-from ancl.stages import Setting
-from ancl.training import Training
+from ancl.runtime import NUMERICS
+from ancl.stages.plan import Setting
+from ancl.training.config import Training
 
 METHODS: dict[str, dict[str, Any]] = {
     "finetune": {},

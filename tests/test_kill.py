@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.store import Store
+from ancl.store.store import Store
 
 PROGRAM = """
 import sys
-import ancl.runner
-ancl.runner.CHECKPOINT_SECONDS = 0.0  # after every epoch, so that kills fall between checkpoints
+import ancl.stages.runner
+# After every epoch, so that kills fall between checkpoints.
+ancl.stages.runner.CHECKPOINT_SECONDS = 0.0
 from ancl.cli.main import main
 sys.argv = ["ancl", *sys.argv[1:]]
 main()

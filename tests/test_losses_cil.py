@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ancl.errors import MethodError
-from ancl.heads import CosineHead
 from ancl.losses import MarginRanking, Nca
+from ancl.networks.heads import CosineHead
 from ancl.types import Output, Step
 
 

@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
-    from ancl.learner import Learner
+    from ancl.learner.learner import Learner
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
-    from ancl.method import Auxiliary, Method, Rule, Term, with_afec, with_ancl
-    from ancl.naming import make_method
+    from ancl.methods.method import Auxiliary, Method, Rule, Term, with_afec, with_ancl
+    from ancl.methods.registry import make_method
     from ancl.networks import Network, architecture, frozen, without_head
-    from ancl.objective import Objective, Pull, anchor_for
     from ancl.regularizers import Regularizer, WeightRegularizer
-    from ancl.training import Training
+    from ancl.training.config import Training
+    from ancl.training.objective import Objective, PenaltyTerm, anchor_for
     from ancl.types import Anchor, Output, Step
 
 _PLACES = {
     "errors": ("AnclError", "MethodError", "ScenarioError", "SpecError", "StoreError"),
-    "learner": ("Learner",),
+    "learner.learner": ("Learner",),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
-    "method": ("Auxiliary", "Method", "Rule", "Term", "with_afec", "with_ancl"),
+    "methods.method": ("Auxiliary", "Method", "Rule", "Term", "with_afec", "with_ancl"),
     "networks": ("Network", "architecture", "frozen", "without_head"),
-    "objective": ("Objective", "Pull", "anchor_for"),
+    "training.objective": ("Objective", "PenaltyTerm", "anchor_for"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
-    "training": ("Training",),
+    "training.config": ("Training",),
     "types": ("Anchor", "Output", "Step"),
-    "naming": ("make_method",),
+    "methods.registry": ("make_method",),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
@@ -49,7 +49,7 @@ __all__ = [
     "Network",
     "Objective",
     "Output",
-    "Pull",
+    "PenaltyTerm",
     "Regularizer",
     "Rule",
     "ScenarioError",

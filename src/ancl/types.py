@@ -22,7 +22,7 @@ def prefixed(prefix: str, tensors: Params) -> Params:
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
 
 
-def under(prefix: str, tensors: Params) -> Params:
+def strip_prefix(prefix: str, tensors: Params) -> Params:
     """The tensors of one prefix, without it."""
     start = f"{prefix}/"
     return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}

@@ -6,13 +6,19 @@ from typing import Any
 
 import pytest
 
-from ancl.analysis import Regime, Scene, Wishes, learn_regime, plan_regime
-from ancl.analysis.regime import Ways
+from ancl.analysis import (
+    AnalysisContext,
+    AnalysisOptions,
+    ComparedNetworks,
+    learn_regime,
+    plan_regime,
+)
+from ancl.analysis.networks import TrainingPlans
 from ancl.data import make_stream
-from ancl.experiment import Experiment
-from ancl.naming import MethodRef
-from ancl.runner import MemoryStore, Reporter
-from ancl.spec import Layer, resolve
+from ancl.experiments.build import Experiment
+from ancl.experiments.spec import Layer, resolve
+from ancl.methods.registry import MethodRef
+from ancl.stages.runner import MemoryStore, Reporter
 
 LAMB_AS = (0.5, 5.0, 50.0)
 
@@ -22,9 +28,9 @@ class Analysed:
     """A scene, and what it is made of."""
 
     experiment: Experiment
-    ways: Ways
-    regime: Regime
-    scene: Scene
+    ways: TrainingPlans
+    regime: ComparedNetworks
+    scene: AnalysisContext
     store: MemoryStore
 
 
@@ -43,18 +49,20 @@ def experiment(lab: Any) -> Make:
     return make
 
 
-def analysed(experiment: Experiment, wishes: Wishes) -> Analysed:
+def analysed(experiment: Experiment, wishes: AnalysisOptions) -> Analysed:
     store = MemoryStore()
     ways = plan_regime(experiment, wishes.task, wishes.lamb_as)
     regime = learn_regime(ways, experiment, store, Reporter())
-    return Analysed(experiment, ways, regime, Scene(experiment, wishes, ways, regime), store)
+    return Analysed(
+        experiment, ways, regime, AnalysisContext(experiment, wishes, ways, regime), store
+    )
 
 
 @pytest.fixture(scope="session")
 def ewc(experiment: Make) -> Analysed:
-    return analysed(experiment("a-ewc"), Wishes(LAMB_AS, grid=3, images=60))
+    return analysed(experiment("a-ewc"), AnalysisOptions(LAMB_AS, grid=3, images=60))
 
 
 @pytest.fixture(scope="session")
 def lwf(experiment: Make) -> Analysed:
-    return analysed(experiment("a-lwf"), Wishes(LAMB_AS, grid=0, images=60))
+    return analysed(experiment("a-lwf"), AnalysisOptions(LAMB_AS, grid=0, images=60))

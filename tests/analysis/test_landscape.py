@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.analysis.images import Part, parts
-from ancl.analysis.landscape import Plane, Surveyor, grid, mixed
-from ancl.analysis.terrain import Terrain
-from ancl.analysis.weights import vector
+from ancl.analysis.context import Part, parts
+from ancl.analysis.interpolation import vector
+from ancl.analysis.landscape import Plane, PointEvaluator, grid, mixed
+from ancl.analysis.landscape_tables import Terrain
 from ancl.data import Samples
 from ancl.errors import AnclError
 
@@ -69,7 +69,7 @@ def test_running_statistics_are_the_mean_over_training_images(lab: Any) -> None:
     tasks, setting = lab.tasks()[:2], lab.setting(lab.conv())
     network = setting.architecture.build([2, 2])
     training = parts(tasks, "train", None, 0)
-    surveyor = Surveyor(network, training, training, [t.classes for t in tasks], setting)
+    surveyor = PointEvaluator(network, training, training, [t.classes for t in tasks], setting)
     norm = next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d))
     norm.running_mean.fill_(99.0)  # type: ignore[union-attr]
 
@@ -101,7 +101,7 @@ def test_a_score_is_the_accuracy_counted_by_hand(lab: Any) -> None:
     tasks, setting = lab.tasks()[:2], lab.setting()
     network = setting.architecture.build([2, 2])
     samples = tasks[1].load().test
-    surveyor = Surveyor(
+    surveyor = PointEvaluator(
         network, [Part(1, samples)], [Part(1, samples)], [t.classes for t in tasks], setting
     )
     weights = vector(dict(network.named_parameters()), [n for n, _ in network.named_parameters()])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ancl.analysis import Analysis, Wishes, choose_lamb
+from ancl.analysis import Analysis, AnalysisOptions, choose_lamb
 from ancl.analysis.results import as_csv
 from ancl.errors import StoreError
-from ancl.spec import Layer, resolve
+from ancl.experiments.spec import Layer, resolve
 
 LAMB_AS = (1.0, 10.0, 100.0)
 
@@ -20,7 +20,7 @@ def analysis(**tables: list[dict[str, Any]]) -> Analysis:
         resolve("a-ewc", "digits/5", [Layer("test", {"seed": seed, "lamb_a": 1.0})]).spec
         for seed in (0, 1)
     ]
-    return Analysis(specs, Wishes(LAMB_AS), tables, ("abc",))
+    return Analysis(specs, AnalysisOptions(LAMB_AS), tables, ("abc",))
 
 
 def rows(values: dict[int, list[float]], **more: Any) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ import pytest
 
 from ancl.cli.closing import verdict, verdict_json, verdict_text
 from ancl.cli.session import Finished
-from ancl.experiment import RunResult
+from ancl.experiments.build import RunResult
+from ancl.experiments.spec import Layer, resolve
 from ancl.metrics import summary
-from ancl.spec import Layer, resolve
 
 RUN = ("run", "lwf", "digits/5", "--epochs", "1", "--quiet")
 

@@ -123,7 +123,7 @@ def test_flags_that_do_not_fit(ancl: Any, given: tuple[str, ...], message: str) 
 def test_a_failure_is_told_the_others_finish_and_the_code_is_1(ancl: Any) -> None:
     Path("mine.py").write_text(
         "import dataclasses\n"
-        "from ancl.method import Method, Term\n"
+        "from ancl.methods.method import Method, Term\n"
         "from ancl.regularizers import Lwf\n\n"
         "@dataclasses.dataclass(frozen=True)\n"
         "class Broken(Lwf):\n"

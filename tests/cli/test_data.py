@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from ancl.data import PUBLISHED
-from ancl.sources import SOURCES, KnownSource
+from ancl.data.registry import SOURCES, KnownSource
 
 QUICK = ("--epochs", "1", "--quiet", "--set", "network.name=mlp")
 

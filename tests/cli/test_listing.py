@@ -1,9 +1,9 @@
 from typing import Any
 
+from ancl.data.registry import SOURCES
+from ancl.experiments import BENCHMARKS
+from ancl.methods.regularization import METHODS
 from ancl.networks import NETWORKS
-from ancl.recipes import BENCHMARKS
-from ancl.sources import SOURCES
-from ancl.zoo import METHODS
 
 
 def test_methods_with_their_variants_and_why_one_is_refused(ancl: Any) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.files import Entry
-from ancl.store import Store
+from ancl.store.entry import StageResult
+from ancl.store.store import Store
 
 RUNS, OWN, SHARED = 200, 8, 4
 
@@ -30,7 +30,9 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     for number in range(RUNS):
         own = [key(number, index) for index in range(OWN)]
         for each in own if number else [*shared, *own]:
-            store.save(each, Entry({"network/w": torch.zeros(500)}, {"stage": "main", "task": 1}))
+            store.save(
+                each, StageResult({"network/w": torch.zeros(500)}, {"stage": "main", "task": 1})
+            )
         runs.append([*shared, *own])
         if number % 2:
             directory = tmp_path / "runs" / f"run{number}"

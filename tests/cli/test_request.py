@@ -1,7 +1,7 @@
 """What flags become before anything is resolved."""
 
 from ancl.cli.request import quick_settings
-from ancl.naming import MethodRef
+from ancl.methods.registry import MethodRef
 
 
 def test_a_quick_look_leaves_off_what_is_off() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import ancl.store as stored
+import ancl.store.store as stored
 from ancl.cli.request import Request
 from ancl.executors.graph import Graph, Observer
 from ancl.executors.serial import Serial
-from ancl.pertask import Decay, follow
-from ancl.store import Store
+from ancl.experiments.search_per_task import Decay, follow
+from ancl.store.store import Store
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
 GRIDS = ("--lamb-grid", "0.1,1,3,10,100", "--lamb-a-grid", "0.1,0.5,1,5,10")

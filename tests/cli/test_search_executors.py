@@ -15,7 +15,7 @@ import torch
 
 from ancl.cli import twostage
 from ancl.cli.watching import Watching
-from ancl.store import Store
+from ancl.store.store import Store
 
 ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
 SHORT = ("--epochs", "2", "--tasks", "2", "--threads", "1")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ancl.store import Store
+from ancl.store.store import Store
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--quiet")
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from ancl.data import Domain, domains
 from ancl.errors import ScenarioError
+from ancl.experiments.spec import DataSpec
 from ancl.seeding import generator
-from ancl.spec import DataSpec
 
 
 def images(n: int = 5, side: int = 9, channels: int = 3) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from ancl.data import PUBLISHED, Normalization, Published, Source, data_root
-from ancl.data import pictures as pictures_module
+from ancl.data.formats import folders as pictures_module
 from ancl.errors import ScenarioError
 
 Write = Callable[[Path], None]

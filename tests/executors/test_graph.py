@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from ancl.cli.request import Request
+from ancl.data.registry import load_source
 from ancl.errors import StoreError
 from ancl.executors import graph as graphs
 from ancl.executors.graph import Graph, Node, Observer, Schedule
 from ancl.executors.serial import Serial
-from ancl.sources import load_source
-from ancl.spec import RunSpec
-from ancl.store import Store
+from ancl.experiments.spec import RunSpec
+from ancl.store.store import Store
 
 FLAGS = {"--epochs": "1", "--tasks": "2", "--threads": "1"}
 
@@ -118,7 +118,7 @@ def test_tasks_may_have_a_lambda_each_and_are_then_computed_with_it(tmp_path: Pa
 
 BROKEN = """
 import dataclasses
-from ancl.method import Method, Term
+from ancl.methods.method import Method, Term
 from ancl.regularizers import Lwf
 
 @dataclasses.dataclass(frozen=True)

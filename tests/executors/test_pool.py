@@ -10,14 +10,14 @@ from ancl.cli.request import Request
 from ancl.executors.graph import Graph, Observer
 from ancl.executors.pool import ATTEMPTS, Pool
 from ancl.executors.serial import Serial
-from ancl.spec import RunSpec
-from ancl.store import Store
+from ancl.experiments.spec import RunSpec
+from ancl.store.store import Store
 
 FLAGS = {"--epochs": "2", "--tasks": "2", "--threads": "1"}
 METHODS = """
 import dataclasses, os, signal
 from pathlib import Path
-from ancl.method import Method, Term
+from ancl.methods.method import Method, Term
 from ancl.regularizers import Lwf
 
 HERE = Path(__file__).parent

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from ancl.errors import SpecError
-from ancl.experiment import RunResult, run
+from ancl.experiments.build import RunResult, run
+from ancl.experiments.spec import Layer, resolve
 from ancl.integrations import RunLog, Writer, make_writers
 from ancl.integrations.scalars import Point
-from ancl.spec import Layer, resolve
 
 
 class Collected(Writer):

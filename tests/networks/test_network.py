@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ancl.errors import MethodError, StoreError
-from ancl.heads import LinearHead
 from ancl.networks import Mlp, Network, architecture, frozen
+from ancl.networks.heads import LinearHead
 from ancl.seeding import seeded
 
 

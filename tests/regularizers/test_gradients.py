@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.heads import LinearHead
 from ancl.networks import Network, architecture
+from ancl.networks.heads import LinearHead
 from ancl.regularizers import Evidence, Ewc, Mas
 from ancl.regularizers.gradients import mean_gradients
 from ancl.types import Output

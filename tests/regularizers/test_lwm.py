@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ancl.errors import MethodError
-from ancl.heads import LinearHead
 from ancl.networks import Network
+from ancl.networks.heads import LinearHead
 from ancl.networks.resnet import ResNet
 from ancl.regularizers import Lwf, Lwm
 from ancl.regularizers.lwm import attention_map

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from ancl.losses import CrossEntropy
-from ancl.objective import Objective, Pull
 from ancl.regularizers import Dmc, Eeil, Icarl, LessForget, Lfl, Lwf, Pod, Regularizer, RWalk
+from ancl.training.objective import Objective, PenaltyTerm
 from ancl.types import Anchor, Output, Step
 
 ANSWERS = [
@@ -45,7 +45,9 @@ def loss_of(omega: Regularizer, *lambs: float) -> tuple[Tensor, Tensor]:
     weight = torch.full((6, 8), 0.1, dtype=torch.float64, requires_grad=True)
     step, anchor = batch(weight)
     names = ("old", "auxiliary")
-    pulls = [Pull(name, lamb, omega, anchor) for name, lamb in zip(names, lambs, strict=False)]
+    pulls = [
+        PenaltyTerm(name, lamb, omega, anchor) for name, lamb in zip(names, lambs, strict=False)
+    ]
     total = sum(Objective(CrossEntropy(), pulls)(step).values(), torch.zeros(()).double())
     return total, torch.autograd.grad(total, weight)[0]
 

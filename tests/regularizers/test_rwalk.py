@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.heads import LinearHead
 from ancl.networks import Network
+from ancl.networks.heads import LinearHead
 from ancl.regularizers import Evidence, Ewc, RWalk
 from ancl.regularizers.si import PathWatcher
 from ancl.types import Anchor, Importance, Output, Step

@@ -1,24 +1,23 @@
 """What becomes of a network between its old and its auxiliary one: distances, CKA, landscapes."""
 
-from ancl.analysis.carrying import carry_out, choose_lamb
 from ancl.analysis.cka import cka, layer_grams
-from ancl.analysis.curvature import top_eigenvalue
+from ancl.analysis.context import AnalysisContext, AnalysisOptions
 from ancl.analysis.figures import draw
+from ancl.analysis.forgetting import top_eigenvalue
 from ancl.analysis.landscape import Plane
-from ancl.analysis.ranks import spearman
-from ancl.analysis.regime import Regime, Trained, learn_regime, plan_regime
-from ancl.analysis.results import Analysis
-from ancl.analysis.scene import Scene, Wishes
-from ancl.analysis.study import Study
+from ancl.analysis.networks import ComparedNetworks, Trained, learn_regime, plan_regime
+from ancl.analysis.results import Analysis, spearman
+from ancl.analysis.run import carry_out, choose_lamb
+from ancl.analysis.tables import Study
 
 __all__ = [
     "Analysis",
+    "AnalysisContext",
+    "AnalysisOptions",
+    "ComparedNetworks",
     "Plane",
-    "Regime",
-    "Scene",
     "Study",
     "Trained",
-    "Wishes",
     "carry_out",
     "choose_lamb",
     "cka",

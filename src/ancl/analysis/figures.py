@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ancl.analysis.context import REFERENCES
 from ancl.analysis.results import Analysis
-from ancl.analysis.scene import REFERENCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,14 +7,14 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from ancl.analysis.images import Part, Score, score
-from ancl.analysis.weights import parameter_names
+from ancl.analysis.context import Part, Score, score
+from ancl.analysis.interpolation import parameter_names
 from ancl.data import Batches, Samples
 from ancl.errors import AnclError
 from ancl.networks import Network
-from ancl.stages import Setting
+from ancl.stages.context import answering
+from ancl.stages.plan import Setting
 from ancl.types import Params
-from ancl.workbench import answering
 
 RANGE = (-0.3, 1.3)
 """The part of the plane that is looked at, in units of u and v: the paper's."""
@@ -81,7 +81,7 @@ def grid(count: int) -> list[tuple[float, float]]:
     return [(x, y) for y in axis for x in axis]
 
 
-class Surveyor:
+class PointEvaluator:
     """Measures networks given as vectors, each with batch norms made for it.
 
     Interpolated weights have no running statistics of their own. They are estimated anew at every

@@ -2,19 +2,22 @@
 
 import csv
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ancl.analysis.ranks import spearman
-from ancl.analysis.scene import REFERENCES, Row, Tables, Wishes
+import numpy as np
+from numpy.typing import NDArray
+
+from ancl.analysis.context import REFERENCES, AnalysisOptions, Row, Tables
 from ancl.errors import StoreError
-from ancl.experiment import environment
-from ancl.identity import digest
+from ancl.experiments.build import environment
+from ancl.experiments.spec import RunSpec
+from ancl.hashing import digest
 from ancl.metrics import Estimate, mean_and_error
-from ancl.spec import RunSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +32,7 @@ class Analysis:
     """
 
     specs: Sequence[RunSpec]
-    wishes: Wishes
+    wishes: AnalysisOptions
     tables: Tables
     keys: tuple[str, ...]
 
@@ -141,3 +144,24 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 def _number(value: float) -> float | None:
     return value if value == value else None
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float:
+    """Pearson's correlation of the ranks; NaN where a list has fewer than two distinct values.
+
+    >>> spearman([1, 10, 100], [0.2, 0.3, 0.9])
+    1.0
+    """
+    a, b = ranks(first), ranks(second)
+    a, b = a - a.mean(), b - b.mean()
+    length = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / length if length else math.nan
+
+
+def ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    """Positions in ascending order from 1; equal values share the mean of theirs."""
+    given = np.asarray(values, dtype=np.float64)
+    below = (given[:, None] > given[None, :]).sum(axis=1)
+    equal = (given[:, None] == given[None, :]).sum(axis=1)
+    result: NDArray[np.float64] = below + (equal + 1) / 2
+    return result

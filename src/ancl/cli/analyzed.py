@@ -7,32 +7,32 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from ancl.analysis import Analysis, Wishes, carry_out, choose_lamb, draw, plan_regime
-from ancl.analysis.carrying import Announce, Found, lamb_row
+from ancl.analysis import Analysis, AnalysisOptions, carry_out, choose_lamb, draw, plan_regime
 from ancl.analysis.cka import ESTIMATORS
+from ancl.analysis.context import SPLITS, parts
 from ancl.analysis.figures import INSTALL, can_draw
-from ancl.analysis.images import SPLITS, parts
-from ancl.analysis.landscape import Surveyor
-from ancl.analysis.terrain import PATHS, STEPS
-from ancl.analysis.weights import parameter_names, vector
+from ancl.analysis.interpolation import parameter_names, vector
+from ancl.analysis.landscape import PointEvaluator
+from ancl.analysis.landscape_tables import PATHS, STEPS
+from ancl.analysis.run import Announce, Found, lamb_row
 from ancl.cli.options import Places
 from ancl.cli.progress import Progress, make_progress
 from ancl.cli.request import Request
 from ancl.cli.table import counted, duration, percent, table
 from ancl.errors import MethodError, SpecError, unknown
-from ancl.experiment import Experiment, build, most_epochs, threads
-from ancl.naming import MethodRef
+from ancl.experiments.build import Experiment, build, most_epochs, threads
+from ancl.experiments.spec import RunSpec
+from ancl.methods.registry import MethodRef
 from ancl.seeding import seeded
-from ancl.spec import RunSpec
-from ancl.stages import block_sizes
-from ancl.store import Store
+from ancl.stages.plan import block_sizes
+from ancl.store.store import Store
 
 
 class Question(NamedTuple):
     """A checked question: the ANCL variant's run of every seed, and what is asked of it."""
 
     specs: Sequence[RunSpec]
-    wishes: Wishes
+    wishes: AnalysisOptions
     lambs: tuple[float, ...]
 
 
@@ -81,7 +81,7 @@ def asked(request: Request, lamb_as: str, lambs: str | None, wishes: Mapping[str
     resolved = replace(request, method=f"a-{method.base}", flags=flags).resolve()
     return Question(
         [each.spec for each in resolved],
-        Wishes(every, **wishes),
+        AnalysisOptions(every, **wishes),
         _numbers("--search-lamb", lambs) if lambs else (),
     )
 
@@ -143,7 +143,12 @@ def _with_option(specs: Sequence[RunSpec], lamb: float) -> list[RunSpec]:
 
 
 def _one_seed(
-    spec: RunSpec, wishes: Wishes, places: Places, store: Store, progress: Progress, quiet: bool
+    spec: RunSpec,
+    wishes: AnalysisOptions,
+    places: Places,
+    store: Store,
+    progress: Progress,
+    quiet: bool,
 ) -> Found:
     with threads(spec.threads):
         experiment = build(spec, places.data)
@@ -191,7 +196,7 @@ def planned(question: Question, places: Places) -> dict[str, Any]:
     }
 
 
-def timed_point(experiment: Experiment, wishes: Wishes) -> float:
+def timed_point(experiment: Experiment, wishes: AnalysisOptions) -> float:
     """Seconds that one point takes, from a network that has learned nothing."""
     tasks, setting = experiment.stream.tasks[: wishes.task + 1], experiment.setting
     with seeded(0, "analysis"):
@@ -200,7 +205,7 @@ def timed_point(experiment: Experiment, wishes: Wishes) -> float:
         parts(tasks, split, wishes.images, setting.seed)
         for split in ("train", wishes.split or "test")
     ]
-    surveyor = Surveyor(network, images[0], images[1], [t.classes for t in tasks], setting)
+    surveyor = PointEvaluator(network, images[0], images[1], [t.classes for t in tasks], setting)
     weights = vector(dict(network.named_parameters()), parameter_names(network))
     surveyor.at(weights)  # the first one also warms up
     began = monotonic()

@@ -12,10 +12,10 @@ from pydantic import TypeAdapter
 from ancl.cli.preview import setting_name, shown_value
 from ancl.cli.table import table
 from ancl.errors import MethodError
-from ancl.naming import MethodRef, summary
+from ancl.experiments.spec import DEFAULT_NETWORK, Field, fields_for, method_defaults
+from ancl.methods.registry import MethodRef, summary
+from ancl.methods.regularization import METHODS, PUBLISHED_WITH_ANCL, VARIANTS
 from ancl.networks import NETWORKS
-from ancl.spec import DEFAULT_NETWORK, Field, fields_for, method_defaults
-from ancl.zoo import METHODS, PUBLISHED_WITH_ANCL, VARIANTS
 
 _PLAIN = {int: "integer", float: "number", str: "text", bool: "true | false", type(None): "null"}
 _BOUNDS: Mapping[type, tuple[str, str]] = {

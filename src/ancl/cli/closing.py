@@ -9,12 +9,12 @@ from ancl.cli.comparison import with_error
 from ancl.cli.outcome import estimate_json, estimates
 from ancl.cli.session import Finished
 from ancl.errors import StoreError
-from ancl.experiment import RunResult, read_run
+from ancl.experiments import Expected, benchmark, expected
+from ancl.experiments.build import RunResult, read_run
+from ancl.experiments.paper import RUNS
+from ancl.experiments.paper_check import changed_settings, protocol_differences
+from ancl.experiments.spec import SEARCH, RunSpec
 from ancl.metrics import METRICS, Estimate, intransigence, mean_and_error
-from ancl.protocol import changed_settings, protocol_differences
-from ancl.recipes import Expected, benchmark, expected
-from ancl.recipes.paper import RUNS
-from ancl.spec import SEARCH, RunSpec
 
 _FORMULA = "1/T sum_j (R_joint[j,j] - R[j,j])"
 QUICK = (

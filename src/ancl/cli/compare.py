@@ -16,8 +16,8 @@ from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Weights,
 from ancl.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from ancl.cli.labour import Labour
-    from ancl.spec import RunSpec
+    from ancl.cli.labour import ExecutorChoice
+    from ancl.experiments.spec import RunSpec
 
 Methods = Annotated[
     list[str], Argument(metavar="METHOD…", show_default=False, help="Such as lwf a-lwf joint")
@@ -65,7 +65,11 @@ def compare(
 
 
 def _train(
-    specs: Sequence[RunSpec], baseline: str, places: options.Places, labour: Labour, shown: Results
+    specs: Sequence[RunSpec],
+    baseline: str,
+    places: options.Places,
+    labour: ExecutorChoice,
+    shown: Results,
 ) -> None:
     from ancl.cli.compared import Comparison
     from ancl.cli.reported import page_of

@@ -12,10 +12,10 @@ from ancl.cli.session import Finished
 from ancl.cli.sweeping import Swept, failures_json, failures_text
 from ancl.cli.table import duration, percent, table
 from ancl.errors import SpecError, StoreError, unknown
-from ancl.identity import digest
+from ancl.experiments.spec import RunSpec
+from ancl.hashing import digest
+from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, Estimate, mean_and_error
-from ancl.naming import MethodRef
-from ancl.spec import RunSpec
 
 TOLD = ("aac", "forgetting", "learning_accuracy")
 NOT_TOLD = ("aiac", "final_accuracy", "forgetting")

@@ -9,7 +9,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node
 
 from ancl.errors import SpecError, unknown
-from ancl.spec import Layer
+from ancl.experiments.spec import Layer
 
 SECTIONS = ("data", "network", "memory", "training", "auxiliary", "options")
 NAMES = ("method", "benchmark")

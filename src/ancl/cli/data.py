@@ -38,7 +38,7 @@ def list_data(*, data_root: options.DataRoot = None, as_json: options.Json = Fal
     """What there is, and where it was found."""
     from ancl.data import PUBLISHED
     from ancl.data import data_root as root_of
-    from ancl.sources import FORMS, SOURCES
+    from ancl.data.registry import FORMS, SOURCES
 
     root = root_of(data_root)
     found: list[dict[str, Any]] = []

@@ -7,7 +7,7 @@ from ancl.errors import SpecError, unknown
 from ancl.executors import EXECUTORS, Executor, cores
 
 
-class Labour(NamedTuple):
+class ExecutorChoice(NamedTuple):
     """An executor, the threads each of its stages gets (as a flag's value), and how to say so."""
 
     executor: Executor
@@ -18,7 +18,7 @@ class Labour(NamedTuple):
 
 def choose_labour(
     name: str | None, workers: str | None, address: str | None, threads: str | None
-) -> Labour:
+) -> ExecutorChoice:
     """The executor that flags ask for; threads are part of every key, so they are fixed first.
 
     Raises:
@@ -39,31 +39,31 @@ def choose_labour(
     return _pool(count, threads) if name == "pool" else _ray(count, address, threads)
 
 
-def _serial(threads: str | None) -> Labour:
+def _serial(threads: str | None) -> ExecutorChoice:
     from ancl.executors.serial import Serial
 
-    return Labour(Serial(), threads, 1, "")
+    return ExecutorChoice(Serial(), threads, 1, "")
 
 
-def _pool(count: int, threads: str | None) -> Labour:
+def _pool(count: int, threads: str | None) -> ExecutorChoice:
     from ancl.executors.pool import Pool
 
     each = threads or str(max(cores() // count, 1))
     said = f"{counted(count, 'worker')}, each with {_threads(each)}, on {counted(cores(), 'core')}."
     if each.isdecimal() and count * int(each) > cores():
         said += " More threads than cores are slow: lower --workers or --threads."
-    return Labour(Pool(count), each, count, said)
+    return ExecutorChoice(Pool(count), each, count, said)
 
 
 def _threads(text: str) -> str:
     return counted(int(text), "thread") if text.isdecimal() else f"{text} threads"
 
 
-def _ray(count: int, address: str | None, threads: str | None) -> Labour:
-    from ancl.executors.cluster import Cluster
+def _ray(count: int, address: str | None, threads: str | None) -> ExecutorChoice:
+    from ancl.executors.ray import Cluster
 
     each = threads or "1"
     where = f"the cluster at {address}" if address else f"{count} CPUs of this machine"
-    return Labour(
+    return ExecutorChoice(
         Cluster(address, count), each, count, f"Ray on {where}, {_threads(each)} a stage."
     )

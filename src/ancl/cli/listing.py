@@ -44,7 +44,7 @@ def benchmarks(*, as_json: options.Json = False) -> None:
 @guarded
 def data(*, as_json: options.Json = False) -> None:
     """Sources of images for --data."""
-    from ancl.sources import FORMS, SOURCES
+    from ancl.data.registry import FORMS, SOURCES
 
     found = [
         {"name": name, "classes": each.classes, "explanation": each.explanation}

@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Self
 
 from ancl.cli.progress import Progress
-from ancl.experiment import Experiment, RunResult, run_directory
-from ancl.fit import Epoch
+from ancl.experiments.build import Experiment, RunResult, run_directory
 from ancl.integrations import RunLog
-from ancl.stages import Stage
+from ancl.stages.plan import Stage
+from ancl.training.loop import Epoch
 
 
 class Logged(Progress):

@@ -12,9 +12,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from ancl.errors import AnclError, SpecError, StoreError
-from ancl.experiment import build, threads
-from ancl.spec import RunSpec
-from ancl.store import Info, Store
+from ancl.experiments.build import build, threads
+from ancl.experiments.spec import RunSpec
+from ancl.store.store import Info, Store
 
 STAGES = "stages.json"
 """The file of a search's directory that holds its keys."""

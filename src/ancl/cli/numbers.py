@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ancl.cli.table import table
+from ancl.experiments import BENCHMARKS, reported
 from ancl.metrics import METRICS
-from ancl.recipes import BENCHMARKS, reported
 
 _NOTE = (
     "Numbers: mean ± standard error over 3 seeds in the ANCL paper, in percent. Every value of a "

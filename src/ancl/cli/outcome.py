@@ -6,7 +6,7 @@ from typing import Any
 
 from ancl.cli.session import Finished
 from ancl.cli.table import duration, percent, table
-from ancl.experiment import RunResult, result_json
+from ancl.experiments.build import RunResult, result_json
 from ancl.metrics import METRICS, Estimate, Metric, mean_and_error
 
 SHOWN = {name: metric for name, metric in METRICS.items() if metric.shown}

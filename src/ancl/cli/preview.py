@@ -6,10 +6,10 @@ from typing import Any
 
 from ancl.cli.options import Places
 from ancl.cli.table import counted, table
-from ancl.experiment import build, most_epochs, run_directory, threads
-from ancl.spec import SEARCH, Resolved
-from ancl.store import Store
-from ancl.training import FIRST_RATES, LATER_RATES, TRIALS
+from ancl.experiments.build import build, most_epochs, run_directory, threads
+from ancl.experiments.spec import SEARCH, Resolved
+from ancl.store.store import Store
+from ancl.training.config import FIRST_RATES, LATER_RATES, TRIALS
 
 Preview = dict[str, Any]
 

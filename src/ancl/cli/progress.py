@@ -6,11 +6,11 @@ from rich.console import Console
 
 from ancl.cli.live import Live, TimeLeft, Told, is_own, suited, trained_text
 from ancl.cli.table import counted, duration, percent
-from ancl.experiment import Experiment, RunResult, most_epochs
-from ancl.fit import Epoch
-from ancl.runner import Reporter
-from ancl.spec import RunSpec
-from ancl.stages import Stage
+from ancl.experiments.build import Experiment, RunResult, most_epochs
+from ancl.experiments.spec import RunSpec
+from ancl.stages.plan import Stage
+from ancl.stages.runner import Reporter
+from ancl.training.loop import Epoch
 
 _WORTH_A_LINE = 1.0
 """Seconds from which on a stage without epochs is mentioned."""

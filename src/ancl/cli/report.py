@@ -33,7 +33,7 @@ def report(
     """Tables (Markdown, LaTeX, CSV), figures and one HTML page, from stored results alone."""
     from ancl.cli.reported import reported_json, reported_text
     from ancl.errors import StoreError
-    from ancl.report import collect, make_report, write_report
+    from ancl.reporting import collect, make_report, write_report
 
     found = make_report(collect(stored or [runs]))
     if not (found.groups or found.analyses or found.searches):

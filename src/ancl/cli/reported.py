@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from ancl.cli.session import Finished
 from ancl.cli.table import counted, table
 from ancl.errors import StoreError
-from ancl.identity import digest
-from ancl.report import INSTALL, Report, can_draw, make_report, of_results, write_page
-from ancl.report.content import content
-from ancl.report.render import cell_text, shared_n
+from ancl.hashing import digest
+from ancl.reporting import INSTALL, Report, can_draw, make_report, of_results, write_page
+from ancl.reporting.formats import cell_text, shared_n
+from ancl.reporting.page import content
 
 
 def reported_text(report: Report, written: Sequence[Path]) -> str:

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from ancl.cli.config import ConfigFile, read_config, scalar
 from ancl.errors import AnclError, SpecError
-from ancl.naming import MethodRef
-from ancl.recipes import preset
-from ancl.spec import DEFAULT_NETWORK, Layer, Resolved, fields_for, resolve
+from ancl.experiments import preset
+from ancl.experiments.spec import DEFAULT_NETWORK, Layer, Resolved, fields_for, resolve
+from ancl.methods.registry import MethodRef
 
 Value = Callable[[str], Any]
 

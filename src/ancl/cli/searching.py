@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ancl.cli.labour import Labour
+from ancl.cli.labour import ExecutorChoice
 from ancl.cli.needed import STAGES
 from ancl.cli.options import Places
 from ancl.cli.request import Request, parse_seeds
 from ancl.errors import SpecError, StoreError, unknown
-from ancl.identity import digest
-from ancl.spec import RunSpec
+from ancl.experiments.spec import RunSpec
+from ancl.hashing import digest
 
 PROTOCOLS = ("two-stage", "per-task")
 _REPORTED = 3
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
     grids: Mapping[str, str | None]
     report_seeds: str | None
     places: Places
-    labour: Labour
+    labour: ExecutorChoice
 
 
 class Found(NamedTuple):

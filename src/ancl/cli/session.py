@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ancl.cli.options import Places
 from ancl.cli.progress import Progress
 from ancl.errors import StoreError
-from ancl.experiment import (
+from ancl.experiments.build import (
     Experiment,
     RunResult,
     build,
@@ -17,8 +17,8 @@ from ancl.experiment import (
     threads,
     write_run,
 )
-from ancl.spec import RunSpec
-from ancl.store import Store
+from ancl.experiments.spec import RunSpec
+from ancl.store.store import Store
 
 
 class Finished(NamedTuple):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from ancl.cli.config import read_config
 from ancl.cli.request import FLAGS, Request
 from ancl.errors import AnclError, SpecError
-from ancl.naming import MethodRef
-from ancl.spec import GENERAL, RunSpec
+from ancl.experiments.spec import GENERAL, RunSpec
+from ancl.methods.registry import MethodRef
 
 
 def resolve_several(

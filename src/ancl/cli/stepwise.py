@@ -12,12 +12,12 @@ from ancl.cli.table import duration, percent, table
 from ancl.cli.watching import Watching, make_watching
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
+from ancl.experiments.run import compute
+from ancl.experiments.search_per_task import Attempt, Decay, Followed, follow
+from ancl.experiments.search_two_stage import check_searchable, estimated_seconds, seconds_an_image
+from ancl.experiments.spec import RunSpec
 from ancl.metrics import summary
-from ancl.pertask import Attempt, Decay, Followed, follow
-from ancl.search import check_searchable, estimated_seconds, seconds_an_image
-from ancl.spec import RunSpec
-from ancl.store import Store
-from ancl.sweep import compute
+from ancl.store.store import Store
 
 
 def search_task_by_task(asked: Asked, dry_run: bool, quiet: bool) -> Found:

@@ -42,7 +42,7 @@ def list_entries(
 ) -> None:
     """What is stored: key, stage, task, size and when it was last used; and for which searches."""
     from ancl.cli.needed import held_by_searches
-    from ancl.store import Store
+    from ancl.store.store import Store
 
     place, now = options.Places.of(runs, store).store, time.time()
     found = list(Store(place).entries())
@@ -82,7 +82,7 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Compare every checksum; the exit code is 1 where something is damaged."""
-    from ancl.store import Store
+    from ancl.store.store import Store
 
     place = options.Places.of(runs, store).store
     count, damaged = sum(1 for _ in Store(place).entries()), Store(place).verify()
@@ -115,7 +115,7 @@ def prune(
     To drop one run or search, delete its directory first.
     """
     from ancl.cli.needed import needed_keys, parse_size, removable
-    from ancl.store import Store
+    from ancl.store.store import Store
 
     place = options.Places.of(runs, store).store
     most = None if max_size is None else parse_size(max_size)

@@ -4,17 +4,17 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ancl.cli.labour import Labour
+from ancl.cli.labour import ExecutorChoice
 from ancl.cli.options import Places
 from ancl.cli.session import COLLAPSE, Finished, collapses, prepare
 from ancl.cli.table import table
 from ancl.cli.watching import Watching, plan_text
 from ancl.executors.graph import Graph
-from ancl.experiment import run_directory, write_run
-from ancl.runner import Reporter
-from ancl.spec import RunSpec
-from ancl.store import Store
-from ancl.sweep import Failure, collect, compute, whole
+from ancl.experiments.build import run_directory, write_run
+from ancl.experiments.run import Failure, collect, compute, whole
+from ancl.experiments.spec import RunSpec
+from ancl.stages.runner import Reporter
+from ancl.store.store import Store
 
 FAILED = 1
 """The exit code where some stage failed and the others finished."""
@@ -27,7 +27,9 @@ class Swept(NamedTuple):
     failures: list[Failure]
 
 
-def sweep(specs: Sequence[RunSpec], places: Places, labour: Labour, watching: Watching) -> Swept:
+def sweep(
+    specs: Sequence[RunSpec], places: Places, labour: ExecutorChoice, watching: Watching
+) -> Swept:
     """Carry out every spec; what they have in common is computed once."""
     store = Store(places.store, watching.say)
     store.check()
@@ -45,7 +47,9 @@ def sweep(specs: Sequence[RunSpec], places: Places, labour: Labour, watching: Wa
     return Swept(finished, failures)
 
 
-def compute_told(graph: Graph, store: Store, labour: Labour, watching: Watching) -> list[Failure]:
+def compute_told(
+    graph: Graph, store: Store, labour: ExecutorChoice, watching: Watching
+) -> list[Failure]:
     """Compute what the store lacks of a graph, and tell of it."""
     if labour.said:
         watching.news(labour.said)

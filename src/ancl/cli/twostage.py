@@ -21,9 +21,9 @@ from ancl.cli.table import duration, percent, table
 from ancl.cli.watching import Watching, make_watching, plan_text
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
-from ancl.naming import MethodRef
-from ancl.recipes import benchmark as benchmark_named
-from ancl.search import (
+from ancl.experiments import benchmark as benchmark_named
+from ancl.experiments.run import Failure
+from ancl.experiments.search_two_stage import (
     STEPS,
     Trial,
     best,
@@ -34,9 +34,9 @@ from ancl.search import (
     seconds_an_image,
     validation_score,
 )
-from ancl.spec import RunSpec
-from ancl.store import Store
-from ancl.sweep import Failure
+from ancl.experiments.spec import RunSpec
+from ancl.methods.registry import MethodRef
+from ancl.store.store import Store
 
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 

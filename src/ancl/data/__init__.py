@@ -1,25 +1,24 @@
 """Data: sources of images, streams of tasks, augmentation."""
 
-from ancl.data.acquire import fetch, import_from
-from ancl.data.arrays import arrays_classes, arrays_source
 from ancl.data.augment import AUGMENTATIONS, Augmentation, augmentation
 from ancl.data.batches import Batch, Batches
-from ancl.data.digits import digits, hard_digits
+from ancl.data.class_split import class_order, task_sizes
+from ancl.data.convert import as_images, as_labels, read_dataset
 from ancl.data.domains import Domain, domains
-from ancl.data.folders import folder_classes, folder_source
-from ancl.data.ordering import canonical, fingerprint
+from ancl.data.download import fetch, import_from
+from ancl.data.formats.arrays import arrays_classes, arrays_source
+from ancl.data.formats.digits import digits, hard_digits
+from ancl.data.formats.folders import folder_classes, folder_source
 from ancl.data.published import PUBLISHED, Published
-from ancl.data.reading import as_images, as_labels, read_dataset
-from ancl.data.root import data_root
-from ancl.data.samples import Label, Normalization, Samples, as_input
-from ancl.data.sources import (
+from ancl.data.registry import data_root
+from ancl.data.samples import Label, Normalization, Samples, as_input, canonical, fingerprint
+from ancl.data.source import (
     Source,
     channel_statistics,
     from_arrays,
     from_dataset,
     make_source,
 )
-from ancl.data.split import class_order, task_sizes
 from ancl.data.stream import (
     SCENARIOS,
     Split,

@@ -7,9 +7,8 @@ from typing import NamedTuple, Self
 import torch
 from torch import Generator, Tensor
 
-from ancl.data.augment import augmentation
+from ancl.data.augment import VERSIONS, Versions, augmentation
 from ancl.data.samples import Normalization, Samples, as_input
-from ancl.data.versions import VERSIONS, Versions
 
 
 class Batch(NamedTuple):

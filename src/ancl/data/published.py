@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ancl.data.cifar import read_cifar10, read_cifar100
-from ancl.data.idx import FILES, read_idx
+from ancl.data.formats.archives import Contents, Tree, open_tree
+from ancl.data.formats.cifar import read_cifar10, read_cifar100
+from ancl.data.formats.mnist import FILES, read_idx
+from ancl.data.formats.tinyimagenet import read_tinyimagenet32, read_tinyimagenet64
 from ancl.data.samples import Normalization
-from ancl.data.sources import Source, make_source
-from ancl.data.tinyimagenet import read_tinyimagenet32, read_tinyimagenet64
-from ancl.data.trees import Contents, Tree, open_tree
+from ancl.data.source import Source, make_source
 from ancl.errors import ScenarioError
 
 

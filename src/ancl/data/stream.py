@@ -11,12 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ancl.data.class_split import class_order, task_sizes
 from ancl.data.domains import Domain
 from ancl.data.domains import domains as make_domains
-from ancl.data.ordering import canonical, fingerprint
-from ancl.data.samples import Label, Samples, divide
-from ancl.data.sources import Source
-from ancl.data.split import class_order, task_sizes
+from ancl.data.samples import Label, Samples, canonical, divide, fingerprint
+from ancl.data.source import Source
 from ancl.errors import ScenarioError, unknown
 from ancl.seeding import generator
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ancl.executors.graph import Graph, Observer
-    from ancl.store import Store
+    from ancl.store.store import Store
 
 EXECUTORS = ("serial", "pool", "ray")
 

@@ -6,10 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from ancl.experiment import Reading, build, most_epochs, threads
-from ancl.sources import load_source
-from ancl.spec import RunSpec
-from ancl.stages import Stage
+from ancl.data.registry import load_source
+from ancl.experiments.build import Reading, build, most_epochs, threads
+from ancl.experiments.spec import RunSpec
+from ancl.stages.plan import Stage
 
 
 @dataclass(frozen=True, eq=False)

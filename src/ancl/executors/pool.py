@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ancl.errors import StoreError
+from ancl.executors.compute import Event, retell
 from ancl.executors.graph import Graph, Node, Observer, Schedule
-from ancl.executors.work import Event, retell
-from ancl.store import Store
+from ancl.store.store import Store
 
 ATTEMPTS = 3
 """So often a stage is begun whose worker is killed: a signal is no fault of the stage."""

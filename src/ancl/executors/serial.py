@@ -3,9 +3,9 @@
 from functools import partial
 
 from ancl.errors import StoreError
+from ancl.executors.compute import Workshop, reason, retell
 from ancl.executors.graph import Graph, Observer, Schedule
-from ancl.executors.work import Workshop, reason, retell
-from ancl.store import Store
+from ancl.store.store import Store
 
 
 class Serial:

@@ -36,9 +36,9 @@ def _work(channel: TextIO) -> None:
     from pathlib import Path
 
     from ancl.errors import StoreError
-    from ancl.executors.work import Workshop, reason
-    from ancl.spec import RunSpec
-    from ancl.store import Store
+    from ancl.executors.compute import Workshop, reason
+    from ancl.experiments.spec import RunSpec
+    from ancl.store.store import Store
 
     def tell(event: dict[str, Any]) -> None:
         try:

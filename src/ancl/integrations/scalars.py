@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ancl.experiment import RunResult
-from ancl.fit import Epoch, epoch_record
-from ancl.spec import RunSpec
-from ancl.stages import Stage
+from ancl.experiments.build import RunResult
+from ancl.experiments.spec import RunSpec
+from ancl.stages.plan import Stage
+from ancl.training.loop import Epoch, epoch_record
 
 
 class Point(NamedTuple):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ancl.errors import SpecError
+from ancl.experiments.spec import RunSpec
 from ancl.integrations.scalars import Point, Writer
-from ancl.spec import RunSpec
 
 
 class WandB(Writer):

@@ -1,8 +1,8 @@
 """Backbones, the network around them, and how to make it again."""
 
-from ancl.networks.architecture import NETWORKS, Architecture, architecture, without_head
 from ancl.networks.mlp import Mlp
 from ancl.networks.network import Network, frozen
+from ancl.networks.registry import NETWORKS, Architecture, architecture, without_head
 from ancl.networks.resnet import ResNet
 
 __all__ = [

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ancl.errors import MethodError, StoreError
-from ancl.heads import Head
+from ancl.networks.heads import Head
 from ancl.networks.resnet import ResNet
 from ancl.types import Output, Params
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ancl.errors import SpecError
-from ancl.networks.fold import fold_all
 
 DEPTHS = (8, 14, 20, 32, 44, 56)
 """6n + 2 layers: n blocks of two convolutions in each stage, the stem and the classifier."""
@@ -156,3 +156,35 @@ def _check(depth: int, width: int, in_channels: int, last_relu: bool) -> None:
             )
     if type(last_relu) is not bool:
         raise SpecError(f"last_relu = {last_relu!r} does not fit a ResNet. Give true or false.")
+
+
+PAIRS = (("conv1", "bn1"), ("conv2", "bn2"), ("0", "1"))
+"""Children that follow each other directly: in the stem, in a block and in its shortcut."""
+
+
+def fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+    """Weights times γ/√(σ² + ε), and β − μγ/√(σ² + ε) as the bias, written into ``conv``.
+
+    Computed in double precision: the small rounding left is that of the convolution alone.
+    """
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert conv.bias is None
+    with torch.no_grad():
+        scale = norm.weight.double() * (norm.running_var.double() + norm.eps).rsqrt()
+        bias = norm.bias.double() - norm.running_mean.double() * scale
+        weight = conv.weight.double() * scale.view(-1, 1, 1, 1)
+    dtype = conv.weight.dtype
+    conv.weight = nn.Parameter(weight.to(dtype), requires_grad=False)
+    conv.bias = nn.Parameter(bias.to(dtype), requires_grad=False)
+
+
+def fold_all(module: nn.Module) -> None:
+    """Fold every batch norm of a residual network, in place; identities take their names."""
+    for parent in list(module.modules()):
+        children = dict(parent.named_children())
+        for first, second in PAIRS:
+            conv, norm = children.get(first), children.get(second)
+            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                fold(conv, norm)
+                setattr(parent, second, nn.Identity())

@@ -1,0 +1,1 @@
+"""Readers of the formats that data is published in."""

@@ -1,0 +1,191 @@
+"""``folder:PATH``: a sub-folder of image files for each class."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import PIL
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from ancl.data.formats.archives import FolderTree, Tree
+from ancl.data.source import Source, listed, make_source
+from ancl.errors import ScenarioError
+
+_TEST_NAMES = ("test", "val", "validation")
+
+
+def folder_source(path: Path, size: int | None = None) -> Source:
+    """The images below a folder.
+
+    ``PATH/train`` and ``PATH/test`` (or ``val``, ``validation``) each hold a folder a class.
+    Where there is no ``train``, ``PATH`` itself does, and a fifth of each class is for the test.
+    """
+    train, test = _parts(path)
+    classes = _classes(path / train)
+    tree = FolderTree(path)
+    marks = tree.marks()
+    read = partial(read_pictures, tree, marks=marks, size=size)
+    names, labels = _files(marks, train, classes)
+    if test is None:
+        return make_source(path.name, read(names, colour=False), labels, classes=classes)
+    test_names, test_labels = _files(marks, test, _classes(path / test))
+    together = read([*names, *test_names], colour=False)
+    x, test_x = together[: len(names)], together[len(names) :]
+    return make_source(path.name, x, labels, test_x, test_labels, classes=classes)
+
+
+def folder_classes(path: Path) -> int:
+    """How many classes the folder has, found without reading an image."""
+    return len(_classes(path / _parts(path)[0]))
+
+
+def _parts(path: Path) -> tuple[str, str | None]:
+    """The sub-folders of the training and test images; the folder itself where there are none."""
+    if not path.is_dir():
+        raise ScenarioError(f"There is no folder {path}. Write folder:PATH, or folder:PATH@32.")
+    if not (path / "train").is_dir():
+        return ".", None
+    test = next((name for name in _TEST_NAMES if (path / name).is_dir()), None)
+    return "train", test
+
+
+def _classes(path: Path) -> list[str]:
+    names = [p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
+    if not names:
+        raise ScenarioError(
+            f"{path} has no sub-folders. Put the images of each class into a folder of its own."
+        )
+    return sorted(names)
+
+
+def _files(marks: dict[str, str], part: str, classes: list[str]) -> tuple[list[str], list[str]]:
+    """The image files of a part and the class of each; every class has some."""
+    start = "" if part == "." else f"{part}/"
+    found = [
+        (name, name.removeprefix(start).split("/")[0])
+        for name in marks
+        if name.startswith(start) and is_picture(name) and "/" in name.removeprefix(start)
+    ]
+    labels = [label for _, label in found]
+    empty = sorted(set(classes) - set(labels))
+    if empty:
+        raise ScenarioError(
+            f"There are no images in the folder of {listed(empty)}. Put some there (.png, .jpg, "
+            ".webp, …), or remove the folder."
+        )
+    return [name for name, _ in found], labels
+
+
+WORTH_KEEPING = 5_000
+"""From this many images on, what was decoded is kept."""
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+_GREY = ("1", "L")
+_DEEP = ("I", "F")
+
+
+def read_pictures(
+    tree: Tree, names: Sequence[str], marks: dict[str, str], *, size: int | None, colour: bool
+) -> NDArray[np.uint8]:
+    """The images of these names, (N, H, W, C).
+
+    Args:
+        tree: Where they are.
+        names: Which, in which order.
+        marks: Every file's mark, as the tree gives them: a changed file is decoded anew.
+        size: Height and width to resize to; without it all images must be of one size.
+        colour: Give grey images three channels too; otherwise only beside images in colour.
+    """
+    cache = _cache_file(tree, names, marks, f"{size}px", colour)
+    kept = _from_cache(cache, len(names))
+    if kept is not None:
+        return kept
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        images = list(pool.map(lambda name: _decode(tree, name, size), names))
+    _one_size(tree, names, images)
+    if colour or any(image.ndim == 3 for image in images):
+        images = [np.stack([image] * 3, axis=2) if image.ndim == 2 else image for image in images]
+    else:
+        images = [image[:, :, None] for image in images]
+    whole = np.stack(images)
+    if len(names) >= WORTH_KEEPING:
+        _keep(cache, whole)
+    return whole
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file's name ends as an image's does."""
+    return Path(name).suffix.lower() in SUFFIXES
+
+
+def _decode(tree: Tree, name: str, size: int | None) -> NDArray[np.uint8]:
+    """(H, W) for grey images, (H, W, 3) for all others, the way up they were taken."""
+    try:
+        with Image.open(io.BytesIO(tree.read(name))) as opened:
+            image: Image.Image = ImageOps.exif_transpose(opened)
+            if image.mode.startswith(_DEEP):
+                raise ScenarioError(
+                    f"{tree.place}: {name} has more than 8 bits a pixel ({image.mode}). "
+                    "Convert it to 8 bits."
+                )
+            image = image.convert("L" if image.mode in _GREY else "RGB")
+            if size is not None and image.size != (size, size):
+                image = image.resize((size, size), Image.Resampling.BILINEAR)
+            return np.asarray(image)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ScenarioError(
+            f"{tree.place}: {name} is no image that can be read ({error}). Remove or replace it."
+        ) from error
+
+
+def _one_size(tree: Tree, names: Sequence[str], images: Sequence[NDArray[np.uint8]]) -> None:
+    for name, image in zip(names, images, strict=True):
+        if image.shape[:2] != images[0].shape[:2]:
+            (a, b), (c, d) = images[0].shape[:2], image.shape[:2]
+            raise ScenarioError(
+                f"The images of {tree.place} differ in size: {names[0]} is {b}x{a} and {name} "
+                f"{d}x{c} (width x height). Have all resized, to 32x32 for example: "
+                f"folder:{tree.place}@32."
+            )
+
+
+def _cache_file(
+    tree: Tree, names: Sequence[str], marks: dict[str, str], size: str, colour: bool
+) -> Path:
+    """A name that changes with the files, with how they are read and with who reads them."""
+    listing = [[name, marks[name]] for name in names]
+    decides = json.dumps([listing, size, colour, PIL.__version__])
+    mark = hashlib.sha256(decides.encode()).hexdigest()[:16]
+    return tree.home / f".ancl-{size}-{mark}.npz"
+
+
+def _from_cache(cache: Path, n: int) -> NDArray[np.uint8] | None:
+    try:
+        with cache.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            images: NDArray[np.uint8] = stored["images"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    return images if len(images) == n else None
+
+
+def _keep(cache: Path, images: NDArray[np.uint8]) -> None:
+    """Write the cache; where nothing can be written there simply is none."""
+    temporary = cache.with_name(f"{cache.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, images=images)
+        temporary.replace(cache)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,237 @@
+"""Data sets in memory, in an order that depends on the images alone.
+
+The images of a class are sorted by their hash, so that the same images in any order, from files,
+arrays or a ``Dataset``, give the same source bit for bit, and with it the same results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ancl.data.convert import Images, Labels, as_images, as_labels, read_dataset
+from ancl.data.samples import Label, Normalization, Samples, divide, hash_parts, ordered
+from ancl.errors import ScenarioError
+from ancl.seeding import generator
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """All images of a data set in canonical order; ``y`` counts along ``classes``.
+
+    ``notes`` are lines a user should read, such as that images are missing.
+    """
+
+    name: str
+    train: Samples
+    test: Samples
+    classes: tuple[Label, ...]
+    normalization: Normalization | None
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+
+
+def make_source(
+    name: str,
+    train_x: Images,
+    train_y: Labels,
+    test_x: Images | None = None,
+    test_y: Labels | None = None,
+    *,
+    classes: Sequence[Label] | None = None,
+    normalization: Normalization | None = None,
+    test_fraction: float = 0.2,
+) -> Source:
+    """A source from images and labels, checked and put in canonical order.
+
+    Args:
+        name: What reports call it; results do not depend on it.
+        train_x: uint8 images (N, H, W, C) or (N, H, W), or floats as a network reads them.
+        train_y: One int or string for each image.
+        test_x: Test images; without them a fixed part of each class is cut off for the test.
+        test_y: Their labels.
+        classes: The labels in the order that numbers them, ascending where left out. Strings for
+            labels that are ints name the classes 0, 1, ….
+        normalization: Of uint8 images; the training images' own moments where left out.
+        test_fraction: The part of each class that is cut off where there is no test set.
+    """
+    if (test_x is None) != (test_y is None):
+        raise ScenarioError("Test images and test labels come together: give both or neither.")
+    x, labels = as_images(train_x), _paired(train_x, train_y, "training")
+    table, names = _numbering(labels, classes)
+    train, digests = ordered(Samples(x, _numbers(labels, table, "training")))
+    _all_present(train, names, "training")
+    if test_x is None or test_y is None:
+        kept, held = _cut(train, names, test_fraction)
+        parts = [
+            (train.take(kept), digests[kept.numpy()]),
+            (train.take(held), digests[held.numpy()]),
+        ]
+    else:
+        test = Samples(as_images(test_x), _numbers(_paired(test_x, test_y, "test"), table, "test"))
+        _same_form(train, test)
+        _all_present(test, names, "test")
+        parts = [(train, digests), ordered(test)]
+    moments = channel_statistics(parts[0][0].x, normalization)
+    return Source(name, parts[0][0], parts[1][0], names, moments, hash_parts(parts))
+
+
+def from_arrays(
+    train_x: Images,
+    train_y: Labels,
+    test_x: Images | None = None,
+    test_y: Labels | None = None,
+    *,
+    name: str = "arrays",
+    classes: Sequence[Label] | None = None,
+    normalization: Normalization | None = None,
+    test_fraction: float = 0.2,
+) -> Source:
+    """A source from NumPy arrays or tensors; see ``make_source`` for what they may hold."""
+    return make_source(
+        name,
+        train_x,
+        train_y,
+        test_x,
+        test_y,
+        classes=classes,
+        normalization=normalization,
+        test_fraction=test_fraction,
+    )
+
+
+def from_dataset(
+    train: Dataset[Any], test: Dataset[Any] | None = None, name: str = "dataset"
+) -> Source:
+    """A source from map-style datasets of (image, label), each read once into memory.
+
+    An image is a PIL image, an array, or a tensor; uint8 tensors may have their channels first.
+    """
+    x, y = read_dataset(train)
+    if test is None:
+        return make_source(name, x, y)
+    return make_source(name, x, y, *read_dataset(test))
+
+
+def _paired(x: Images, y: Labels, part: str) -> list[Label]:
+    labels = as_labels(y)
+    if len(x) != len(labels):
+        raise ScenarioError(
+            f"{len(x)} {part} images came with {len(labels)} labels. Give one label for each image."
+        )
+    return labels
+
+
+def _numbering(
+    labels: list[Label], classes: Sequence[Label] | None
+) -> tuple[dict[Label, int], tuple[Label, ...]]:
+    """The number of each label, and what each number is called."""
+    names = tuple(sorted(set(labels), key=_rank) if classes is None else as_labels(classes))
+    if len(names) < 2:
+        raise ScenarioError(
+            f"There is nothing to tell apart: {len(names)} class ({listed(names)}). "
+            "Give images of at least 2 classes."
+        )
+    if len(set(names)) < len(names):
+        twice = [name for name in names if names.count(name) > 1]
+        raise ScenarioError(f"classes names {twice[0]!r} more than once. Give each class once.")
+    named = isinstance(labels[0], int) and all(isinstance(name, str) for name in names)
+    keys: Iterable[Label] = range(len(names)) if named else names
+    return {key: number for number, key in enumerate(keys)}, names
+
+
+def _rank(label: Label) -> tuple[int, str]:
+    return (label, "") if isinstance(label, int) else (0, label)
+
+
+def _numbers(labels: list[Label], table: dict[Label, int], part: str) -> Tensor:
+    extra = sorted(set(labels) - table.keys(), key=_rank) if _alike(labels, table) else labels[:1]
+    if extra:
+        raise ScenarioError(
+            f"The {part} labels include {listed(extra)}, which is not among the classes: "
+            f"{listed(table)}. Remove those images, or add the class to the training images."
+        )
+    return torch.tensor([table[label] for label in labels])
+
+
+def _alike(labels: list[Label], table: dict[Label, int]) -> bool:
+    return isinstance(labels[0], int) == isinstance(next(iter(table)), int)
+
+
+def _all_present(samples: Samples, names: tuple[Label, ...], part: str) -> None:
+    counts = samples.y.bincount(minlength=len(names)).tolist()
+    absent = [name for name, count in zip(names, counts, strict=True) if count == 0]
+    if absent:
+        raise ScenarioError(
+            f"There are no {part} images of {listed(absent)}. Give some for each class, or leave "
+            + ("these classes out." if part == "training" else "the test set out to have one cut.")
+        )
+
+
+def _cut(train: Samples, names: tuple[Label, ...], fraction: float) -> tuple[Tensor, Tensor]:
+    """Training and test positions: a fixed random part of every class is for the test."""
+    if not 0 < fraction < 1:
+        raise ScenarioError(f"test_fraction is {fraction}. It lies between 0 and 1, without both.")
+    kept, held = [], []
+    for number, name in enumerate(names):
+        here = train.of_class(number)
+        size = max(1, round(fraction * len(here)))
+        if size >= len(here):
+            raise ScenarioError(
+                f"Class {name!r} has {len(here)} images, too few to cut off {size} for the test. "
+                "Give more images, a smaller test_fraction, or a test set."
+            )
+        inner, outer = divide(len(here), size, generator(0, "test", number))
+        kept.append(here[inner])
+        held.append(here[outer])
+    return torch.cat(kept), torch.cat(held)
+
+
+def _same_form(train: Samples, test: Samples) -> None:
+    forms = [f"{tuple(part.x.shape[1:])} {part.x.dtype}" for part in (train, test)]
+    if forms[0] != forms[1]:
+        raise ScenarioError(
+            f"Training images are {forms[0]} and test images {forms[1]}. "
+            "Give both in the same shape and type."
+        )
+
+
+def channel_statistics(x: Tensor, given: Normalization | None = None) -> Normalization | None:
+    """The given normalization if it fits, else each channel's mean and std to four decimals."""
+    if x.dtype != torch.uint8:
+        if given is not None:
+            raise ScenarioError(
+                "normalization is for uint8 images; floats are used as they are. "
+                "Normalize the floats yourself, or give uint8 images."
+            )
+        return None
+    if given is None:
+        channels = [_channel_moments(x[..., channel]) for channel in range(x.shape[3])]
+        return Normalization(tuple(m for m, _ in channels), tuple(s for _, s in channels))
+    if len(given.mean) != x.shape[3] or len(given.std) != x.shape[3] or min(given.std) <= 0:
+        raise ScenarioError(
+            f"normalization has {len(given.mean)} means and {len(given.std)} stds for images of "
+            f"{x.shape[3]} channels. Give one mean and one std above 0 for each channel."
+        )
+    return given
+
+
+def _channel_moments(pixels: Tensor) -> tuple[float, float]:
+    """Mean and std through the counts of the 256 values: exact, and no copy of it in floats."""
+    counts = pixels.flatten().bincount(minlength=256).double()
+    values = torch.arange(256, dtype=torch.float64) / 255
+    mean = (counts * values).sum() / counts.sum()
+    variance = (counts * (values - mean) ** 2).sum() / counts.sum()
+    return round(mean.item(), 4), max(round(variance.sqrt().item(), 4), 1e-3)
+
+
+def listed(names: Iterable[Label]) -> str:
+    """Up to ten names, and how many more there are."""
+    every = [repr(name) for name in names]
+    more = f" and {len(every) - 10} more" if len(every) > 10 else ""
+    return ", ".join(every[:10]) + more

@@ -1,0 +1,97 @@
+"""The benchmarks, each as settings by dotted key laid over the defaults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ancl.errors import SpecError, unknown
+from ancl.experiments.paper import PAPER, Grid, plain, sources
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A stream of tasks with the training that goes with it.
+
+    Args:
+        name: As on the command line.
+        explanation: One line.
+        settings: Values by dotted key; a ``Sourced`` one says where it comes from.
+        options: Settings of single methods, by the name of the method.
+        grids: What the paper tried for λ of a method, and for λ_a of its ANCL variant.
+    """
+
+    name: str
+    explanation: str
+    settings: Mapping[str, Any]
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    grids: Mapping[str, Grid] = field(default_factory=dict)
+
+    def values(self, method: str) -> dict[str, Any]:
+        """What the benchmark sets for a method."""
+        return plain({**self.settings, **self.options.get(method, {})})
+
+    def sources(self, method: str) -> dict[str, str]:
+        """Where such a value comes from, where that is known."""
+        return sources({**self.settings, **self.options.get(method, {})})
+
+
+_DIGITS_TRAINING = {
+    "network.name": "mlp",
+    "training.epochs": 30,
+    "training.batch_size": 32,
+    "training.lr": 0.02,
+    "training.lr_first": 0.05,
+    "training.lr_min": 1e-3,
+}
+_HARD_DIGITS = {
+    "data.source": "hard-digits",
+    "data.tasks": 5,
+    "data.per_class": 50,
+    "network.name": "resnet8",
+    "network.width": 8,
+    "training.epochs": 15,
+    "training.batch_size": 16,
+    "training.lr": 0.02,
+    "training.lr_first": 0.05,
+    "training.schedule": "cosine",
+}
+"""Fixed on seeds 100 to 104, which the demo does not show; λ and λ_a are the paper's of (1)."""
+_READ_MAPS = {
+    f"{variant}{name}": {"network.name": "resnet8"}
+    for name in ("lwm", "podnet")
+    for variant in ("", "a-", "afec-")
+}
+"""Methods that need a network with maps, which the perceptron has none of."""
+
+_ALL = (
+    Benchmark(
+        "digits/5",
+        "10 handwritten digits in 5 tasks of 2, embedded",
+        {"data.source": "digits", "data.tasks": 5, **_DIGITS_TRAINING},
+        {
+            "ewc": {"lamb": 100.0},
+            "afec-ewc": {"lamb": 100.0},
+            "a-ewc": {"lamb": 100.0, "lamb_a": 10.0},
+            **_READ_MAPS,
+        },
+    ),
+    Benchmark(
+        "hard-digits/5",
+        "the same, shifted, noisy and with few training images: the demo's stream",
+        _HARD_DIGITS,
+    ),
+    *(Benchmark(*each) for each in PAPER),
+)
+
+BENCHMARKS: dict[str, Benchmark] = {each.name: each for each in _ALL}
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of a name.
+
+    Raises:
+        SpecError: There is none of that name.
+    """
+    if name not in BENCHMARKS:
+        raise SpecError(unknown("benchmark", name, BENCHMARKS))
+    return BENCHMARKS[name]

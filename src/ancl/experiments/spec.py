@@ -1,0 +1,356 @@
+"""A run as one frozen value, resolved from layers of settings; all mistakes are found together."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
+
+import torch
+from annotated_types import Ge, Lt
+from pydantic import BaseModel, ConfigDict
+
+from ancl.checks import checked
+from ancl.data import AUGMENTATIONS, class_order, enough_classes, task_domains, task_sizes
+from ancl.data.registry import known_source
+from ancl.errors import AnclError, SpecError, did_you_mean, unknown
+from ancl.experiments import benchmark as benchmark_named
+from ancl.memory import Memory
+from ancl.methods.method import Method
+from ancl.methods.registry import MethodRef, arguments
+from ancl.networks import NETWORKS
+from ancl.runtime import resolve_device
+from ancl.training.config import Training
+
+T = TypeVar("T")
+_INHERITED = "as training"
+SEARCH = "search"
+"""What ``training.lr`` may be instead of a number; it sets ``training.lr_search``."""
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Which images, and how they become tasks.
+
+    Args:
+        source: Where the images come from; ``ancl list data`` shows what there is.
+        scenario: ``til`` tells the task at test time, ``cil`` does not, ``dil`` changes the domain.
+        tasks: The number of equal tasks.
+        classes: Or the classes of each task, such as 50,10x5.
+        first: The classes of the first task, where it is larger.
+        order: Order of classes: natural, icarl, tinyimagenet, seed:N, or a list.
+        domains: What changes in ``dil``: rotation, permutation, corruption, or rotation:0,30,60.
+        val_fraction: Share of each class's training images kept for validation.
+        per_class: At most so many training images a class.
+        test_per_class: At most so many test images a class.
+        augment: Augmentation of training images.
+    """
+
+    source: str = "digits"
+    scenario: Literal["til", "cil", "dil"] = "til"
+    tasks: Annotated[int, Ge(1)] | None = None
+    classes: str | tuple[int, ...] | None = None
+    first: Annotated[int, Ge(1)] | None = None
+    order: str | tuple[int, ...] = "natural"
+    domains: str | None = None
+    val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1
+    per_class: Annotated[int, Ge(1)] | None = None
+    test_per_class: Annotated[int, Ge(1)] | None = None
+    augment: str = "none"
+
+    def sizes(self) -> tuple[int, ...]:
+        """The number of classes of every task, known before any image is read."""
+        order = class_order(self.order, known_source(self.source).classes)
+        seen = task_domains(
+            self.scenario, self.domains, tasks=self.tasks, classes=self.classes, first=self.first
+        )
+        if seen:
+            return (len(order),) * len(seen)
+        return task_sizes(len(order), tasks=self.tasks, classes=self.classes, first=self.first)
+
+
+class RunSpec(BaseModel):
+    """Everything that decides a run; written beside its results as ``spec.yaml``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str
+    benchmark: str
+    seed: int
+    options: dict[str, Any]
+    data: DataSpec
+    network: dict[str, Any]
+    memory: Memory
+    training: Training
+    auxiliary: Training
+    device: str
+    threads: int
+
+
+class Layer(NamedTuple):
+    """Settings by dotted key, and where they come from.
+
+    Args:
+        source: The file, flag or benchmark.
+        values: The settings.
+        lines: Where it is a file, the line of each.
+        origins: Where the source itself took a value from.
+    """
+
+    source: str
+    values: Mapping[str, Any]
+    lines: Mapping[str, int] = {}
+    origins: Mapping[str, str] = {}
+
+    def named(self, key: str) -> str:
+        """Where a value comes from, for a reader."""
+        origin = self.origins.get(key)
+        return f"{self.source} ({origin})" if origin else self.source
+
+
+class Field(NamedTuple):
+    """One setting a run accepts."""
+
+    type: Any
+    default: Any
+    explanation: str
+
+
+class Resolved(NamedTuple):
+    """A checked run, and where each of its settings comes from, by dotted key."""
+
+    spec: RunSpec
+    sources: dict[str, str]
+
+
+GENERAL = {
+    "seed": Field(Annotated[int, Ge(0)], 0, "Where all randomness comes from."),
+    "device": Field(str, "auto", "auto, cpu, cuda, cuda:N or mps."),
+    "threads": Field(Annotated[int, Ge(1)] | None, None, "CPU threads; bits depend on them."),
+}
+SECTIONS = ("data", "network", "memory", "training", "auxiliary")
+DEFAULT_NETWORK = "resnet32"
+AUXILIARY_DEFAULTS = {"weight_decay": 5e-4}
+"""Where the auxiliary network's training differs from the main one's, as in the released code."""
+
+
+def fields_for(method: MethodRef, network: str) -> dict[str, Field]:
+    """Every setting a run of this method with this network accepts, by dotted key."""
+    found = dict(GENERAL)
+    found |= {f"data.{name}": field for name, field in _fields(DataSpec)}
+    found["network.name"] = Field(str, DEFAULT_NETWORK, f"One of {', '.join(NETWORKS)}.")
+    for parameter in _network_options(network):
+        found[f"network.{parameter.name}"] = Field(
+            parameter.annotation, parameter.default, f"An option of {network}."
+        )
+    found |= {f"memory.{name}": field for name, field in _fields(Memory)}
+    found |= {f"training.{name}": field for name, field in _fields(Training)}
+    for name, field in _fields(Training):
+        default = AUXILIARY_DEFAULTS.get(name, field.default)
+        found[f"auxiliary.{name}"] = field._replace(default=default)
+    texts = method.explanations()
+    for name, parameter in method.settings.items():
+        found[name] = Field(parameter.annotation, parameter.default, texts.get(name, ""))
+    return found
+
+
+def method_defaults(method: Method) -> dict[str, Any]:
+    """The settings a method decides where nobody else does, by dotted key."""
+    found: dict[str, Any] = {} if method.last_relu else {"network.last_relu": False}
+    if method.memory:
+        found |= {f"memory.{name}": v for name, v in dataclasses.asdict(method.memory).items()}
+    return found
+
+
+def resolve(method: str, benchmark: str, layers: Sequence[Layer] = ()) -> Resolved:
+    """Lay the layers over the benchmark's settings and check everything.
+
+    Raises:
+        SpecError: Each mistake on its own line.
+    """
+    return _Resolver(method, benchmark, layers).resolve()
+
+
+class _Resolver:
+    """Collects values, where they come from, and every mistake."""
+
+    def __init__(self, method: str, benchmark: str, layers: Sequence[Layer]) -> None:
+        self.mistakes: list[str] = []
+        self.benchmark, self.layers = benchmark, list(layers)
+        self.method = self.attempt(lambda: MethodRef(method))
+        known = self.attempt(lambda: benchmark_named(benchmark))
+        if known and self.method:
+            name = self.method.name
+            settings, origins = known.values(name), known.sources(name)
+            self.layers.insert(0, Layer(f"benchmark {benchmark}", settings, origins=origins))
+        self.accepted: dict[str, Field] = {}
+        self.values: dict[str, Any] = {}
+        self.sources: dict[str, str] = {}
+
+    def resolve(self) -> Resolved:
+        """Everything checked, or every mistake."""
+        spec = self.lay() if self.method else None
+        if self.mistakes or spec is None:
+            raise SpecError("\n".join(self.mistakes))
+        return Resolved(spec, self.sources)
+
+    def attempt(self, make: Callable[[], T]) -> T | None:
+        """What can be made, or a mistake noted."""
+        try:
+            return make()
+        except AnclError as error:
+            self.mistakes.append(str(error))
+            return None
+
+    def lay(self) -> RunSpec | None:
+        """Lay one layer over the other."""
+        assert self.method is not None
+        network = self.network()
+        self.accepted = fields_for(self.method, network)
+        self.values = {key: field.default for key, field in self.accepted.items()}
+        self.sources = dict.fromkeys(self.accepted, "default")
+        for layer in self.layers:
+            for key, value in layer.values.items():
+                self.set(layer, key, value, network)
+        empty = inspect.Parameter.empty
+        for name in (n for n in self.method.settings if self.values[n] is empty):
+            self.mistakes.append(f"{self.method.name} needs a value for {name}: --set {name}=…")
+        if self.mistakes:
+            return None
+        self.check_together()
+        return None if self.mistakes else self.spec()
+
+    def network(self) -> str:
+        """The network's name, which decides what other settings there are."""
+        named = [
+            layer.values["network.name"] for layer in self.layers if "network.name" in layer.values
+        ]
+        name = str(named[-1]) if named else DEFAULT_NETWORK
+        if name in NETWORKS:
+            return name
+        self.mistakes.append(unknown("network", name, NETWORKS))
+        return DEFAULT_NETWORK
+
+    def set(self, layer: Layer, key: str, value: Any, network: str) -> None:
+        """Take one value, or note why not."""
+        line = layer.lines.get(key)
+        place = f"{layer.source}:{line}: " if line else f"{layer.source}: "
+        if key not in self.accepted:
+            self.mistakes.append(place + self.unknown(key, network))
+            return
+        if key == "training.lr" and value == SEARCH:
+            self.set(layer, "training.lr_search", True, network)
+            return
+        if key == "training.lr" and "training.lr_search" not in layer.values:
+            self.end_search(layer, network)
+        try:
+            taken = checked(self.accepted[key].type, value)
+        except ValueError as error:
+            self.mistakes.append(f"{place}{key} is {value!r}; it {error}.")
+            return
+        self.values[key], self.sources[key] = taken, layer.named(key)
+        twin = key.replace("training.", "auxiliary.", 1)
+        own = key.removeprefix("training.") in AUXILIARY_DEFAULTS
+        if twin != key and not own and self.sources[twin] in ("default", _INHERITED):
+            # The auxiliary network is trained as the main one unless told otherwise.
+            self.values[twin], self.sources[twin] = taken, _INHERITED
+
+    def end_search(self, layer: Layer, network: str) -> None:
+        """A rate that is given takes back the search that an earlier layer asked for."""
+        if self.values["training.lr_search"]:
+            self.set(layer, "training.lr_search", False, network)
+
+    def unknown(self, key: str, network: str) -> str:
+        """The message for a setting that is not there."""
+        assert self.method is not None
+        section, _, name = key.rpartition(".")
+        start = f"{section}."
+        if section in SECTIONS:
+            possible = [k.removeprefix(start) for k in self.accepted if k.startswith(start)]
+            owner = f"network {network}" if section == "network" else section
+            near = did_you_mean(name, possible)
+            return f"{owner} has no setting {name!r}.{near} It accepts: {', '.join(possible)}."
+        return self.method.unknown(key, self.accepted)
+
+    def check_together(self) -> None:
+        """Note what does not fit although each value is possible."""
+        assert self.method is not None
+        values, method = self.values, self.method
+        made = self.attempt(lambda: method.make({name: values[name] for name in method.settings}))
+        self.attempt(lambda: resolve_device(values["device"]))
+        if made:
+            self.take_defaults(made)
+        data = DataSpec(**self.section("data"))
+        sizes = self.attempt(data.sizes)
+        if sizes:
+            self.attempt(lambda: enough_classes(data.scenario, sizes))
+        if sizes and made:
+            self.check_memory(made, data.scenario, sum(sizes))
+        if data.augment not in AUGMENTATIONS:
+            self.mistakes.append(unknown("augmentation", data.augment, AUGMENTATIONS))
+        for name in ("training", "auxiliary"):
+            training = Training(**self.section(name))
+            self.mistakes += [f"{name}: {problem}" for problem in training.problems()]
+        for asked, remedy in (
+            ("training.schedule=patience", "training.schedule=cosine"),
+            ("training.lr_search=true", "a number for training.lr"),
+        ):
+            key, _, value = asked.partition("=")
+            if data.val_fraction == 0 and values[key] in (True, value):
+                self.mistakes.append(
+                    f"{asked} needs validation images, but data.val_fraction is 0. "
+                    f"Raise it, or use {remedy}."
+                )
+        if values["auxiliary.lr_search"] and not values["training.lr_search"]:
+            self.mistakes.append(
+                "auxiliary.lr_search is true and training.lr_search is not, but a task's rate is "
+                "searched once, for both networks. Use --set training.lr=search, or a number."
+            )
+
+    def take_defaults(self, made: Method) -> None:
+        """Fill in what the method decides, unless a layer did; a memory's size is one thing."""
+        sized = ("memory.per_class", "memory.total")
+        size_given = any(self.sources[key] != "default" for key in sized)
+        for key, value in method_defaults(made).items():
+            taken = size_given if key in sized else self.sources.get(key) != "default"
+            if not taken:
+                self.values[key] = value
+
+    def check_memory(self, made: Method, scenario: str, groups: int) -> None:
+        """Note what does not fit a memory shared by so many classes (and domains)."""
+        memory = Memory(**self.section("memory"))
+        self.mistakes += memory.problems(groups, scenario) or made.problems(
+            scenario, memory if memory.size else None, groups
+        )
+
+    def spec(self) -> RunSpec:
+        """The run."""
+        assert self.method is not None
+        return RunSpec(
+            method=self.method.name,
+            benchmark=self.benchmark,
+            seed=self.values["seed"],
+            options={name: self.values[name] for name in self.method.settings},
+            data=DataSpec(**self.section("data")),
+            network=self.section("network"),
+            memory=Memory(**self.section("memory")),
+            training=Training(**self.section("training")),
+            auxiliary=Training(**self.section("auxiliary")),
+            device=str(resolve_device(self.values["device"])),
+            threads=self.values["threads"] or torch.get_num_threads(),
+        )
+
+    def section(self, name: str) -> dict[str, Any]:
+        """The values of one section, without its name."""
+        start = f"{name}."
+        return {k.removeprefix(start): v for k, v in self.values.items() if k.startswith(start)}
+
+
+def _network_options(network: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(NETWORKS[network]).parameters.values())[1:]
+
+
+def _fields(kind: type[Any]) -> Iterator[tuple[str, Field]]:
+    texts, hints = arguments(kind), get_type_hints(kind, include_extras=True)
+    for field in dataclasses.fields(kind):
+        yield field.name, Field(hints[field.name], field.default, texts.get(field.name, ""))

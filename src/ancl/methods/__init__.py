@@ -1,0 +1,1 @@
+"""Methods as data: what each is composed of, and how it is found by name."""

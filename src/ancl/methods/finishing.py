@@ -1,0 +1,262 @@
+"""What follows the main network's training: bias correction, alignment, balanced tuning."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ancl.data import Samples
+from ancl.errors import MethodError
+from ancl.losses import CrossEntropy
+from ancl.memory import Exemplars
+from ancl.methods.method import Extra, Finish, weight_at
+from ancl.networks import Network
+from ancl.networks.heads import Head
+from ancl.stages.context import Drive, Workbench, trained
+from ancl.stages.plan import class_counts, kept_counts
+from ancl.store.entry import StageResult
+from ancl.training.config import Training
+from ancl.training.loop import Fit, View
+from ancl.training.objective import Objective, PenaltyTerm, anchor_for
+from ancl.types import Params, Step, prefixed
+
+
+@dataclass(frozen=True)
+class BiasCorrection(Finish):
+    """Learn α z + β for the newest classes' logits on held-out images.  Equation: [bic].
+
+    The images are as many of each class and were never trained on; the network itself is frozen
+    and in eval mode.
+
+    Differs: the released code leaves batch norm in training mode here, by accident.
+
+    Args:
+        epochs: Over the held-out images.
+        lr: The learning rate at the start.
+        milestones: Epochs after which it is divided by 10.
+        decay: Weight of β²/2 in the loss.
+        augment: Whether the images are augmented like training images.
+    """
+
+    name = "bias"
+    reads = ("memory", "bias")
+    yields = ("bias",)
+    epochs: int = 200
+    lr: float = 0.1
+    milestones: tuple[int, ...] = (60, 120, 160, 180)
+    decay: float = 0.1
+    augment: bool = False
+
+    def run(self, bench: Workbench, drive: Drive) -> StageResult:
+        """Two numbers, kept as a scale and a shift of every class's logit."""
+        held, classes = self._held(bench), bench.task.classes
+        student = bench.method.infer.student(bench.bias)
+        network = bench.network().eval()
+
+        @torch.no_grad()
+        def answer(x: Tensor) -> Tensor:
+            output = network(x)
+            return (student(output) if student else output).logits
+
+        correction = Correction(classes.start, answer if self.augment else None)
+        if not self.augment:  # the same logits in every epoch
+            logits = [answer(batch.x).cpu() for batch in bench.batches([held]).in_order()]
+            held = Samples(torch.cat(logits), held.y)
+        log = drive(self._fit(bench, correction.to(bench.setting.device), held))
+        alpha, beta = correction.alpha.item(), correction.beta.item()
+        before, new = bench.bias if student else {}, classes.stop - classes.start
+        tensors = extended(before, classes.start, new, alpha, beta)
+        return StageResult(prefixed("bias", tensors), {"log": log, "alpha": alpha, "beta": beta})
+
+    def _held(self, bench: Workbench) -> Samples:
+        """The held-out images of all classes, as many of each."""
+        memory = truncated(bench).part(held=True)
+        return Samples.concatenate([bench.held, memory])
+
+    def _fit(self, bench: Workbench, correction: "Correction", samples: Samples) -> Fit:
+        training = Training(
+            epochs=self.epochs,
+            lr=self.lr,
+            lr_first=None,
+            weight_decay=0.0,
+            schedule="multistep",
+            milestones=self.milestones,
+        )
+        augment = bench.setting.augment if self.augment else "none"
+        return Fit(
+            Network(correction, IdentityHead(bench.task.classes.stop)),
+            Objective(CrossEntropy("seen"), extras=(Extra("shift", Shift(self.decay)),)),
+            bench.batches([samples], augment=augment, size=training.batch_size),
+            None,
+            View(bench.view.tasks, task_aware=False),
+            training,
+            (bench.seed, bench.index, self.name),
+        )
+
+
+class Correction(nn.Module):
+    """Logits with α z + β for all classes from ``start`` on.
+
+    Args:
+        start: The first class to be corrected.
+        answer: From images to logits; where left out, logits are what is given.
+    """
+
+    def __init__(self, start: int, answer: Callable[[Tensor], Tensor] | None = None) -> None:
+        super().__init__()
+        # A function is no submodule: its network is neither trained nor put into training mode.
+        self.start, self._answer = start, answer
+        self.alpha, self.beta = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The corrected logits."""
+        logits = self._answer(x) if self._answer else x
+        new = self.alpha * logits[:, self.start :] + self.beta
+        return torch.cat([logits[:, : self.start], new], dim=1)
+
+
+class IdentityHead(Head):
+    """A head whose features are the logits already."""
+
+    def _append(self, classes: int) -> None:
+        """Nothing to make."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The same."""
+        return features
+
+    def block(self, index: int) -> list[nn.Parameter]:
+        """It has no parameters."""
+        return []
+
+
+@dataclass(frozen=True)
+class Shift:
+    """decay · β²/2: a large shift must pay."""
+
+    decay: float
+
+    def __call__(self, step: Step) -> Tensor:
+        """The term, the same for every batch."""
+        return self.decay / 2 * step.weights["beta"].square()
+
+
+def extended(before: Params, start: int, new: int, alpha: float, beta: float) -> Params:
+    """Scale and shift of every class: those before (else none), then α and β for the new ones."""
+    kept = {name: value.cpu() for name, value in before.items()}
+    scale, shift = kept.get("scale", torch.ones(start)), kept.get("shift", torch.zeros(start))
+    return {
+        "scale": torch.cat([scale, torch.full((new,), alpha)]),
+        "shift": torch.cat([shift, torch.full((new,), beta)]),
+    }
+
+
+@dataclass(frozen=True)
+class Align(Finish):
+    """Scale new classes' rows of the head to the old ones' mean length.  Equation: [wa].
+
+    Biases stay, so that the logits are scaled too only where the head has none.
+    """
+
+    name = "align"
+    reads = ()
+
+    @torch.no_grad()
+    def run(self, bench: Workbench, drive: Drive) -> StageResult:
+        """The network with its newest rows scaled by γ."""
+        network = bench.network()
+        blocks = network.head.row_blocks()
+        if not blocks:
+            raise MethodError(
+                f"Alignment scales a class's row, and a {type(network.head).__name__} has no one "
+                f"row a class. Use head='unbiased' or 'linear'."
+            )
+        gamma = alignment(torch.cat(blocks[:-1]), blocks[-1])
+        blocks[-1].mul_(gamma)
+        return StageResult(prefixed("network", network.tensors()), {"gamma": float(gamma)})
+
+
+def alignment(old: Tensor, new: Tensor) -> Tensor:
+    """γ: the mean length of old rows over that of new ones."""
+    least = torch.finfo(new.dtype).eps  # rows of zeros stay what they are
+    gamma: Tensor = old.norm(dim=1).mean() / new.norm(dim=1).mean().clamp(min=least)
+    return gamma
+
+
+@dataclass(frozen=True)
+class BalancedTuning(Finish):
+    """Go on learning from as many images of every class: the memory's and new exemplars.
+
+    Args:
+        epochs: So many.
+        lr: The learning rate at the start; optimizer, batch and weight decay are the training's.
+        factor: The same over the task's own rate; ``lr`` counts where left out.
+        milestones: Epochs after which it is divided by 10; never where left out.
+        trains: ``everything``, or the ``head``'s rows alone: batch norm then keeps its
+            statistics, η stays, and an Ω on features or maps has no gradient.
+        keeps: What it is held to besides the task loss, by the method's own Ω and λ: the
+            network as it was ``before`` the tuning, for all classes (EEIL: old heads and, for
+            the time being, the newest); the ``old`` network as in training; or ``nothing``.
+    """
+
+    name = "balance"
+    reads = ("memory", "old", "importance", "bias", "rate")
+    epochs: int = 30
+    lr: float = 0.01
+    milestones: tuple[int, ...] = ()
+    trains: Literal["everything", "head"] = "everything"
+    keeps: Literal["before", "old", "nothing"] = "nothing"
+    factor: float | None = None
+
+    def run(self, bench: Workbench, drive: Drive) -> StageResult:
+        """The network after the tuning."""
+        network = bench.network()
+        images = self._balanced(bench, network)
+        objective = Objective(bench.method.task_loss, self._pulls(bench))
+        if self.trains == "head":
+            network.backbone.requires_grad_(False)
+            for parameter in network.head.shared():
+                parameter.requires_grad_(False)
+        fit = bench.fit(network, objective, images, [], self._training(bench), self.name)
+        return trained(fit, drive(fit))
+
+    def _training(self, bench: Workbench) -> Training:
+        own = bench.rate(bench.setting.training)
+        return replace(
+            own,
+            epochs=self.epochs,
+            lr=self.lr if self.factor is None else self.factor * own.lr,
+            lr_search=False,
+            schedule="multistep" if self.milestones else "constant",
+            milestones=self.milestones,
+            gamma=0.1,
+            warmup=0.0,
+        )
+
+    def _balanced(self, bench: Workbench, network: Network) -> list[Samples]:
+        count = kept_counts(bench.method, bench.tasks, bench.setting)[0]
+        old = truncated(bench).part(held=False)
+        return [bench.chosen(network, count).samples, old]
+
+    def _pulls(self, bench: Workbench) -> tuple[PenaltyTerm, ...]:
+        old = bench.method.old
+        if old is None or self.keeps == "nothing":
+            return ()
+        if self.keeps == "old":
+            return (bench.old_pull(old),)
+        classes, importance = slice(0, bench.task.classes.stop), bench.importance_of("importance")
+        anchor = anchor_for(old.regularizer, bench.network(), classes, importance)
+        lamb = weight_at(old.lamb, *class_counts(bench.task))
+        return (PenaltyTerm("old", lamb, old.regularizer, anchor),)
+
+
+def truncated(bench: Workbench) -> Exemplars:
+    """The memory of earlier tasks, cut to what each class may keep from now on."""
+    if bench.exemplars is None:
+        raise MethodError(
+            f"{bench.method.name} reads exemplars after training, and there is no memory. Give one "
+            f"with memory.per_class or memory.total."
+        )
+    return bench.exemplars.truncated(*kept_counts(bench.method, bench.tasks, bench.setting))

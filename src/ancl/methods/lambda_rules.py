@@ -1,0 +1,71 @@
+"""Rules for λ: numbers that follow how many classes are old and how many are new."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Self
+
+from ancl.methods.method import Rule
+
+
+@dataclass(frozen=True)
+class Factor(Rule):
+    """A number times a factor of the numbers of classes.
+
+    Args:
+        base: The number, which stands alone where a task brings no classes.
+    """
+
+    base: float = 1.0
+
+    @abstractmethod
+    def factor(self, old: int, new: int) -> float:
+        """What the number is multiplied by."""
+
+    def at(self, old: int, new: int) -> float:
+        """λ in one task."""
+        return self.base * self.factor(old, new)
+
+    def scaled(self, number: float) -> Self:
+        """The same rule for another number."""
+        return replace(self, base=number)
+
+    def unchanged(self) -> float:
+        """The number itself."""
+        return self.base
+
+
+@dataclass(frozen=True)
+class AdaptiveOldNew(Factor):
+    """λ √(n_old / n_new), as LUCIR weighs its distillation.  Equation: [adaptive]."""
+
+    def factor(self, old: int, new: int) -> float:
+        """Grows with the classes there are to keep."""
+        return sqrt(old / new)
+
+
+@dataclass(frozen=True)
+class AdaptiveAllNew(Factor):
+    """λ √(n / n_new) with n = n_old + n_new, as PODNet does.  Equation: [adaptive]."""
+
+    def factor(self, old: int, new: int) -> float:
+        """Grows with the classes there are in all."""
+        return sqrt((old + new) / new)
+
+
+@dataclass(frozen=True)
+class OldShare(Factor):
+    """λ = n_old / n: the old network's share of the classes."""
+
+    def factor(self, old: int, new: int) -> float:
+        """The share in one task."""
+        return old / (old + new)
+
+
+@dataclass(frozen=True)
+class NewShare(Factor):
+    """λ_a = n_new / n: the task's share of the classes."""
+
+    def factor(self, old: int, new: int) -> float:
+        """The share in one task."""
+        return new / (old + new)

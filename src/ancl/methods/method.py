@@ -1,0 +1,238 @@
+"""A method as data: its loss and its surroundings, composed of parts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ancl.errors import MethodError
+from ancl.inference import Argmax, Infer
+from ancl.losses import CrossEntropy, TaskLoss
+from ancl.memory import Memory
+from ancl.regularizers import Ewc, Regularizer, Watcher, WeightRegularizer
+from ancl.step_hooks import Constraint
+from ancl.store.entry import StageResult
+from ancl.training.objective import Extra
+
+if TYPE_CHECKING:
+    from ancl.stages.context import Drive, Workbench
+
+
+class Rule(ABC):
+    """A λ that follows the task instead of being one number."""
+
+    @abstractmethod
+    def at(self, old: int, new: int) -> float:
+        """λ for a task that adds ``new`` classes to ``old`` ones."""
+
+    def scaled(self, number: float) -> Weight:
+        """The rule for another number, as λ_a follows λ; a rule without one gives it back."""
+        return number
+
+    def unchanged(self) -> float:
+        """λ for a task that adds no classes."""
+        return self.at(1, 1)
+
+
+Weight = float | Rule
+
+
+def weight_at(weight: Weight, old: int, new: int) -> float:
+    """The number a weight stands for in one task."""
+    if not isinstance(weight, Rule):
+        return weight
+    return weight.at(old, new) if new else weight.unchanged()
+
+
+@dataclass(frozen=True)
+class Term:
+    """λ Ω(θ; old network)."""
+
+    regularizer: Regularizer
+    lamb: Weight
+
+
+class Finish(ABC):
+    """What follows the main network's training, from the second task on: a stage of its own.
+
+    ``reads`` and ``yields`` name pieces of the state: ``network``, ``memory``, or its own.
+    """
+
+    name: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]] = ("memory",)
+    yields: ClassVar[tuple[str, ...]] = ("network",)
+
+    @abstractmethod
+    def run(self, bench: Workbench, drive: Drive) -> StageResult:
+        """The stage: a new network under ``network/``, or named tensors of its own."""
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """λ_a Ω(θ; auxiliary network): a copy of the old network, trained on this task alone.
+
+    Args:
+        regularizer: Its Ω: the method's own for ANCL, EWC's for AFEC.
+        lamb_a: Its λ_a.
+        renewed: ANCL trains the network to its end once a ``task``; AFEC trains it one epoch
+            ahead of the main network and renews anchor and importance every ``epoch``.
+        start: From the ``old`` network, or ``carried`` on from the last task's auxiliary one.
+        classes: It speaks for the task's ``new`` classes, or for ``all`` so far.
+        data: It learns from the ``current`` task's images, or ``combined`` with the memory's.
+    """
+
+    regularizer: Regularizer
+    lamb_a: Weight
+    renewed: Literal["task", "epoch"] = "task"
+    start: Literal["old", "carried"] = "old"
+    classes: Literal["new", "all"] = "new"
+    data: Literal["current", "combined"] = "current"
+
+
+@dataclass(frozen=True)
+class Method:
+    """The loss and its surroundings.
+
+    Args:
+        name: What results are filed under.
+        task_loss: What a task is learned by.
+        old: The term that holds the network to the old one, if any.
+        auxiliary: The term that holds it to the auxiliary one, if any.
+        task_weight: The task loss's own weight from the second task on; 0 leaves it out.
+        extras: Terms that are neither.
+        start: Every task begins with the ``old`` network, or with a ``fresh`` one.
+        data: Learn from the ``current`` task's images, or from ``all`` so far.
+        trains: ``scenario`` leaves old classes' rows of the head alone where the task is told
+            at test time and there is no memory; ``everything`` never does; ``new rows`` always
+            does; ``head`` trains nothing else after the first task.
+        head: The kind of classifier.
+        head_options: Its options, such as the number of proxies.
+        imprint: Whether new rows of the head begin as means of their classes' features.
+        last_relu: Whether features of our ResNets end with a ReLU.
+        memory: What is kept of earlier tasks' images unless a run says otherwise.
+        enlarge: Whether, after the first task, trainings see twelve fixed versions of every
+            image in place of the run's augmentation.
+        hold_out: Share of the memory's images a class that nothing is trained on.
+        finish: Stages after the main network's training.
+        infer: How a class is chosen.
+        constrain: What is done to gradients and weights at every step.
+        refused: Scenarios in which the method has no meaning, and why.
+    """
+
+    name: str
+    task_loss: TaskLoss = field(default_factory=CrossEntropy)
+    old: Term | None = None
+    auxiliary: Auxiliary | None = None
+    task_weight: Weight = 1.0
+    extras: tuple[Extra, ...] = ()
+    start: Literal["old", "fresh"] = "old"
+    data: Literal["current", "all"] = "current"
+    trains: Literal["scenario", "everything", "new rows", "head"] = "scenario"
+    head: str = "linear"
+    head_options: Mapping[str, Any] = field(default_factory=dict)
+    imprint: bool = False
+    last_relu: bool = True
+    memory: Memory | None = None
+    enlarge: bool = False
+    hold_out: float = 0.0
+    finish: tuple[Finish, ...] = ()
+    infer: Infer = field(default_factory=Argmax)
+    constrain: Constraint | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def needs_importance(self) -> bool:
+        """Whether the old network's term reads the importance of weights."""
+        return self.old is not None and isinstance(self.old.regularizer, WeightRegularizer)
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """Every part that decides numbers."""
+        omegas = tuple(term.regularizer for term in (self.old, self.auxiliary) if term)
+        return (self.task_loss, *omegas, *self.extras, *self.finish, self.infer, self.constrain)
+
+    def problems(self, scenario: str, memory: Memory | None, groups: int) -> list[str]:
+        """What does not fit a scenario and a memory shared by so many classes and domains."""
+        found = []
+        if scenario in self.refused:
+            found.append(
+                f"{self.name} has no meaning in the scenario {scenario}: {self.refused[scenario]}. "
+                f"Use another method, such as lwf or icarl."
+            )
+        if memory is None and any("memory" in part.reads for part in self.finish):
+            stages = " and ".join(p.name for p in self.finish if "memory" in p.reads)
+            found.append(
+                f"{self.name} has a stage that reads exemplars ({stages}), and there is no memory. "
+                f"Give memory.per_class or memory.total."
+            )
+        if memory is not None and self.hold_out and memory.quota(groups) == 1:
+            found.append(
+                f"{self.name} validates on a part of the memory and trains on the rest, which "
+                f"needs at least 2 images a class, but there is 1. Raise memory.per_class or "
+                f"memory.total."
+            )
+        return found
+
+    def watcher(self) -> Watcher | None:
+        """What follows the main network's training, if the old network's term asks for it."""
+        return _watcher(self.old.regularizer) if self.old else None
+
+    def auxiliary_watcher(self) -> Watcher | None:
+        """The same for the auxiliary network's training."""
+        return _watcher(self.auxiliary.regularizer) if self.auxiliary else None
+
+
+def with_ancl(
+    method: Method,
+    lamb_a: Weight = 1.0,
+    *,
+    classes: Literal["new", "all"] = "new",
+    data: Literal["current", "combined"] = "current",
+    adaptive: Literal["both", "old_only"] = "both",
+) -> Method:
+    """The method with its own Ω held to an auxiliary network too.  Equation: [ancl].
+
+    Where λ follows a rule, λ_a follows the same unless ``adaptive`` is ``old_only``: their ratio
+    then stays what it is.
+    """
+    if method.auxiliary is not None:
+        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
+    if method.old is None:
+        afec = "" if method.trains == "head" else f"afec-{method.name}, or "
+        raise MethodError(
+            f"{method.name!r} has no regularizer, so ANCL has none to apply to the auxiliary "
+            f"network. Use {afec}a method that has one, such as ewc or lwf."
+        )
+    rule = method.old.lamb
+    if adaptive == "both" and isinstance(rule, Rule) and isinstance(lamb_a, float | int) and lamb_a:
+        lamb_a = rule.scaled(lamb_a)
+    auxiliary = Auxiliary(method.old.regularizer, lamb_a, classes=classes, data=data)
+    return replace(method, name=f"a-{method.name}", auxiliary=auxiliary)
+
+
+def with_afec(
+    method: Method,
+    lamb_a: Weight = 1.0,
+    *,
+    start: Literal["old", "carried"] = "old",
+    renewed: Literal["task", "epoch"] = "epoch",
+) -> Method:
+    """The method with EWC's Ω held to an auxiliary network one epoch ahead.  Equation: [afec]."""
+    if method.auxiliary is not None:
+        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
+    if method.trains == "head":
+        raise MethodError(
+            f"{method.name} trains no backbone after the first task, so AFEC has no weights to "
+            f"hold. Use a method that trains one, such as afec-finetune."
+        )
+    host = method.old.regularizer if method.old else None
+    # EWC keeps its own settings, so that both of its terms are on one scale.
+    omega = host if type(host) is Ewc else Ewc()
+    auxiliary = Auxiliary(omega, lamb_a, renewed=renewed, start=start)
+    return replace(method, name=f"afec-{method.name}", auxiliary=auxiliary)
+
+
+def _watcher(regularizer: Regularizer) -> Watcher | None:
+    return regularizer.watcher() if isinstance(regularizer, WeightRegularizer) else None

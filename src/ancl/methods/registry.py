@@ -1,0 +1,191 @@
+"""Methods by name: ``lwf``, ``a-lwf``, ``lwf+ancl``, or one from a file or module outside."""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ancl.checks import checked
+from ancl.errors import MethodError, SpecError, did_you_mean, unknown
+from ancl.methods.method import Method
+from ancl.methods.regularization import ALIASES, METHODS, VARIANTS, Maker
+
+_SUFFIXES = {"ancl": "a", "afec": "afec"}
+
+
+class MethodRef:
+    """A method's name taken apart: its maker, its variant, and the settings both accept.
+
+    Args:
+        name: ``lwf``, ``a-lwf``, ``afec-lwf``, ``lwf+ancl``, or one from outside:
+            ``path/file.py:NAME``, ``package.module:NAME``, with the same prefixes.
+    """
+
+    def __init__(self, name: str) -> None:
+        base, self.variant = _split(name)
+        self.base = ALIASES.get(base, base)
+        self.maker = _outside(self.base) if ":" in self.base else _named(self.base, name)
+        self.name = f"{self.variant}-{self.base}" if self.variant else self.base
+
+    @property
+    def settings(self) -> dict[str, inspect.Parameter]:
+        """Every setting, with its type and default."""
+        found = dict(inspect.signature(self.maker, eval_str=True).parameters)
+        if self.variant:
+            found |= inspect.signature(VARIANTS[self.variant], eval_str=True).parameters
+        return found
+
+    def unknown(self, key: str, others: Iterable[str] = ()) -> str:
+        """The message for a setting the method does not have."""
+        own = list(self.settings)
+        # Every other spelling of λ is told its own name: lambda, reg_lambda, lamb-a, λ_a.
+        spelt = key.lower().replace("lambda", "lamb").replace("λ", "lamb").replace("-", "_")
+        near = did_you_mean(spelt, own) or did_you_mean(key, others)
+        if key == "lamb_a":
+            near = " It is λ_a, which only a-NAME and afec-NAME have."
+        accepts = ", ".join(own) if own else "no setting of its own"
+        return f"{self.name} has no setting {key!r}.{near} It accepts: {accepts}."
+
+    def check(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings with their values checked.
+
+        Raises:
+            SpecError: Each mistake on its own line.
+        """
+        known, taken, mistakes = self.settings, {}, []
+        for key, value in settings.items():
+            if key not in known:
+                mistakes.append(self.unknown(key))
+                continue
+            try:
+                taken[key] = checked(known[key].annotation, value)
+            except ValueError as error:
+                mistakes.append(f"{key} is {value!r}; it {error}.")
+        if mistakes:
+            raise SpecError("\n".join(mistakes))
+        return taken
+
+    def make(self, settings: Mapping[str, Any]) -> Method:
+        """The method with these settings, already checked; others have their defaults."""
+        own = inspect.signature(self.maker).parameters
+        method = self.maker(**{name: v for name, v in settings.items() if name in own})
+        if not isinstance(method, Method):
+            raise MethodError(
+                f"{self.base} returned {type(method).__name__}. It must return an ancl.Method."
+            )
+        if not self.variant:
+            return method
+        added = {name: v for name, v in settings.items() if name not in own}
+        return VARIANTS[self.variant](**added)(method)
+
+    def explanations(self) -> dict[str, str]:
+        """One line for each setting, from the docstrings."""
+        found = arguments(self.maker)
+        return found | (arguments(VARIANTS[self.variant]) if self.variant else {})
+
+
+def make_method(name: str, **settings: Any) -> Method:
+    """A method by name.
+
+    >>> make_method("a-lwf", lamb_a=0.5).auxiliary.lamb_a
+    0.5
+    """
+    method = MethodRef(name)
+    return method.make(method.check(settings))
+
+
+def summary(maker: Callable[..., Any]) -> str:
+    """The first line of a docstring."""
+    return (inspect.getdoc(maker) or "").split("\n")[0]
+
+
+def _split(name: str) -> tuple[str, str]:
+    """(base, variant) of a method's name."""
+    base, plus, suffix = name.rpartition("+")
+    if plus:
+        if suffix not in _SUFFIXES:
+            raise MethodError(unknown("variant", suffix, _SUFFIXES))
+        return base, _SUFFIXES[suffix]
+    if ":" in name and Path(name.rpartition(":")[0]).is_file():
+        return name, ""
+    for variant in sorted(VARIANTS, key=len, reverse=True):
+        for separator in ("-", "_"):
+            # A module's name may begin with a_ itself.
+            if name.startswith(variant + separator) and (separator == "-" or ":" not in name):
+                return name[len(variant) + 1 :], variant
+    return name, ""
+
+
+def _named(base: str, given: str) -> Maker:
+    if base not in METHODS:
+        possible = [*METHODS, *(f"{v}-{m}" for v in VARIANTS for m in METHODS)]
+        raise MethodError(
+            unknown("method", given, possible).split(" Possible:")[0]
+            + f" Possible: {', '.join(METHODS)}; a-NAME is NAME with ANCL, afec-NAME with AFEC; "
+            f"your own is path/file.py:NAME."
+        )
+    return METHODS[base]
+
+
+def _outside(base: str) -> Maker:
+    """A maker from a file or an installed module."""
+    where, _, name = base.rpartition(":")
+    module = _load_file(Path(where)) if where.endswith(".py") else _import(where)
+    found = getattr(module, name, None)
+    if found is None:
+        functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise MethodError(f"{where}: " + unknown("function", name, functions))
+    if isinstance(found, Method):
+        method = found
+        return lambda: method
+    if not callable(found):
+        raise MethodError(
+            f"{base} is a {type(found).__name__}. Name a function that returns an ancl.Method."
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise MethodError(f"There is no file {path}. Give an existing one: path/file.py:NAME.")
+    # Named by its place, so that two files of the same name do not replace each other.
+    name = f"ancl_outside_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a user's file may raise anything
+        raise MethodError(f"{path} does not load: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _import(where: str) -> ModuleType:
+    try:
+        return importlib.import_module(where)
+    except ImportError as error:
+        raise MethodError(
+            f"There is no module {where!r} ({error}). Install it, or give a file: "
+            f"path/file.py:NAME."
+        ) from error
+
+
+def arguments(maker: Callable[..., Any]) -> dict[str, str]:
+    """What a docstring says of each argument."""
+    _, _, section = (inspect.getdoc(maker) or "").partition("Args:\n")
+    found: dict[str, str] = {}
+    for line in section.split("\n"):
+        name, colon, text = line.strip().partition(": ")
+        if colon and line.startswith("    ") and not line.startswith("     "):
+            found[name] = text
+            last = name
+        elif found and line.startswith("     "):
+            found[last] += " " + line.strip()
+    return found

@@ -1,0 +1,283 @@
+"""All methods on one page: each a function that composes parts, and its two variants by prefix."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from ancl.errors import MethodError
+from ancl.losses import CrossEntropy
+from ancl.methods.lambda_rules import NewShare, OldShare
+from ancl.methods.method import Auxiliary, Method, Term, with_afec, with_ancl
+from ancl.methods.rehearsal import bic, eeil, icarl, lucir, podnet, wa
+from ancl.regularizers import Dmc, Eeil, Ewc, Lfl, Lwf, Lwm, Mas, RWalk, Si
+
+Lambda = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+Temperature = Annotated[float, Gt(0)]
+Maker = Callable[..., Method]
+"""Settings by keyword -> a method. Signature and docstring are what a user is shown."""
+
+
+def finetune() -> Method:
+    """Learn each task by its loss alone: the lower bound."""
+    return Method("finetune")
+
+
+def joint(*, over: Literal["seen", "own"] = "seen") -> Method:
+    """Learn each task with the images of all tasks so far: the upper bound.
+
+    Args:
+        over: Classes that compete: all ``seen`` (the paper), or each task's ``own`` alone.
+    """
+    return Method("joint", task_loss=CrossEntropy(over), data="all", trains="everything")
+
+
+def ewc(
+    *,
+    lamb: Lambda = 10_000.0,
+    alpha: Share = 0.5,
+    estimator: Literal["batch", "sample"] = "batch",
+    batch_norm: Literal["train", "eval"] = "train",
+    augment: bool = True,
+    labels: Literal["true", "predicted", "sampled"] = "true",
+    over: Literal["seen", "own"] = "seen",
+) -> Method:
+    """Elastic Weight Consolidation: hold weights by their Fisher information.
+
+    Args:
+        lamb: λ, the pull to the old network.
+        alpha: Share of earlier tasks' Fisher information when a task's own is added.
+        estimator: Squares of ``batch`` gradients (the paper's scale), or of each ``sample``'s.
+        batch_norm: Batch norm while estimating: by the batch (train) or running (eval).
+        augment: Whether the estimate sees augmented images.
+        labels: Labels of the estimate: true, predicted, or sampled from the answer.
+        over: Classes of the estimate: all ``seen``, or the task's ``own``.
+    """
+    omega = Ewc(alpha, estimator, batch_norm, augment, labels, over)
+    return Method("ewc", old=Term(omega, lamb))
+
+
+def mas(
+    *,
+    lamb: Lambda = 50.0,
+    alpha: Share = 0.5,
+    estimator: Literal["batch", "sample"] = "batch",
+    batch_norm: Literal["train", "eval"] = "train",
+    augment: bool = True,
+    norm: Literal["l2", "squared"] = "l2",
+) -> Method:
+    """Memory Aware Synapses: hold weights by how much the answers' length depends on them.
+
+    Args:
+        lamb: λ, the pull to the old network.
+        alpha: Share of earlier tasks' importance when a task's own is added.
+        estimator: Gradients of ``batch`` means (the paper's scale), or of each ``sample``.
+        batch_norm: Batch norm while estimating: by the batch (train) or running (eval).
+        augment: Whether the estimate sees augmented images.
+        norm: The length differentiated: l2, or its square (squared).
+    """
+    return Method("mas", old=Term(Mas(alpha, estimator, batch_norm, augment, norm), lamb))
+
+
+def si(*, lamb: Lambda = 0.1, damping: Annotated[float, Gt(0)] = 0.1, clip: bool = True) -> Method:
+    """Synaptic Intelligence: hold weights by how much their path lowered the loss.
+
+    Args:
+        lamb: λ, the pull to the old network.
+        damping: Keeps the importance of weights that did not move finite.
+        clip: Whether negative importance counts as zero.
+    """
+    return Method("si", old=Term(Si(damping, clip), lamb))
+
+
+def rwalk(
+    *,
+    lamb: Lambda = 1.0,
+    alpha: Share = 0.5,
+    estimator: Literal["batch", "sample"] = "batch",
+    batch_norm: Literal["train", "eval"] = "train",
+    augment: bool = True,
+    labels: Literal["true", "predicted", "sampled"] = "predicted",
+    over: Literal["seen", "own"] = "seen",
+    damping: Annotated[float, Gt(0)] = 0.1,
+) -> Method:
+    """Riemannian Walk: hold weights by their Fisher information and by their path.
+
+    Args:
+        lamb: λ, the pull to the old network.
+        alpha: Share of earlier tasks' Fisher information when a task's own is added.
+        estimator: Squares of ``batch`` gradients (FACIL's scale), or of each ``sample``'s.
+        batch_norm: Batch norm while estimating: by the batch (train) or running (eval).
+        augment: Whether the estimate sees augmented images.
+        labels: Labels of the estimate: true, predicted, or sampled from the answer.
+        over: Classes of the estimate: all ``seen``, or the task's ``own``.
+        damping: Keeps the score of weights that did not move finite.
+    """
+    omega = RWalk(alpha, estimator, batch_norm, augment, labels, over, damping)
+    return Method("rwalk", old=Term(omega, lamb))
+
+
+def lwf(
+    *,
+    lamb: Lambda = 10.0,
+    temperature: Temperature = 2.0,
+    scope: Literal["joint", "per_head"] = "joint",
+    smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0,
+) -> Method:
+    """Learning without Forgetting: keep the old network's soft answers on new images.
+
+    Args:
+        lamb: λ, the pull to the old network.
+        temperature: T, by which logits are divided on both sides.
+        scope: One softmax over all old classes (joint, as published), or one a task's head.
+        smoothing: ε mixed into the network's own soft answers; the released code's is 1e-5.
+    """
+    omega = Lwf(temperature, smoothing) if scope == "joint" else Eeil(temperature)
+    if scope == "per_head" and smoothing:
+        raise MethodError(
+            f"smoothing is {smoothing:g} and scope is per_head, which has none. Use "
+            f"smoothing=0 or scope=joint."
+        )
+    return Method("lwf", old=Term(omega, lamb))
+
+
+def lfl(
+    *,
+    lamb: Lambda = 400.0,
+    centre: bool = True,
+    normalize: bool = True,
+    reduction: Literal["mean", "sum"] = "mean",
+) -> Method:
+    """Less-forgetful Learning: keep the old network's features on new images.
+
+    Args:
+        lamb: λ, the pull to the old network.
+        centre: Whether each image's features are centred first.
+        normalize: Whether they are scaled to length 1.
+        reduction: Mean over features (the published λ), or sum (λ then over their number).
+    """
+    return Method("lfl", old=Term(Lfl(centre, normalize, reduction), lamb))
+
+
+def lwm(
+    *,
+    lamb: Lambda = 10.0,
+    temperature: Temperature = 2.0,
+    gamma: Annotated[float, Ge(0)] = 0.1,
+    attention: Literal["gradient", "detached"] = "gradient",
+) -> Method:
+    """Learning without Memorizing: keep the old network's soft answers and where it looks.
+
+    Args:
+        lamb: λ, the pull to the old network (the published β).
+        temperature: T, by which logits are divided on both sides.
+        gamma: The attention's weight over that of the answers: the published γ/β.
+        attention: Whether its gradient flows, or it is detached as in the released code.
+    """
+    return Method("lwm", old=Term(Lwm(temperature, gamma, attention), lamb))
+
+
+def dmc(*, centring: Literal["sample", "batch"] = "sample") -> Method:
+    """Deep Model Consolidation: a fresh network learns the logits of old and auxiliary network.
+
+    Both start fresh in every task and there is no task loss: with λ = n_old/n and λ_a = n_new/n
+    the two pulls are one squared error over all classes.
+
+    Args:
+        centring: Of teachers' logits: by sample (DMC paper), or by batch (released code).
+    """
+    omega = Dmc(centring)
+    return Method(
+        "dmc",
+        old=Term(omega, OldShare()),
+        auxiliary=Auxiliary(omega, NewShare()),
+        task_weight=0.0,
+        start="fresh",
+        trains="everything",
+        refused={"dil": "its old and auxiliary network would speak for the same classes"},
+    )
+
+
+def freeze() -> Method:
+    """Learn the backbone with the first task, then heads alone."""
+    return Method("freeze", trains="head")
+
+
+METHODS: dict[str, Maker] = {
+    "finetune": finetune,
+    "joint": joint,
+    "ewc": ewc,
+    "mas": mas,
+    "si": si,
+    "rwalk": rwalk,
+    "lwf": lwf,
+    "lfl": lfl,
+    "lwm": lwm,
+    "dmc": dmc,
+    "freeze": freeze,
+    "icarl": icarl,
+    "eeil": eeil,
+    "bic": bic,
+    "wa": wa,
+    "lucir": lucir,
+    "podnet": podnet,
+}
+
+ALIASES = {
+    "finetuning": "finetune",
+    "naive": "finetune",
+    "sgd": "finetune",
+    "freezing": "freeze",
+    "path_integral": "si",
+    "r_walk": "rwalk",
+    "ucir": "lucir",
+}
+
+
+def ancl_variant(
+    *,
+    lamb_a: Lambda = 1.0,
+    auxiliary_classes: Literal["new", "all"] = "new",
+    auxiliary_data: Literal["current", "combined"] = "current",
+    adaptive_auxiliary: Literal["both", "old_only"] = "both",
+) -> Callable[[Method], Method]:
+    """Hold it to an auxiliary network too, by the same regularizer.
+
+    Args:
+        lamb_a: λ_a, the pull to the auxiliary network.
+        auxiliary_classes: It speaks for the task's new classes, or for all.
+        auxiliary_data: It learns from the task's images, or from them combined with the memory's.
+        adaptive_auxiliary: Whether λ_a follows the same rule as λ, if there is one, or not.
+    """
+    return lambda method: with_ancl(
+        method,
+        lamb_a,
+        classes=auxiliary_classes,
+        data=auxiliary_data,
+        adaptive=adaptive_auxiliary,
+    )
+
+
+def afec_variant(
+    *,
+    lamb_a: Lambda = 1.0,
+    afec_start: Literal["old", "carried"] = "old",
+    afec_renewed: Literal["epoch", "task"] = "epoch",
+) -> Callable[[Method], Method]:
+    """Hold it to an auxiliary network one epoch ahead, by EWC's regularizer.
+
+    Args:
+        lamb_a: λ_a, the pull to the auxiliary network.
+        afec_start: Each task's auxiliary network starts from the old one, or is carried on.
+        afec_renewed: Renew it every epoch (AFEC), or once a task (then it is ANCL's).
+    """
+    return lambda method: with_afec(method, lamb_a, start=afec_start, renewed=afec_renewed)
+
+
+VARIANTS: dict[str, Callable[..., Callable[[Method], Method]]] = {
+    "a": ancl_variant,
+    "afec": afec_variant,
+}
+PUBLISHED_WITH_ANCL = ("ewc", "mas", "lwf", "lfl", "icarl", "bic", "lucir", "podnet")
+"""The methods to which the paper applies ANCL; with others it is an extension of ours."""

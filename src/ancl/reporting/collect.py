@@ -1,0 +1,256 @@
+"""Stored results found on disk: whole ones to report, damaged ones to name."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from ancl.errors import StoreError
+from ancl.experiments.build import RunResult, read_run
+from ancl.metrics import summary
+
+T = TypeVar("T")
+_MARKS = ("spec.yaml", "result.json")
+_DECISION = "decision.json"
+
+
+class Run(NamedTuple):
+    """A stored run: where it lies, what it found, and what it ran on (empty where unknown)."""
+
+    directory: Path
+    result: RunResult
+    environment: dict[str, Any]
+
+
+class Damaged(NamedTuple):
+    """What cannot be reported, or not all of it, and why."""
+
+    directory: Path
+    reason: str
+
+
+class Document(NamedTuple):
+    """What a search or an analysis left behind as JSON, under the name of its directory."""
+
+    name: str
+    content: dict[str, Any]
+
+
+@dataclass
+class Collected:
+    """Everything a report is made of."""
+
+    runs: list[Run] = field(default_factory=list)
+    searches: list[Document] = field(default_factory=list)
+    analyses: list[Document] = field(default_factory=list)
+    damaged: list[Damaged] = field(default_factory=list)
+
+
+def collect(paths: Sequence[Path]) -> Collected:
+    """Read what lies at each path.
+
+    Args:
+        paths: A run directory, a search's or an analysis's, a comparison's JSON file, or a
+            directory that any of these lie below.
+
+    Raises:
+        StoreError: A path does not exist.
+    """
+    found = Collected()
+    for place in dict.fromkeys(each for path in paths for each in _places(path)):
+        try:
+            if (place / _DECISION).is_file():
+                found.searches.append(Document(place.name, _search(place)))
+            elif _is_analysis(place):
+                found.analyses += _analysis(place)
+            else:
+                found.runs.append(_run(place, found.damaged))
+        except StoreError as error:
+            found.damaged.append(Damaged(place, str(error)))
+    return found
+
+
+def of_results(finished: Iterable[tuple[Path, RunResult]]) -> Collected:
+    """The same for runs that a command holds, without reading them again."""
+    found = Collected()
+    found.runs = [
+        Run(where, result, _environment(where, found.damaged)) for where, result in finished
+    ]
+    return found
+
+
+def _places(path: Path) -> Iterator[Path]:
+    if path.is_file() and path.suffix == ".json":
+        yield from _compared(path)
+    elif not path.is_dir():
+        raise StoreError(
+            f"{path} is not there. Give run directories, a file of runs/comparisons, or a directory"
+            f" they lie in (--runs DIR)."
+        )
+    elif _is_place(path):
+        yield path
+    else:
+        inner = (p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith("."))
+        for each in inner:
+            yield from _places(each)
+
+
+def _is_place(path: Path) -> bool:
+    return any((path / name).is_file() for name in (*_MARKS, _DECISION))
+
+
+def _compared(path: Path) -> list[Path]:
+    """The run directories a comparison names, from here or beside the comparison."""
+    content = _json(path)
+    named = [Path(run) for each in content.get("methods", {}).values() for run in each["runs"]]
+    beside = path.resolve().parent.parent
+    return [run if run.is_dir() else beside / run.name for run in named]
+
+
+def _is_analysis(place: Path) -> bool:
+    """An analysis leaves a result too, but no spec of a run beside it."""
+    return not (place / "spec.yaml").is_file() and place.parent.name == "analyses"
+
+
+def _analysis(place: Path) -> list[Document]:
+    content = _json(place / "result.json")
+    try:
+        return [Document(place.name, each) for each in explorable(content)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{place} is not a whole analysis: {error!r}.") from error
+
+
+def _search(place: Path) -> dict[str, Any]:
+    """The decision of a search with every trial that led to it."""
+    found = {**_json(place / _DECISION), "trials": _read(place / "trials.json", list)}
+    needed = {"protocol", "method", "benchmark", "decided_by"}
+    if not needed <= set(found) or not all(isinstance(each, dict) for each in found["trials"]):
+        raise StoreError(f"{place} is not a whole search: it lacks {sorted(needed - set(found))}.")
+    return found
+
+
+def _run(place: Path, damaged: list[Damaged]) -> Run:
+    if not (place / "result.json").is_file():
+        raise StoreError(
+            f"{place} has no result.json: the run is not finished. The same command goes on."
+        )
+    try:
+        result = read_run(place)
+    except (TypeError, AttributeError) as error:
+        raise StoreError(f"{place} holds JSON of another shape than a result ({error}).") from error
+    shapes = {matrix.shape for matrix in result.matrices.values()}
+    if shapes != {(len(result.sizes),) * 2}:
+        raise StoreError(f"{place}: the accuracy matrices do not fit {len(result.sizes)} tasks.")
+    told = result.spec.data.scenario == "til"
+    known = summary(result.matrices["taw" if told else "tag"], result.sizes)
+    # A metric that is newer than the run is computed from its matrix.
+    whole = replace(result, metrics={**known, **result.metrics})
+    return Run(place, whole, _environment(place, damaged))
+
+
+def _environment(place: Path, damaged: list[Damaged]) -> dict[str, Any]:
+    try:
+        return _json(place / "environment.json")
+    except StoreError as error:
+        damaged.append(Damaged(place, f"{error} The rest of the run is reported."))
+        return {}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return _read(path, dict)
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        # What is not a number (NaN) does not exist in JSON, nor in a report.
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read ({type(error).__name__}: {error}).") from error
+    if not isinstance(content, kind):
+        raise StoreError(f"{path} holds JSON of another shape than was written.")
+    return content
+
+
+Row = Mapping[str, Any]
+_REFERENCES = ("old", "auxiliary", "multi")
+_ANCHORS = (*_REFERENCES, "cl")
+
+
+def explorable(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Distances, CKA, accuracies and places on the landscape, seed by seed.
+
+    Raises:
+        KeyError: The analysis is not one of ours.
+    """
+    told = found["spec"]["data"]["scenario"] == "til"
+    return [
+        {
+            "method": found["method"],
+            "benchmark": found["benchmark"],
+            "lamb": found["lamb"],
+            "seed": seed,
+            **_Seed(found["tables"], seed, "taw" if told else "tag").shown(),
+        }
+        for seed in found["seeds"]
+    ]
+
+
+class _Seed:
+    """The tables of an analysis, for one seed.
+
+    Args:
+        tables: Rows by table.
+        seed: The seed.
+        accuracy: The accuracy that counts in the scenario.
+    """
+
+    def __init__(self, tables: Mapping[str, Sequence[Row]], seed: int, accuracy: str) -> None:
+        self._tables, self._seed, self._accuracy = tables, seed, accuracy
+
+    def rows(self, table: str, **wanted: Any) -> list[Row]:
+        rows = self._tables.get(table, [])
+        wanted["seed"] = self._seed
+        return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+    def shown(self) -> dict[str, Any]:
+        lamb_as = sorted(row["lamb_a"] for row in self.rows("distance", network="ancl"))
+        return {
+            "points": [{"lamb_a": value, **self.network("ancl", value)} for value in lamb_as],
+            "cl": self.network("cl", None),
+            "anchors": {name: self.place(name, None) for name in _ANCHORS},
+            "landscape": self.landscape(),
+        }
+
+    def network(self, name: str, lamb_a: float | None) -> dict[str, Any]:
+        which = {"network": name, "lamb_a": lamb_a}
+        accuracy = self.rows("accuracy", **which)
+        return {
+            "place": self.place(name, lamb_a),
+            "distances": _references(self.rows("distance", **which)),
+            "cka": _references(self.rows("cka", layer="mean", **which)),
+            "accuracy": {
+                key: value
+                for row in accuracy[:1]
+                for key, value in row.items()
+                if key == "mean" or key.startswith("task ")
+            },
+        }
+
+    def place(self, name: str, lamb_a: float | None) -> list[float] | None:
+        """Coordinates on the plane in Euclidean units, and the distance from it."""
+        rows = self.rows("positions", network=name, lamb_a=lamb_a, task="mean")
+        row = rows[0] if rows else None
+        return [row["x_length"], row["y_length"], row["residual"]] if row else None
+
+    def landscape(self) -> dict[str, Any] | None:
+        rows = self.rows("landscape", task="mean")
+        if not rows:
+            return None
+        xs, ys = (sorted({row[name] for row in rows}) for name in ("x_length", "y_length"))
+        values = {(row["x_length"], row["y_length"]): row[self._accuracy] for row in rows}
+        return {"xs": xs, "ys": ys, "accuracy": [[values[x, y] for x in xs] for y in ys]}
+
+
+def _references(rows: Sequence[Row]) -> dict[str, float]:
+    return {name: row[name] for row in rows[:1] for name in _REFERENCES}

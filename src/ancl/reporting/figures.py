@@ -1,0 +1,186 @@
+"""The paper's figures from stored results, as PNG and PDF; the same results give the same bytes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ancl.metrics import Estimate
+from ancl.reporting.groups import Group
+from ancl.reporting.page import Training, trainings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INSTALL = "Figures need matplotlib: pip install 'ancl[report]', then ancl report draws them."
+_COLOURS = ("#1f6fd1", "#c8511b", "#0f8a66", "#8c4bb8", "#a87700", "#c22f57", "#4a7d1f", "#5b6472")
+_LINES = {"CL": "--", "AFEC": ":", "ANCL": "-"}
+_PANELS = 4
+_MOST_PANELS = 12
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw(groups: Sequence[Group], directory: Path, *, vector: bool) -> list[Path]:
+    """Draw every figure of every stream into a directory, as PNG and, if asked, as PDF."""
+    import matplotlib as mpl
+
+    found: list[Path] = []
+    with mpl.rc_context({"pdf.fonttype": 42, "font.size": 9, "axes.axisbelow": True}):
+        for stream in dict.fromkeys(group.stream for group in groups):
+            own = [group for group in groups if group.stream == stream]
+            drawn = {
+                "phases": _lines(own, "after task", "all tasks so far", [g.phases() for g in own]),
+                "final": _lines(own, "task", "each task, at the end", [g.finals() for g in own]),
+                "matrices": _matrices(own),
+                "terms": _terms(own),
+                "time": _time(own),
+            }
+            for name, figure in drawn.items():
+                if figure:
+                    found += _save(figure, directory / f"{file_name(stream)}_{name}", vector)
+    return found
+
+
+def file_name(text: str) -> str:
+    """A name without what a file system or a shell may take for its own.
+
+    >>> file_name("digits/5 (scenario=cil)")
+    'digits-5_scenario_cil'
+    """
+    kept = "".join(c if c.isalnum() or c in "-." else "-" if c == "/" else " " for c in text)
+    return "_".join(kept.split())
+
+
+def _save(figure: Figure, path: Path, vector: bool) -> list[Path]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image, drawing = path.parent / f"{path.name}.png", path.parent / f"{path.name}.pdf"
+    figure.savefig(image, dpi=120, metadata={"Software": None})
+    if not vector:
+        return [image]
+    figure.set_layout_engine("none")  # where everything goes is known by now, and costs half
+    figure.savefig(drawing, metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return [image, drawing]
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure as New
+
+    return New(figsize=(width, height), layout="constrained")
+
+
+def _styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """A colour a base method and a line a variant; a colour each where that is not enough."""
+    kinds = [(group.base, group.variant) for group in groups]
+    bases = list(dict.fromkeys(group.base for group in groups))
+    unique = len(set(kinds)) == len(kinds)
+    return [
+        (_COLOURS[(bases.index(g.base) if unique else i) % len(_COLOURS)], _LINES[g.variant])
+        for i, g in enumerate(groups)
+    ]
+
+
+def _lines(
+    groups: Sequence[Group], xlabel: str, what: str, values: Sequence[Sequence[Estimate]]
+) -> Figure:
+    """A line a group with a band of one standard error."""
+    figure = _figure(6.4, 3.8)
+    axes = figure.subplots()
+    for group, estimates, (colour, line) in zip(groups, values, _styles(groups), strict=True):
+        x = np.arange(1, len(estimates) + 1)
+        mean = 100 * np.array([each.mean for each in estimates])
+        error = 100 * np.nan_to_num([each.error for each in estimates])
+        axes.plot(x, mean, line, color=colour, marker="o", markersize=3, label=group.title)
+        axes.fill_between(x, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xticks(np.arange(1, max(map(len, values)) + 1))
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel("test accuracy, %")
+    counts = sorted({len(group.runs) for group in groups})
+    n = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    axes.set_title(
+        f"{groups[0].stream}: accuracy on {what}, mean ± standard error, n = {n}", size=9
+    )
+    axes.grid(color="0.9")
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    return figure
+
+
+def _panels(count: int, size: float) -> tuple[Figure, list[Axes]]:
+    columns = min(count, _PANELS)
+    rows = -(-count // columns)
+    figure = _figure(size * columns, size * rows)
+    axes: list[Axes] = list(np.atleast_1d(figure.subplots(rows, columns)).ravel())
+    for unused in axes[count:]:
+        unused.set_axis_off()
+    return figure, axes
+
+
+def _matrices(groups: Sequence[Group]) -> Figure:
+    """A heat map a group: task learned down, task tested across."""
+    shown = groups[:_MOST_PANELS]
+    figure, axes = _panels(len(shown), 2.5)
+    for place, group in zip(axes, shown, strict=False):
+        matrix = 100 * np.mean(group.matrices, axis=0)
+        image = place.imshow(matrix, vmin=0, vmax=100, cmap="viridis")
+        place.set_title(group.title, size=8)
+        ends = [0, len(matrix) - 1]
+        place.set_xticks(ends, [str(end + 1) for end in ends])
+        place.set_yticks(ends, [str(end + 1) for end in ends])
+    axes[0].set_xlabel("on task")
+    axes[0].set_ylabel("after task")
+    figure.colorbar(image, ax=axes, shrink=0.7, label="test accuracy, %")
+    return figure
+
+
+def _terms(groups: Sequence[Group]) -> Figure | None:
+    """Loss terms of the main network over epochs in the second task, first seed."""
+    found = {group: _main(trainings(group)) for group in groups}
+    shown = [(group, each) for group, each in found.items() if each][:_MOST_PANELS]
+    if not shown:
+        return None
+    figure, axes = _panels(len(shown), 2.6)
+    names = dict.fromkeys(name for _, each in shown for name in each.terms["train"])
+    colours = dict(zip(names, _COLOURS, strict=False))
+    for place, (group, training) in zip(axes, shown, strict=False):
+        for name, values in training.terms["train"].items():
+            finite = [np.nan if value is None else value for value in values]
+            place.plot(np.array(training.epochs) + 1, finite, color=colours.get(name), label=name)
+        place.set_title(f"{group.title}, task {training.task + 1}", size=8)
+        place.set_xlabel("epoch", size=8)
+        place.locator_params(nbins=4)
+        place.legend(fontsize=7, frameon=False)
+    axes[0].set_ylabel("loss term (training)")
+    return figure
+
+
+def _main(found: Sequence[Training]) -> Training | None:
+    main = [each for each in found if each.role == "main"]
+    return main[min(1, len(main) - 1)] if main else None
+
+
+def _time(groups: Sequence[Group]) -> Figure:
+    """Seconds of one run by stage, stacked."""
+    spent = [group.seconds() for group in groups]
+    names = list(
+        dict.fromkeys(name for each in sorted(spent, key=len, reverse=True) for name in each)
+    )
+    figure = _figure(6.4, 1.2 + 0.28 * len(groups))
+    axes = figure.subplots()
+    left = np.zeros(len(groups))
+    for index, name in enumerate(names):
+        width = np.array([each[name].mean if name in each else 0.0 for each in spent])
+        colour = _COLOURS[index % len(_COLOURS)]
+        axes.barh([group.title for group in groups], width, left=left, color=colour, label=name)
+        left += width
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds of one run, nothing shared")
+    figure.legend(loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    return figure

@@ -1,0 +1,177 @@
+"""A table as Markdown, as LaTeX (booktabs) and as CSV."""
+
+import csv
+import io
+import math
+from collections.abc import Callable
+
+from ancl.metrics import Estimate
+from ancl.reporting.tables import Cell, Choice, Number, Table
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "λ": r"$\lambda$",
+    "−": "$-$",
+    "±": r"$\pm$",
+    "√": r"$\surd$",
+    "–": "--",
+    "…": r"\dots{}",
+}
+
+
+def markdown(table: Table) -> str:
+    """Title, table and notes."""
+    shared = shared_n(table)
+
+    def cell(content: Cell) -> str:
+        return _escaped(_plain(content, shared, lambda text: f"**{text}**"))
+
+    numeric = _numeric(table)
+    lines = [
+        "| " + " | ".join(_escaped(name) for name in table.head) + " |",
+        "|" + "|".join("---:" if right else "---" for right in numeric) + "|",
+        *("| " + " | ".join(map(cell, row)) + " |" for row in table.rows),
+    ]
+    notes = "".join(f"\n{_escaped(note)}  " for note in _notes(table, shared))
+    return f"## {table.title}\n\n" + "\n".join(lines) + f"\n{notes.rstrip()}\n"
+
+
+def latex(table: Table) -> str:
+    """A table environment that needs the packages booktabs and amsmath alone."""
+    shared = shared_n(table)
+    columns = "".join("r" if right else "l" for right in _numeric(table))
+    rows = [" & ".join(_latex_cell(cell, shared) for cell in row) + r" \\" for row in table.rows]
+    notes = " ".join(tex(note) for note in _notes(table, shared))
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{tex(table.title)}. {notes}}}",
+            rf"\label{{tab:{table.name.replace('_', '-')}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(tex(name) for name in table.head) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def comma_separated(table: Table) -> str:
+    """Every number at full precision, its standard error and n in columns of their own."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    wide = [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.head))]
+    picks = [any(isinstance(row[i], Choice) for row in table.rows) for i in range(len(table.head))]
+    head: list[str] = []
+    for name, number, pick in zip(table.head, wide, picks, strict=True):
+        head += [name, f"{name}: standard error", f"{name}: n"] if number else [name]
+        head += [f"{name}: chosen"] if pick else []
+    writer.writerow(head)
+    for row in table.rows:
+        cells: list[str] = []
+        for content, number, pick in zip(row, wide, picks, strict=True):
+            cells += _csv_cells(content, 3 if number else 2 if pick else 1)
+        writer.writerow(cells)
+    return text.getvalue()
+
+
+def tex(text: str) -> str:
+    r"""Text with what LaTeX reads as its own escaped.
+
+    >>> tex("50% of a_b & λ")
+    '50\\% of a\\_b \\& $\\lambda$'
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def shared_n(table: Table) -> int | None:
+    """How many seeds every number has, if all have as many; the paper's own are not counted."""
+    counts = {
+        cell.estimate.n
+        for row in table.rows
+        for name, cell in zip(table.head, row, strict=True)
+        if isinstance(cell, Number) and "paper" not in name
+    }
+    return counts.pop() if len(counts) == 1 else None
+
+
+def number_text(estimate: Estimate, *, signed: bool = False, n: bool = False) -> str:
+    """A fraction in percent with its standard error, as in the paper: two decimals.
+
+    >>> number_text(Estimate(0.79424, 0.0057, 3)), number_text(Estimate(0.0123, 0.004, 3), n=True)
+    ('79.42 ± 0.57', '1.23 ± 0.40 (n=3)')
+    """
+    mean, error, count = estimate
+    if math.isnan(mean):
+        return "–"
+    shown = round(100 * mean, 2) + 0.0
+    text = f"{shown:+.2f}" if signed else f"{shown:.2f}"
+    if not math.isnan(error):
+        text += f" ± {100 * error:.2f}"
+    return f"{text} (n={count})" if n else text
+
+
+def cell_text(content: Cell, shared: int | None) -> str:
+    """A cell as plain text; a chosen value stands in brackets."""
+    return _plain(content, shared, lambda text: f"[{text}]")
+
+
+def _plain(content: Cell, shared: int | None, bold: Callable[[str], str]) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, Number):
+        return number_text(content.estimate, signed=content.signed, n=shared is None)
+    if isinstance(content, Choice):
+        return ", ".join(
+            bold(f"{value:g}") if value == content.chosen else f"{value:g}"
+            for value in content.values
+        )
+    return content
+
+
+def _latex_cell(content: Cell, shared: int | None) -> str:
+    if isinstance(content, Choice):
+        return _plain(content, shared, lambda text: rf"\textbf{{{text}}}")
+    text = tex(_plain(content, shared, str))
+    return text.replace(" $\\pm$ ", r" $\pm$ ") if isinstance(content, Number) else text
+
+
+def _csv_cells(content: Cell, width: int) -> list[str]:
+    if isinstance(content, Number):
+        mean, error, n = content.estimate
+        return [_number(mean), _number(error), str(n)]
+    if isinstance(content, Choice):
+        return [" ".join(f"{value:g}" for value in content.values), f"{content.chosen:g}"]
+    return [content or "", *("" for _ in range(width - 1))]
+
+
+def _number(fraction: float) -> str:
+    return "" if math.isnan(fraction) else f"{100 * fraction:.6f}"
+
+
+def _numeric(table: Table) -> list[bool]:
+    return [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.head))]
+
+
+def _notes(table: Table, shared: int | None) -> list[str]:
+    return [*table.notes, *([f"n = {shared}."] if shared else [])]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,1 @@
+"""Learning a task as a chain of stages with keys: plan, compute, store."""

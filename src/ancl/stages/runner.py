@@ -1,0 +1,189 @@
+"""Stages computed once: found in the store, gone on with from a checkpoint, or begun."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from time import monotonic
+from typing import Any, Protocol
+
+from ancl.stages.context import Drive, Job, Trainer
+from ancl.stages.plan import Stage
+from ancl.stages.steps import perform
+from ancl.store.entry import StageResult
+from ancl.training.loop import Epoch, Saved, epoch_record
+
+CHECKPOINT_SECONDS = 5.0
+
+
+class Storage(Protocol):
+    """Where results of stages are kept."""
+
+    def load(self, key: str) -> StageResult | None: ...  # noqa: D102
+    def save(self, key: str, entry: StageResult) -> None: ...  # noqa: D102
+    def load_checkpoint(self, key: str) -> StageResult | None: ...  # noqa: D102
+    def save_checkpoint(self, key: str, entry: StageResult) -> None: ...  # noqa: D102
+    def drop_checkpoint(self, key: str) -> None: ...  # noqa: D102
+    def lock(self, key: str) -> AbstractContextManager[None]: ...  # noqa: D102
+
+
+class MemoryStore:
+    """A store that ends with the process, for code that has no source file and for trying out."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, StageResult] = {}
+
+    def load(self, key: str) -> StageResult | None:
+        """The entry of a key, if it was computed."""
+        return self._entries.get(key)
+
+    def save(self, key: str, entry: StageResult) -> None:
+        """Keep an entry."""
+        self._entries[key] = entry
+
+    def keep_only(self, keys: Iterable[str]) -> None:
+        """Forget all other entries."""
+        wanted = set(keys)
+        self._entries = {key: entry for key, entry in self._entries.items() if key in wanted}
+
+    def load_checkpoint(self, key: str) -> StageResult | None:
+        """Nothing: what is not on disk cannot be gone on with."""
+        return None
+
+    def save_checkpoint(self, key: str, entry: StageResult) -> None:
+        """Nothing to do."""
+
+    def drop_checkpoint(self, key: str) -> None:
+        """Nothing to do."""
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Nobody else is there."""
+        yield
+
+
+class Layered:
+    """What is in memory already, else the store behind it, which keeps what is computed."""
+
+    def __init__(self, memory: MemoryStore, behind: Storage) -> None:
+        self._memory, self._behind = memory, behind
+        self.save, self.lock = behind.save, behind.lock
+        self.load_checkpoint, self.save_checkpoint = behind.load_checkpoint, behind.save_checkpoint
+        self.drop_checkpoint = behind.drop_checkpoint
+
+    def load(self, key: str) -> StageResult | None:
+        """The entry of a key, wherever it is."""
+        return self._memory.load(key) or self._behind.load(key)
+
+
+class Reporter:
+    """Told of every stage and epoch; this one keeps quiet."""
+
+    def say(self, message: str) -> None:
+        """Something a user should know."""
+
+    def stage_begins(self, stage: Stage) -> None:
+        """A stage is about to be computed."""
+
+    def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
+        """A training finished an epoch."""
+
+    def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
+        """A stage is there, computed just now or found."""
+
+
+class Runner:
+    """Gets the results of a plan's stages, each from the store or by computing it once.
+
+    Args:
+        stages: The plan.
+        job: What the stages have in common.
+        store: Where results are kept. Stages of code without a source file stay in memory.
+        reporter: Told of what happens.
+    """
+
+    def __init__(
+        self, stages: Iterable[Stage], job: Job, store: Storage, reporter: Reporter
+    ) -> None:
+        self._stages = {stage.key: stage for stage in stages}
+        self._job, self._store, self._reporter = job, store, reporter
+        self._memory = MemoryStore()
+
+    def obtain(self, key: str) -> StageResult:
+        """The result of one stage; what it reads is obtained first, if it must be computed."""
+        stage = self._stages.get(key)
+        store: Storage = self._memory if stage and stage.unstored else self._store
+        entry = store.load(key)
+        if stage is None:
+            assert entry is not None, "an input that no stage of the plan yields is in the store"
+            return entry
+        if entry is None:
+            inputs = {part: self.obtain(of) for part, of in stage.inputs.items()}
+            with store.lock(key):
+                entry = store.load(key)  # another process may have finished it meanwhile
+                if entry is None:
+                    return self._compute(stage, store, inputs)
+        self._reporter.stage_ends(stage, found=True, seconds=0.0)
+        return entry
+
+    def job_of(self, stage: Stage) -> Job:
+        """What a stage is computed by: here the same for all."""
+        return self._job
+
+    def _compute(self, stage: Stage, store: Storage, inputs: dict[str, StageResult]) -> StageResult:
+        began = monotonic()
+        self._reporter.stage_begins(stage)
+        entry = perform(stage, self.job_of(stage), inputs, self._drive(stage, store))
+        seconds = monotonic() - began
+        meta = {
+            **entry.meta,
+            "stage": stage.name,
+            "task": stage.task,
+            "inputs": dict(stage.inputs),
+            "seconds": seconds,
+        }
+        entry = StageResult(entry.tensors, meta)
+        store.save(stage.key, entry)
+        store.drop_checkpoint(stage.key)
+        self._reporter.stage_ends(stage, found=False, seconds=seconds)
+        return entry
+
+    def _drive(self, stage: Stage, store: Storage) -> Drive:
+        def drive(trainer: Trainer) -> list[dict[str, Any]]:
+            log: list[dict[str, Any]] = []
+            found = store.load_checkpoint(stage.key)
+            if found:
+                log = found.meta["log"]
+                trainer.restore(Saved(found.tensors, found.meta["state"]))
+            keeper = _Keeper(lambda entry: store.save_checkpoint(stage.key, entry))
+            try:
+                for epoch in trainer:
+                    log.append(epoch_record(epoch))
+                    self._reporter.epoch_ends(stage, epoch)
+                    if trainer.settled:
+                        keeper.offer(trainer.state(), log)
+            except KeyboardInterrupt:
+                keeper.write()
+                raise
+            return log
+
+        return drive
+
+
+class _Keeper:
+    """Writes a training's state at most every few seconds, and the newest one when asked."""
+
+    def __init__(self, save: Callable[[StageResult], None]) -> None:
+        self._save, self._newest, self._written = save, None, monotonic()
+
+    _newest: StageResult | None
+
+    def offer(self, saved: Saved, log: list[dict[str, Any]]) -> None:
+        """Take the state after an epoch."""
+        self._newest = StageResult(saved.tensors, {"state": saved.meta, "log": list(log)})
+        if monotonic() - self._written >= CHECKPOINT_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Write the newest state, if it is not written yet."""
+        if self._newest:
+            self._save(self._newest)
+            self._newest, self._written = None, monotonic()

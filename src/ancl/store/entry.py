@@ -1,0 +1,297 @@
+"""One entry on disk: a directory of tensors and JSON that is there whole, or not at all.
+
+A directory is written under a temporary name and renamed. Where one is replaced, the old one first
+steps aside under a name that readers know, so that a crash between the two renames loses nothing.
+"""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as decode
+from safetensors.torch import save as encode
+from torch import Tensor
+
+from ancl.errors import StoreError
+
+FORMAT = 1
+HEADER, TENSORS = "entry.json", "tensors.safetensors"
+_OURS = "ancl-store "
+_READS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class StageResult:
+    """What a stage leaves behind: tensors by name, and everything else as JSON."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+
+class DamagedError(StoreError):
+    """An entry that is not what was written, and the reason."""
+
+    def __init__(self, directory: Path, reason: str) -> None:
+        super().__init__(f"{directory} is damaged: {reason}. Remove it, and it is computed again.")
+        self.reason = reason
+
+
+def write_entry(directory: Path, entry: StageResult) -> None:
+    """Write an entry under a temporary name, flush it to the disk and rename it.
+
+    A crash at any moment leaves the old entry, the new one, or a temporary that nobody reads. Two
+    processes must not write the same directory at once.
+
+    Raises:
+        StoreError: The meta is not JSON.
+        OSError: The disk is full, or the directory cannot be written.
+    """
+    data = encode({name: _packed(tensor) for name, tensor in entry.tensors.items()})
+    header = _sealed(directory.name, entry.meta, data)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    new = _temporary(directory)
+    try:
+        new.mkdir()
+        _write(new / TENSORS, data)
+        _write(new / HEADER, header)
+        _flush(new)
+        _swap(new, directory)
+    finally:
+        delete(new)
+
+
+def read_entry(directory: Path, key: str | None = None) -> StageResult:
+    """Read an entry and compare its checksums.
+
+    Args:
+        directory: Where it was written.
+        key: What it must have been written as, where a renamed directory would be an error.
+
+    Raises:
+        DamagedError: It is not there, or it is not what was written.
+    """
+    # A writer may replace the directory between our two opens: only what fails again is damaged.
+    for _ in range(_READS - 1):
+        with suppress(DamagedError):
+            return _read_once(directory, key)
+    return _read_once(directory, key)
+
+
+def read_header(directory: Path) -> dict[str, Any]:
+    """Read the JSON part alone; the tensors are compared in size, else it is ``DamagedError``."""
+    place = current(directory)
+    try:
+        header = _opened(directory, (place / HEADER).read_bytes())
+        size = (place / TENSORS).stat().st_size
+    except OSError as error:
+        raise DamagedError(directory, _why(error)) from error
+    if size != header["tensors_bytes"]:
+        raise DamagedError(directory, _truncated(size, header["tensors_bytes"]))
+    return header
+
+
+def current(directory: Path) -> Path:
+    """Where the entry is right now: in its place, or aside if a writer stopped half-way."""
+    aside = _aside(directory)
+    return aside if not directory.exists() and aside.exists() else directory
+
+
+def remove_entry(directory: Path) -> None:
+    """Remove an entry; a reader sees all of it or nothing."""
+    _discard(_aside(directory))
+    _discard(directory)
+
+
+def delete(path: Path) -> None:
+    """Remove a file or a directory, as far as possible; whether it is there does not matter."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def entry_names(directory: Path) -> list[str]:
+    """The names of the entries in a directory, those that were left aside by a crash included."""
+    names = _directories(directory)
+    aside = {name[1:-4] for name in names if name.startswith(".") and name.endswith(".old")}
+    return sorted({name for name in names if not name.startswith(".")} | aside)
+
+
+def temporaries(directory: Path) -> list[Path]:
+    """What a writer left that was killed: half an entry, or one that is replaced already."""
+    hidden = [name for name in _directories(directory) if name.startswith(".")]
+    replaced = [n for n in hidden if n.endswith(".old") and (directory / n[1:-4]).exists()]
+    return [directory / name for name in hidden if name.endswith(".tmp") or name in replaced]
+
+
+def is_ours(directory: Path) -> bool:
+    """Whether a directory holds nothing but what we write, so that it may be removed."""
+    return {path.name for path in directory.iterdir()} <= {HEADER, TENSORS}
+
+
+def size_of(directory: Path) -> int:
+    """The bytes of all files below a directory; what vanishes meanwhile counts as nothing."""
+    total = 0
+    for path in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+def _directories(parent: Path) -> list[str]:
+    try:
+        with os.scandir(parent) as found:
+            return [item.name for item in found if item.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _packed(tensor: Tensor) -> Tensor:
+    # A copy each: safetensors refuses odd strides and tensors that share their memory.
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _sealed(key: str, meta: dict[str, Any], data: bytes) -> bytes:
+    try:
+        # Through JSON and back, since the checksum must not depend on keys that were numbers.
+        meta = json.loads(json.dumps(meta, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        path = _not_finite(meta, "meta")
+        reason = f"{path} is not a finite number" if path else str(error)
+        raise StoreError(
+            f"The entry {key} cannot be written as JSON: {reason}. Write NaN and infinity as null, "
+            "and keep to numbers, texts, lists and dictionaries."
+        ) from error
+    header = {
+        "format": f"{_OURS}{FORMAT}",
+        "key": key,
+        "meta": meta,
+        "tensors_sha256": hashlib.sha256(data).hexdigest(),
+        "tensors_bytes": len(data),
+    }
+    return json.dumps({**header, "sha256": _checksum(header)}, indent=1).encode()
+
+
+def _not_finite(value: object, path: str) -> str | None:
+    if isinstance(value, float):
+        return None if math.isfinite(value) else path
+    items: list[tuple[object, object]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list | tuple):
+        items = list(enumerate(value))
+    found = (_not_finite(item, f"{path}[{name!r}]") for name, item in items)
+    return next((where for where in found if where), None)
+
+
+def _checksum(header: dict[str, Any]) -> str:
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(directory, f"{HEADER} is not JSON or is truncated") from error
+    written = header.get("format") if isinstance(header, dict) else None
+    if not isinstance(written, str) or not written.startswith(_OURS):
+        raise DamagedError(directory, f"{HEADER} is foreign: it was not written by ancl")
+    version = written.removeprefix(_OURS)
+    if version != str(FORMAT):
+        age = "an older" if version.isdecimal() and int(version) < FORMAT else "a newer"
+        raise DamagedError(
+            directory, f"it has {age} format, {version}; this version reads {FORMAT}"
+        )
+    claimed = header.pop("sha256", None)
+    try:
+        intact = claimed == _checksum(header)
+    except ValueError:  # NaN, which we never write
+        intact = False
+    if not intact:
+        raise DamagedError(directory, f"the checksum of {HEADER} does not fit: it was changed")
+    return dict(header)
+
+
+def _read_once(directory: Path, key: str | None) -> StageResult:
+    place = current(directory)
+    try:
+        # Both are opened before either is read: an open file outlives its removal.
+        with (place / HEADER).open("rb") as header_file, (place / TENSORS).open("rb") as file:
+            raw, data = header_file.read(), file.read()
+    except OSError as error:
+        raise DamagedError(directory, _why(error)) from error
+    header = _opened(directory, raw)
+    if key is not None and header["key"] != key:
+        raise DamagedError(directory, f"it was written as {header['key']}")
+    if len(data) != header["tensors_bytes"]:
+        raise DamagedError(directory, _truncated(len(data), header["tensors_bytes"]))
+    if hashlib.sha256(data).hexdigest() != header["tensors_sha256"]:
+        raise DamagedError(directory, f"the checksum of {TENSORS} does not fit")
+    try:
+        # Cloned into torch's own memory, since the bits of a kernel may depend on alignment.
+        tensors = {name: tensor.clone() for name, tensor in decode(data).items()}
+    except SafetensorError as error:
+        raise DamagedError(directory, f"{TENSORS} cannot be decoded: {error}") from error
+    return StageResult(tensors, header["meta"])
+
+
+def _why(error: OSError) -> str:
+    name = Path(error.filename).name if error.filename else "a file"
+    if isinstance(error, FileNotFoundError):
+        return f"{name} is missing"
+    return f"{name} cannot be read ({error.strerror})"
+
+
+def _truncated(found: int, expected: int) -> str:
+    return f"{TENSORS} has {found} bytes instead of {expected}: it was truncated or changed"
+
+
+def _temporary(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.{uuid.uuid4().hex}.tmp")
+
+
+def _aside(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.old")
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _swap(new: Path, directory: Path) -> None:
+    aside = _aside(directory)
+    if os.path.lexists(directory):
+        _discard(aside)
+        directory.rename(aside)
+    new.rename(directory)
+    _flush(directory.parent)
+    _discard(aside)
+
+
+def _discard(path: Path) -> None:
+    # Renamed first: what is half removed must not have a name that somebody reads.
+    gone = _temporary(path)
+    with suppress(FileNotFoundError):
+        path.rename(gone)
+        delete(gone)

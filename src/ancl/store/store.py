@@ -1,0 +1,300 @@
+"""The store: what every finished stage left behind, found by its key and never half written.
+
+Entries lie in ``entries/ab/abcdef.../``, checkpoints of unfinished stages in ``checkpoints/``, and
+the locks that keep two processes from computing the same stage in ``locks/``.
+"""
+
+import errno
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ancl.errors import StoreError
+from ancl.store.entry import (
+    HEADER,
+    DamagedError,
+    StageResult,
+    current,
+    delete,
+    entry_names,
+    is_ours,
+    read_entry,
+    read_header,
+    remove_entry,
+    size_of,
+    temporaries,
+    write_entry,
+)
+
+__all__ = ["DamagedError", "Info", "StageResult", "Store", "read_entry", "write_entry"]
+
+_STALE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Info:
+    """One line of a listing.
+
+    Args:
+        key: The stage's key.
+        stage: The stage's name, or nothing where the entry does not say.
+        task: The stage's task, where the entry says.
+        bytes: What it takes on the disk.
+        modified: When it was written or last used, in seconds since 1970.
+        state: ``ok``, which says nothing of the tensors' content, or why it is damaged.
+    """
+
+    key: str
+    stage: str
+    task: int | None
+    bytes: int
+    modified: float
+    state: str
+
+
+def _to_standard_error(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+class Store:
+    """Stages on disk by key; nothing is created before it is needed.
+
+    Args:
+        root: The directory; it need not exist.
+        say: Receives what a user should know: a damaged entry, a wait for another process.
+    """
+
+    def __init__(self, root: Path, say: Callable[[str], None] = _to_standard_error) -> None:
+        self.root, self._say = root, say
+
+    def check(self) -> None:
+        """Write and remove a small file, so that a bad directory is known before training.
+
+        Raises:
+            StoreError: The store cannot be written.
+        """
+        for part in ("entries", "checkpoints", "locks"):
+            probe = self.root / part / f".{os.getpid()}.probe"
+            with self._explained("is not writable"):
+                probe.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    probe.write_bytes(bytes(4096))
+                finally:
+                    probe.unlink(missing_ok=True)
+
+    def has(self, key: str) -> bool:
+        """Whether there is an entry, intact or not."""
+        return (current(self._entry(key)) / HEADER).is_file()
+
+    def load(self, key: str) -> StageResult | None:
+        """The entry of a key, or nothing where it is absent or, as is then said, damaged."""
+        return self._load(self._entry(key), key)
+
+    def save(self, key: str, entry: StageResult) -> None:
+        """Write the entry of a key, whole or not at all; the caller holds its lock.
+
+        Raises:
+            StoreError: The disk is full or cannot be written; an older entry stays as it was.
+        """
+        self._save(self._entry(key), entry)
+
+    def load_checkpoint(self, key: str) -> StageResult | None:
+        """The state of an unfinished stage, or nothing where it is absent or damaged."""
+        return self._load(self._checkpoint(key), key)
+
+    def save_checkpoint(self, key: str, entry: StageResult) -> None:
+        """Replace the state of an unfinished stage; the caller holds the lock of its key.
+
+        Raises:
+            StoreError: The disk is full or cannot be written; the older state stays as it was.
+        """
+        self._save(self._checkpoint(key), entry)
+
+    def drop_checkpoint(self, key: str) -> None:
+        """Remove the state of a stage that is finished."""
+        with self._explained("cannot be written"):
+            remove_entry(self._checkpoint(key))
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Hold a key, waiting for whoever holds it; the system frees it if its holder dies.
+
+        Raises:
+            StoreError: The lock file cannot be written.
+        """
+        lock = FileLock(self._lock(key))
+        with self._explained("cannot be written"):
+            self._lock(key).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                self._say(f"Waiting for another process that computes {key[:12]} ({self.root}).")
+                lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def entries(self) -> Iterator[Info]:
+        """All entries in the order of their keys, without reading a tensor."""
+        for key in self._keys():
+            with suppress(FileNotFoundError):  # removed by another process meanwhile
+                yield _info(self._entry(key), key)
+
+    def verify(self) -> list[tuple[str, str]]:
+        """Compare every checksum: key and reason of each entry that is damaged."""
+        damaged = []
+        for key in self._keys():
+            try:
+                read_entry(self._entry(key), key)
+            except DamagedError as error:
+                damaged.append((key, error.reason))
+        return damaged
+
+    def prune(self, keep: Collection[str], max_bytes: int | None = None) -> tuple[int, int]:
+        """Remove entries that are not kept, with checkpoints and leftovers that nobody needs.
+
+        Args:
+            keep: Keys that stay, whatever the size.
+            max_bytes: Remove the least recently used first, and only until the store fits.
+
+        Returns:
+            How many entries were removed, and how many bytes were freed in all.
+
+        Raises:
+            StoreError: The store cannot be written.
+        """
+        kept, removed = frozenset(keep), 0
+        with self._explained("cannot be written"):
+            freed = self._prune_leftovers(kept)
+            found = sorted(self.entries(), key=lambda info: info.modified)
+            used = sum(info.bytes for info in found) + size_of(self.root / "checkpoints")
+            over = math.inf if max_bytes is None else used - max_bytes
+            for info in found:
+                if info.key in kept or over <= 0 or not self._remove(self._entry(info.key)):
+                    continue
+                removed, freed, over = removed + 1, freed + info.bytes, over - info.bytes
+            self._prune_locks()
+        return removed, freed
+
+    def _prune_leftovers(self, kept: frozenset[str]) -> int:
+        freed = 0
+        checkpoints = self.root / "checkpoints"
+        for key in entry_names(checkpoints):
+            size = size_of(current(checkpoints / key))
+            needed = key in kept and not self.has(key)
+            if not needed and self._remove(checkpoints / key):
+                freed += size
+        for parent in (checkpoints, *self._shards()):
+            for path in temporaries(parent):
+                with suppress(FileNotFoundError):  # its writer may have finished meanwhile
+                    if time.time() - path.stat().st_mtime > _STALE_SECONDS and is_ours(path):
+                        freed += size_of(path)
+                        delete(path)
+        return freed
+
+    def _prune_locks(self) -> None:
+        for path in sorted((self.root / "locks").glob("*.lock")):
+            with self._held(path.stem) as held:
+                if held:
+                    path.unlink(missing_ok=True)
+
+    def _remove(self, directory: Path) -> bool:
+        with self._held(directory.name) as held:
+            place = current(directory)
+            removable = held and place.is_dir() and is_ours(place)
+            if removable:
+                remove_entry(directory)
+        return removable
+
+    @contextmanager
+    def _held(self, key: str) -> Iterator[bool]:
+        # Without a lock file nobody holds the key, and a listing need not create thousands.
+        if not self._lock(key).exists():
+            yield True
+            return
+        lock = FileLock(self._lock(key))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def _load(self, directory: Path, key: str) -> StageResult | None:
+        if not current(directory).exists():
+            return None
+        try:
+            entry = read_entry(directory, key)
+        except DamagedError as error:
+            self._say(f"{directory} is damaged: {error.reason}; it is computed again.")
+            return None
+        with suppress(OSError):  # the time of use is a courtesy; the store may be read-only
+            os.utime(current(directory) / HEADER)
+        return entry
+
+    def _save(self, directory: Path, entry: StageResult) -> None:
+        with self._explained("cannot be written"):
+            write_entry(directory, entry)
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            raise StoreError(
+                f"The store {self.root} {what}: {error.strerror or error}{where}. {_remedy(error)} "
+                "Everything finished before is kept, and the same command goes on from there."
+            ) from error
+
+    def _entry(self, key: str) -> Path:
+        return self.root / "entries" / key[:2] / key
+
+    def _checkpoint(self, key: str) -> Path:
+        return self.root / "checkpoints" / key
+
+    def _lock(self, key: str) -> Path:
+        return self.root / "locks" / f"{key}.lock"
+
+    def _shards(self) -> list[Path]:
+        return [self.root / "entries" / name for name in entry_names(self.root / "entries")]
+
+    def _keys(self) -> Iterator[str]:
+        for shard in self._shards():
+            yield from (key for key in entry_names(shard) if key[:2] == shard.name)
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Free some space ('ancl store prune' removes what no run needs)."
+    return "Choose a directory that you may write to with --store DIR, or change its permissions."
+
+
+def _info(directory: Path, key: str) -> Info:
+    place = current(directory)
+    meta: dict[str, Any] = {}
+    try:
+        meta, state = read_header(directory)["meta"], "ok"
+    except DamagedError as error:
+        state = error.reason
+    header, task = place / HEADER, meta.get("task")
+    return Info(
+        key=key,
+        stage=str(meta.get("stage", "")),
+        task=task if isinstance(task, int) else None,
+        bytes=size_of(place),
+        modified=(header if header.exists() else place).stat().st_mtime,
+        state=state,
+    )

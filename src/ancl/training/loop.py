@@ -1,0 +1,391 @@
+"""The one training loop: an iterator over epochs whose whole state is one saveable value."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ancl.data import Batch, Batches
+from ancl.errors import TrainingError
+from ancl.losses import own_task_logits
+from ancl.networks import Network
+from ancl.regularizers import Watcher
+from ancl.seeding import generator, seeded
+from ancl.step_hooks import Constraint
+from ancl.training.config import Training, scheduled_rate
+from ancl.training.quadratic import Quadratic, like
+from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
+
+Path = tuple[int, int, str]
+"""(seed, task, role): where a training's random streams come from."""
+
+
+class Loss(Protocol):
+    """What the loop needs of an objective."""
+
+    @property
+    def maps(self) -> bool: ...  # noqa: D102
+    @property
+    def unsteady(self) -> frozenset[str]: ...  # noqa: D102
+    @property
+    def lambs(self) -> dict[str, float]: ...  # noqa: D102
+    def answers(self, step: Step) -> dict[str, Tensor]: ...  # noqa: D102
+    def quadratic(self, weights: Params) -> Quadratic | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch did. Terms are means over samples, each already times its λ.
+
+    A term on weights is its value at the end of the epoch; so is everything on validation
+    images, from which ``accuracy`` comes too.
+    """
+
+    role: str
+    epoch: int
+    lr: float
+    train: dict[str, float]
+    val: dict[str, float]
+    accuracy: float | None
+    best: bool
+    note: str
+    seconds: float
+
+
+class Saved(NamedTuple):
+    """The whole state of a training between two epochs."""
+
+    tensors: Params
+    meta: dict[str, Any]
+
+
+class View(NamedTuple):
+    """How a step sees classes: those of every task so far, and whether the task is told."""
+
+    tasks: tuple[slice, ...]
+    task_aware: bool
+
+
+class Fit:
+    """Trains a network on one task, an epoch at each ``next``.
+
+    The patience schedule keeps the weights of the lowest validation loss, goes back to them
+    when the rate falls, and ends with them. Fixed schedules end with the last weights.
+    """
+
+    settled = True
+
+    def __init__(
+        self,
+        network: Network,
+        objective: Loss,
+        train: Batches,
+        val: Batches | None,
+        view: View,
+        training: Training,
+        path: Path,
+        watcher: Watcher | None = None,
+        constraint: Constraint | None = None,
+    ) -> None:
+        self.network, self.train, self.val, self.view = network, train, val, view
+        self.training, self.path, self.watcher = training, path, watcher
+        self._constraint, self._noise = constraint, generator(*path, "constraint", 0)
+        if self.patient and val is None:
+            raise TrainingError(
+                f"schedule=patience needs validation images, and task {path[1]} has none. Give "
+                f"val_fraction above 0, or use training.schedule=cosine, multistep or constant."
+            )
+        self.weights = {n: w for n, w in network.weights().items() if w.requires_grad}
+        self._parameters = {n: p for n, p in network.named_parameters() if p.requires_grad}
+        self._optimizer = self._make_optimizer()
+        self._answers: list[dict[Anchor, Output]] = []
+        self.objective = objective
+        self.epoch, self.lr, self.finished = 0, training.lr, False
+        self._left, self._lowest = training.patience, math.inf
+        self._best, self._best_watched = self._state_dict(), self._watched()
+
+    @property
+    def objective(self) -> Loss:
+        """The loss; a new one may be set between epochs."""
+        return self._objective
+
+    @objective.setter
+    def objective(self, objective: Loss) -> None:
+        self._objective = objective
+        self._quadratic = objective.quadratic(self.weights)
+
+    @property
+    def patient(self) -> bool:
+        """Whether validation decides the rate, the end and the weights that are kept."""
+        return self.training.schedule == "patience"
+
+    @property
+    def proximal(self) -> bool:
+        """Whether terms on weights get an implicit step."""
+        return self.training.penalty_step == "proximal"
+
+    def __iter__(self) -> Iterator[Epoch]:
+        return self
+
+    def __next__(self) -> Epoch:
+        """Train one epoch, judge it, and say what happened."""
+        if self.finished:
+            raise StopIteration
+        began, epoch = perf_counter(), self.epoch
+        self._set_rate(0)
+        lr = self.lr
+        with seeded(*self.path, "epoch", epoch):
+            train = self._train_epoch()
+            val, accuracy = self._validate()
+        best, note = self._judge(train, val)
+        self.epoch += 1
+        self.finished = self.finished or self.epoch >= self.training.epochs
+        if self.finished and self.patient:
+            self._restore_best()
+            if math.isinf(self._lowest):
+                raise TrainingError(self._no_finite_loss(train, val))
+        seconds = perf_counter() - began
+        return Epoch(self.path[2], epoch, lr, train, val, accuracy, best, note, seconds)
+
+    def watched(self) -> Params:
+        """What the watcher saw of the steps that led to the present weights."""
+        return self._watched()
+
+    def steepest(self) -> float:
+        """The largest curvature of the terms on weights; 0 where there are none."""
+        return self._quadratic.steepest() if self._quadratic else 0.0
+
+    # -- one epoch ---------------------------------------------------------------------------
+
+    def _train_epoch(self) -> dict[str, float]:
+        self.network.train()
+        if not self.weights:
+            self.network.backbone.eval()  # a backbone that does not learn keeps its statistics
+        self._noise = generator(*self.path, "constraint", self.epoch)
+        totals: dict[str, Tensor] = {}
+        batches = self.train.shuffled(generator(*self.path, "batches", self.epoch))
+        for number, batch in enumerate(batches):
+            self._set_rate(number)
+            terms = self._objective.answers(self._step(batch))
+            self._optimizer.zero_grad(set_to_none=True)
+            # Gradients of several roots add up: the sum itself is never needed.
+            torch.autograd.backward(list(terms.values()))
+            self._update(len(batch.y))
+            for name, term in terms.items():
+                weighted = term.detach() * len(batch.y)
+                totals[name] = totals[name].add_(weighted) if name in totals else weighted
+        return self._means(totals, self.train.count)
+
+    def _update(self, batch: int) -> None:
+        if self.watcher:
+            self.watcher.before(self.weights)
+        if self._quadratic and not self.proximal:
+            self._quadratic.add_gradient()
+        if self.training.clip is not None:
+            torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), self.training.clip)
+        if self._constraint:
+            parameters = list(self._parameters.values())
+            self._constraint.gradients(parameters, self.epoch, batch, self._noise)
+        self._optimizer.step()
+        if self._quadratic and self.proximal:
+            # Momentum makes SGD's steady step lr / (1 − m); the same here keeps the minimum.
+            lr: float = self._optimizer.param_groups[0]["lr"]
+            self._quadratic.proximal(lr / (1 - self.training.momentum))
+        if self._constraint:
+            self._constraint.weights(self.network)
+        if self.watcher:
+            self.watcher.after(self.weights)
+
+    @torch.no_grad()
+    def _validate(self) -> tuple[dict[str, float], float | None]:
+        if self.val is None:
+            return {}, None
+        self.network.eval()
+        totals: dict[str, Tensor] = {}
+        correct = torch.zeros((), dtype=torch.long, device=self.val.device)
+        for number, batch in enumerate(self.val.in_order()):
+            if number == len(self._answers):
+                self._answers.append({})
+            step = self._step(batch, self._answers[number])
+            for name, term in self._objective.answers(step).items():
+                totals[name] = totals.get(name, torch.zeros_like(term)) + term * len(batch.y)
+            correct += correct_answers(step.out.logits, batch.y, self.view)
+        means = self._means(totals, len(self.val.samples))
+        return means, int(correct) / len(self.val.samples)
+
+    def _step(self, batch: Batch, answers: dict[Anchor, Output] | None = None) -> Step:
+        return Step(
+            batch.x,
+            batch.y,
+            self.network(batch.x, self._objective.maps),
+            self.weights,
+            self.view.tasks,
+            task_aware=self.view.task_aware,
+            exemplars=batch.exemplars,
+            answers=answers,
+            rows=self.network.head.rows() if self._objective.maps else None,
+            scale=self.network.head.scale,
+        )
+
+    def _means(self, totals: dict[str, Tensor], count: int) -> dict[str, float]:
+        """Term means with the weight terms beside them: the epoch's only look at the device."""
+        values = {name: total / count for name, total in totals.items()}
+        if self._quadratic:
+            values.update(self._quadratic.values())
+        return dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
+
+    # -- schedule ----------------------------------------------------------------------------
+
+    def _judge(self, train: dict[str, float], val: dict[str, float]) -> tuple[bool, str]:
+        """Apply the schedule to a finished epoch: is it the best so far, and what is to be said."""
+        if not all(map(math.isfinite, (*train.values(), *val.values()))):
+            return False, self._recover(train, val)
+        if not self.patient:
+            self._check_last_weights()
+            return False, ""
+        loss = sum(value for name, value in val.items() if name not in self._objective.unsteady)
+        if loss < self._lowest:
+            self._lowest, self._left = loss, self.training.patience
+            self._best, self._best_watched = self._state_dict(), self._watched()
+            return True, ""
+        self._left -= 1
+        return False, self._lower_rate() if self._left == 0 else ""
+
+    def _check_last_weights(self) -> None:
+        """A last step may spoil weights that no later loss would show."""
+        last = self.epoch + 1 == self.training.epochs
+        if last and not all(bool(p.isfinite().all()) for p in self._parameters.values()):
+            raise TrainingError(self._no_finite_loss({"weights": math.nan}, {}))
+
+    def _lower_rate(self) -> str:
+        self.lr /= self.training.factor
+        if self.lr < self.training.lr_min:
+            self.finished = True
+            return f"no improvement for {self.training.patience} epochs: done"
+        self._left = self.training.patience
+        self._restore_best()
+        if self.training.reset_momentum:
+            self._optimizer = self._make_optimizer()
+        return f"no improvement for {self.training.patience} epochs: rate {self.lr:.2g}"
+
+    def _recover(self, train: dict[str, float], val: dict[str, float]) -> str:
+        """After a non-finite epoch: the best weights again, a fresh optimizer, a lower rate."""
+        names = _non_finite(train, val)
+        if not self.patient:
+            raise TrainingError(self._no_finite_loss(train, val))
+        self.lr /= self.training.factor
+        self.finished = self.lr < self.training.lr_min
+        self._left = self.training.patience
+        self._restore_best()
+        self._optimizer = self._make_optimizer()
+        return f"{' and '.join(names)} not finite: back to the best weights, rate {self.lr:.2g}"
+
+    def _no_finite_loss(self, train: dict[str, float], val: dict[str, float]) -> str:
+        blamed = []
+        for name in _non_finite(train, val):
+            lamb = self._objective.lambs.get(name)
+            blamed.append(name if lamb is None else f"{name} (λ = {lamb:g})")
+        task, role = self.path[1:]
+        return (
+            f"Training the {role} network on task {task} found no finite loss down to a rate of "
+            f"{self.lr:.2g}; not finite: {', '.join(blamed)}. Lower training.lr or that λ, or use "
+            f"training.penalty_step=proximal for a term on weights."
+        )
+
+    def _set_rate(self, number: int) -> None:
+        rate = self.lr
+        if not self.patient:
+            steps = len(self.train)
+            position, total = self.epoch * steps + number, self.training.epochs * steps
+            rate = self.lr = scheduled_rate(self.training, position, total, self.epoch)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        parameters, training = list(self._parameters.values()), self.training
+        decay = training.weight_decay
+        if training.optimizer == "adamw":
+            return torch.optim.AdamW(parameters, training.lr, weight_decay=decay, fused=True)
+        return torch.optim.SGD(
+            parameters, training.lr, momentum=training.momentum, weight_decay=decay, fused=True
+        )
+
+    # -- state -------------------------------------------------------------------------------
+
+    def state(self) -> Saved:
+        """A copy of everything that decides how training goes on."""
+        tensors = prefixed("network", self._state_dict()) | prefixed("best", self._best)
+        tensors |= prefixed("watched", self._watched())
+        tensors |= prefixed("best_watched", self._best_watched)
+        for name, parameter in self._parameters.items():
+            held = self._optimizer.state.get(parameter, {})
+            moments = {k: v.clone() for k, v in held.items() if isinstance(v, Tensor)}
+            tensors |= prefixed(f"optimizer/{name}", moments)
+        meta = {
+            "epoch": self.epoch,
+            "lr": self.lr,
+            "finished": self.finished,
+            "left": self._left,
+            "lowest": None if math.isinf(self._lowest) else self._lowest,
+        }
+        return Saved(tensors, meta)
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from a saved state, to the bit."""
+        tensors, meta = saved
+        self.epoch, self.lr, self.finished = meta["epoch"], meta["lr"], meta["finished"]
+        self._left = meta["left"]
+        self._lowest = math.inf if meta["lowest"] is None else meta["lowest"]
+        self.network.load(strip_prefix("network", tensors))
+        best = strip_prefix("best", tensors)
+        self._best = {name: like(now, best[name]) for name, now in self._state_dict().items()}
+        self._best_watched = self._aligned(strip_prefix("best_watched", tensors))
+        if self.watcher:
+            self.watcher.restore(self._aligned(strip_prefix("watched", tensors)))
+        self._optimizer = self._make_optimizer()
+        for name, parameter in self._parameters.items():
+            held = strip_prefix(f"optimizer/{name}", tensors)
+            if held:
+                self._optimizer.state[parameter] = {
+                    key: like(parameter, value)
+                    if value.shape == parameter.shape
+                    else value.to(parameter.device, copy=True)
+                    for key, value in held.items()
+                }
+
+    def _state_dict(self) -> Params:
+        return {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+
+    def _watched(self) -> Params:
+        return self.watcher.state() if self.watcher else {}
+
+    def _aligned(self, watched: Params) -> Params:
+        return {name: like(self.weights[name], value) for name, value in watched.items()}
+
+    def _restore_best(self) -> None:
+        self.network.load(self._best)
+        if self.watcher:
+            self.watcher.restore(self._best_watched)
+
+
+def correct_answers(logits: Tensor, y: Tensor, view: View) -> Tensor:
+    """How many samples get their own class, among those that compete with it."""
+    scores = own_task_logits(logits, y, view.tasks) if view.task_aware else logits
+    return (scores.argmax(dim=1) == y).sum()
+
+
+def epoch_record(epoch: Epoch) -> dict[str, Any]:
+    """An epoch as JSON; what is not finite is written as text."""
+    record = asdict(epoch)
+    for split in ("train", "val"):
+        record[split] = {k: v if math.isfinite(v) else str(v) for k, v in record[split].items()}
+    return record
+
+
+def _non_finite(train: dict[str, float], val: dict[str, float]) -> list[str]:
+    names = [name for terms in (train, val) for name, v in terms.items() if not math.isfinite(v)]
+    return list(dict.fromkeys(names))

@@ -1,0 +1,88 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ancl.analysis.context import Score
+from ancl.analysis.landscape_tables import Survey, measured
+from ancl.stages.runner import MemoryStore
+from ancl.store.entry import StageResult
+
+
+class Fake:
+    """Counts points; stops at one if told to."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.seen: list[float] = []
+        self.stop = stop
+
+    def at(self, weights: Tensor) -> list[Score]:
+        if len(self.seen) == self.stop:
+            raise KeyboardInterrupt
+        self.seen.append(float(weights))
+        return [Score(float(weights), 0.5, 0.25)]
+
+
+class Keeping(MemoryStore):
+    """Remembers checkpoints as a store on disk does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, StageResult] = {}
+
+    def load_checkpoint(self, key: str) -> StageResult | None:
+        return self.kept.get(key)
+
+    def save_checkpoint(self, key: str, entry: StageResult) -> None:
+        self.kept[key] = entry
+
+    def drop_checkpoint(self, key: str) -> None:
+        self.kept.pop(key, None)
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        yield
+
+
+def survey(count: int = 5, **identity: Any) -> Survey:
+    points = [lambda value=value: torch.tensor(float(value)) for value in range(count)]
+    return Survey("points", 1, {"networks": ["a"], **identity}, points)
+
+
+def test_points_are_measured_once_and_found_again() -> None:
+    store, first, second, told = Keeping(), Fake(), Fake(), list[str]()
+
+    found = measured(survey(), first, store, told.append)  # type: ignore[arg-type]
+    again = measured(survey(), second, store, told.append)  # type: ignore[arg-type]
+
+    assert [scores[0].loss for scores in found] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert again == found
+    assert second.seen == []
+    assert len(told) == 1
+    assert told[0].startswith("points: 3 more points at 0.00 s each")
+
+
+def test_other_images_or_networks_are_another_survey() -> None:
+    keys = {
+        survey().key,
+        survey(split="val").key,
+        survey(images=10).key,
+        survey(networks=["b"]).key,
+    }
+
+    assert len(keys) == 4
+
+
+def test_a_stopped_survey_goes_on_where_it_was() -> None:
+    store, rest = Keeping(), Fake()
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(survey(), Fake(stop=3), store, lambda text: None)  # type: ignore[arg-type]
+    found = measured(survey(), rest, store, lambda text: None)  # type: ignore[arg-type]
+
+    assert rest.seen == [3.0, 4.0]
+    assert [scores[0].loss for scores in found] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert store.kept == {}

@@ -1,0 +1,113 @@
+from typing import Any
+
+import pytest
+import torch
+
+from ancl.analysis import learn_regime, plan_regime
+from ancl.analysis.networks import storage_for
+from ancl.errors import MethodError, ScenarioError
+from ancl.methods.method import with_ancl
+from ancl.methods.registry import make_method
+from ancl.stages.plan import plan
+from ancl.stages.runner import MemoryStore, Reporter
+
+
+class Counting(Reporter):
+    def __init__(self) -> None:
+        self.computed: list[str] = []
+
+    def stage_ends(self, stage: Any, *, found: bool, seconds: float) -> None:
+        if not found:
+            self.computed.append(f"{stage.name} {stage.task}")
+
+
+def test_all_but_the_multitask_network_are_stages_of_ordinary_runs(experiment: Any) -> None:
+    made = experiment("a-ewc")
+    ways = plan_regime(made, 1, (0.5, 5.0))
+    tasks, setting = made.stream.tasks, made.setting
+    cl = make_method("ewc", lamb=10.0)
+
+    plain = {stage.key for stage in plan(cl, tasks, setting)}
+    ancl = {stage.key for stage in plan(with_ancl(cl, 5.0), tasks, setting)}
+
+    assert ways.cl.pieces["network"] in plain
+    assert ways.ancl[5.0].pieces["network"] in ancl
+    assert {s.key for c in ways.before for s in c.stages} <= plain
+    assert ways.multi.key("grow") == ways.cl.key("grow")
+
+
+def test_shared_networks_are_trained_once_and_nothing_beyond_the_task(experiment: Any) -> None:
+    made, counting = experiment("a-ewc"), Counting()
+    ways = plan_regime(made, 1, (0.5, 5.0))
+
+    learn_regime(ways, made, MemoryStore(), counting)
+
+    # The first task, then CL, ANCL twice and multitask; importance of the old network alone.
+    names = counting.computed
+    assert names.count("main 0") == 1
+    assert names.count("main 1") == 4
+    assert names.count("auxiliary 1") == 1
+    assert [name for name in names if "importance" in name] == [
+        "importance 0",
+        "auxiliary importance 1",
+    ]
+
+
+def test_the_old_network_has_the_auxiliary_networks_new_rows(ewc: Any) -> None:
+    old, auxiliary = ewc.regime.old.tensors, ewc.regime.auxiliary.tensors
+
+    assert torch.equal(old["head.weights.1"], auxiliary["head.weights.1"])
+    assert torch.equal(old["head.weights.0"], auxiliary["head.weights.0"])  # frozen in TIL
+    assert not torch.equal(old["backbone.0.weight"], auxiliary["backbone.0.weight"])
+    assert "head.weights.1" not in ewc.regime.old_names
+    assert "head.weights.0" in ewc.regime.old_names
+
+
+def test_a_later_task_starts_from_the_multitask_network_before_it(experiment: Any) -> None:
+    made, counting = experiment("a-ewc"), Counting()
+    ways = plan_regime(made, 2, (0.5,))
+
+    regime = learn_regime(ways, made, MemoryStore(), counting)
+
+    multi = ways.before[1]
+    stages = {stage.key: stage for course in ways.courses for stage in course.stages}
+    assert multi.method.name == "joint"
+    assert regime.old.key == multi.pieces["network"]
+    assert stages[ways.cl.key("grow")].inputs == {"network": regime.old.key}
+    assert stages[ways.multi.key("grow")].inputs == {"network": regime.old.key}
+    merged = stages[ways.before[2].pieces["importance"]]
+    assert merged.inputs["network"] == regime.old.key
+    assert merged.inputs["before"] == ways.before[0].pieces["importance"]
+    assert len(regime.cl.accuracy) == 3
+    assert counting.computed.count("importance 1") == 1
+
+
+@pytest.mark.parametrize("task", [0, 3])
+def test_a_task_without_old_network_or_that_is_not_there_is_refused(
+    experiment: Any, task: int
+) -> None:
+    with pytest.raises(ScenarioError, match=f"Task {task} cannot be analysed.*1 to 2"):
+        plan_regime(experiment(), task, (1.0,))
+
+
+def test_importance_gathered_while_training_is_analysed_at_the_second_task_only(
+    experiment: Any,
+) -> None:
+    made = experiment("a-si")
+
+    regime = learn_regime(plan_regime(made, 1, (1.0,)), made, MemoryStore(), Reporter())
+
+    assert set(regime.importance) == set(regime.auxiliary_importance) != set()
+    with pytest.raises(MethodError, match="gathers importance while it trains"):
+        plan_regime(made, 2, (1.0,))
+
+
+def test_code_without_a_source_file_is_analysed_in_memory(experiment: Any) -> None:
+    made = experiment("a-lwf")
+    ways = plan_regime(made, 1, (1.0,))
+    stages = tuple(s.__class__(**{**vars(s), "unstored": "no source"}) for s in ways.cl.stages)
+    odd, store, said = ways._replace(cl=ways.cl._replace(stages=stages)), MemoryStore(), []
+
+    assert storage_for(ways, store, said.append) is store
+    assert storage_for(odd, store, said.append) is not store
+    assert said == ["Results of this analysis are not stored: no source"]

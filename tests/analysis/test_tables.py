@@ -1,0 +1,168 @@
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ancl.analysis import AnalysisContext, Study
+from ancl.analysis.context import parts
+from ancl.errors import ScenarioError
+
+LAMB_AS = [0.5, 5.0, 50.0]
+
+
+@pytest.fixture(scope="module")
+def tables(ewc: Any) -> dict[str, list[dict[str, Any]]]:
+    return Study(ewc.scene, ewc.store).tables()
+
+
+def only(rows: list[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def test_every_analysis_has_its_table(tables: Any, lwf: Any) -> None:
+    assert set(tables) == {
+        *("accuracy", "distance", "forgetting", "interpolation", "cka"),
+        *("positions", "landscape", "paths"),
+    }
+    without = Study(lwf.scene, lwf.store).tables()
+    assert set(without) == {"accuracy", "distance", "forgetting", "temperature", "cka"}
+
+
+def test_distances_are_norms_over_learned_tensors(tables: Any, ewc: Any) -> None:
+    ours, old = ewc.regime.ancl[5.0].tensors, ewc.regime.old.tensors
+    squares = {
+        name: float((tensor.double() - old[name].double()).square().sum())
+        for name, tensor in ours.items()
+        if "running" not in name and "num_batches" not in name
+    }
+
+    (row,) = only(tables["distance"], network="ancl", lamb_a=5.0)
+
+    assert row["old"] == pytest.approx(sum(squares.values()) ** 0.5, rel=1e-9)
+    backbone = sum(value for name, value in squares.items() if name.startswith("backbone"))
+    assert row["old_backbone"] == pytest.approx(backbone**0.5, rel=1e-9)
+    assert row["old_backbone"] < row["old"]
+    (itself,) = only(tables["distance"], network="old")
+    assert (itself["old"], itself["old_backbone"]) == (0.0, 0.0)
+
+
+def test_a_stronger_pull_ends_nearer_to_the_auxiliary_network(tables: Any) -> None:
+    to = [row["auxiliary"] for row in only(tables["distance"], network="ancl")]
+
+    assert to[0] > to[1] > to[2]
+
+
+def test_expected_weights_go_from_old_to_auxiliary(tables: Any) -> None:
+    rows = tables["interpolation"]
+
+    assert [row["lamb_a"] for row in rows] == LAMB_AS
+    assert rows[0]["expected_auxiliary"] > rows[1]["expected_auxiliary"]
+    assert rows[1]["expected_auxiliary"] > rows[2]["expected_auxiliary"]
+    (ours,) = only(tables["distance"], network="ancl", lamb_a=0.5)
+    assert rows[0]["measured_old"] == pytest.approx(ours["old_backbone"], rel=1e-9)
+
+
+def test_forgetting_is_the_increase_of_the_first_tasks_loss(tables: Any, ewc: Any) -> None:
+    scene = ewc.scene
+    (part,) = parts(scene.tasks, "old", 60, 0)
+    losses = []
+    for trained in (ewc.regime.old, ewc.regime.cl):
+        network = scene.network()
+        network.load(trained.tensors)
+        network.eval()
+        x = (part.samples.x.permute(0, 3, 1, 2) / 255 - scene.setting.normalization.mean[0]) / (
+            scene.setting.normalization.std[0]
+        )
+        with torch.no_grad():
+            losses.append(float(F.cross_entropy(network(x).logits[:, :2], part.samples.y)))
+
+    (row,) = only(tables["forgetting"], network="cl")
+
+    assert row["loss_before"] == pytest.approx(losses[0], rel=1e-4)
+    assert row["increase"] == pytest.approx(losses[1] - losses[0], abs=1e-5)
+    assert row["bound"] == pytest.approx(0.5 * row["sharpness"] * row["distance"] ** 2)
+    assert row["sharpness"] > 0
+
+
+def test_sharpness_in_double_precision_is_nearly_the_same(tables: Any, ewc: Any) -> None:
+    double = replace(ewc.scene.wishes, double=True)
+    study = Study(AnalysisContext(ewc.experiment, double, ewc.ways, ewc.regime), ewc.store)
+
+    sharpness = next(iter(study.forgetting()))["sharpness"]
+
+    assert sharpness == pytest.approx(tables["forgetting"][0]["sharpness"], rel=1e-2)
+
+
+def test_cka_is_labelled_and_its_mean_is_over_layers(tables: Any) -> None:
+    rows = only(tables["cka"], network="ancl", lamb_a=5.0)
+    layers = [row for row in rows if row["layer"] != "mean"]
+
+    assert {(row["split"], row["estimator"], row["images"]) for row in rows} == {
+        ("old", "biased", 32)
+    }
+    assert [row["layer"] for row in layers] == ["3"]
+    assert only(rows, layer="mean")[0]["old"] == pytest.approx(layers[0]["old"])
+    assert 0.5 < layers[0]["old"] < 1.0
+
+
+def test_another_estimator_and_split_say_so_and_give_other_numbers(tables: Any, ewc: Any) -> None:
+    found = {}
+    for estimator in ("unbiased", "minibatch"):
+        wishes = replace(ewc.scene.wishes, estimator=estimator, split="train")
+        study = Study(AnalysisContext(ewc.experiment, wishes, ewc.ways, ewc.regime), ewc.store)
+        found[estimator] = next(iter(study.cka()))
+
+    assert found["unbiased"]["split"] == "train"
+    assert found["unbiased"]["images"] == 60
+    # 60 images are one minibatch, whose estimate is that of the whole.
+    assert found["minibatch"]["old"] == pytest.approx(found["unbiased"]["old"], abs=1e-9)
+    assert found["unbiased"]["old"] != tables["cka"][0]["old"]
+
+
+def test_landscape_has_every_point_task_and_unit(tables: Any) -> None:
+    rows = tables["landscape"]
+    counts = Counter(row["task"] for row in rows)
+    across = only(tables["distance"], network="auxiliary")[0]["old"]
+
+    assert counts == {0: 9, 1: 9, "mean": 9}
+    assert {row["split"] for row in rows} == {"test"}
+    assert rows[0]["x_length"] == pytest.approx(-0.3 * across, rel=1e-9)
+    for name in ("loss", "taw", "tag"):
+        first, second, mean = (row[name] for row in rows[:3])
+        assert mean == pytest.approx((first + second) / 2)
+
+
+def test_paths_begin_and_end_with_their_networks(tables: Any) -> None:
+    path = only(tables["paths"], **{"from": "old", "to": "multi", "task": "mean"})
+    ends = [only(tables["positions"], network=name, task="mean")[0] for name in ("old", "multi")]
+
+    assert [row["step"] for row in path] == pytest.approx([index / 10 for index in range(11)])
+    assert path[0]["loss"] == pytest.approx(ends[0]["loss"], abs=1e-6)
+    assert path[-1]["loss"] == pytest.approx(ends[1]["loss"], abs=1e-6)
+
+
+def test_positions_are_signed_and_tell_what_lies_off_the_plane(tables: Any) -> None:
+    auxiliary = only(tables["positions"], network="auxiliary", task="mean")[0]
+    cl = only(tables["positions"], network="cl", task="mean")[0]
+    away = only(tables["distance"], network="cl")[0]["old"]
+
+    assert (auxiliary["x"], auxiliary["y"]) == pytest.approx((1.0, 0.0), abs=1e-9)
+    parts_squared = cl["x_length"] ** 2 + cl["y_length"] ** 2 + cl["residual"] ** 2
+    assert parts_squared**0.5 == pytest.approx(away, rel=1e-9)
+
+
+def test_the_linear_form_of_distillation_is_better_for_large_temperatures(lwf: Any) -> None:
+    rows = only(list(Study(lwf.scene, lwf.store).temperatures()), lamb_a=5.0)
+    errors = [row["error_same_classes"] for row in rows]
+
+    assert [row["temperature"] for row in rows] == [1, 2, 4, 8, 16, 32, 64]
+    assert errors[-1] < errors[0] / 5
+    assert errors[-2] / errors[-1] == pytest.approx(2.0, rel=0.15)
+
+
+def test_a_split_without_images_is_refused(experiment: Any, lab: Any) -> None:
+    with pytest.raises(ScenarioError, match="Task 0 has no val images"):
+        parts(lab.tasks(val_fraction=0.0)[:2], "val", None, 0)

@@ -1,0 +1,153 @@
+"""Ray: the same bits as one process. Where Ray is not installed, a stand-in runs the tasks."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ancl.cli.request import Request
+from ancl.errors import SpecError
+from ancl.executors import ray as cluster
+from ancl.executors.graph import Graph, Observer
+from ancl.executors.ray import Cluster, ship, unpack
+from ancl.executors.serial import Serial
+from ancl.experiments.spec import RunSpec
+from ancl.store.store import Store
+
+HAS_RAY = importlib.util.find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'ancl[ray]'")
+FLAGS = {"--epochs": "2", "--tasks": "2", "--threads": "1"}
+BROKEN = """
+import dataclasses
+from ancl.methods.method import Method, Term
+from ancl.regularizers import Lwf
+
+@dataclasses.dataclass(frozen=True)
+class Broken(Lwf):
+    def penalty(self, step, anchor):
+        raise ZeroDivisionError("as written")
+
+def broken(*, lamb: float = 1.0) -> Method:
+    return Method("broken", old=Term(Broken(2.0), lamb))
+
+def mine(*, lamb: float = 1.0) -> Method:
+    return Method("mine", old=Term(Lwf(2.0), lamb))
+"""
+
+
+class Heard(Observer):
+    def __init__(self) -> None:
+        self.begun, self.epochs = 0, 0
+
+    def begins(self, node: Any) -> None:
+        self.begun += 1
+
+    def epoch(self, node: Any, record: Any) -> None:
+        self.epochs += 1
+
+
+class StandIn:
+    """As much of Ray as the executor calls, at once and in this process."""
+
+    exceptions = SimpleNamespace(RayError=OSError)
+
+    def put(self, value: Any) -> Any:
+        return Reference(value)
+
+    def remote(self, code: Any = None, **options: Any) -> Any:
+        if code is None:
+            return self.remote
+        if isinstance(code, type):
+            return SimpleNamespace(remote=lambda: self._actor(code()))
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._call(code)))
+
+    def _actor(self, made: Any) -> Any:
+        methods = {n: SimpleNamespace(remote=self._call(getattr(made, n))) for n in ("put", "take")}
+        return SimpleNamespace(**methods)
+
+    def _call(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: Reference(
+            function(*(g.value if isinstance(g, Reference) else g for g in given))
+        )
+
+    def get(self, reference: Any) -> Any:
+        return reference.value
+
+    def wait(self, references: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        return references[:1], references[1:]
+
+
+class Reference:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def specs(*methods: str) -> list[RunSpec]:
+    return [Request(method, "digits/5", FLAGS).resolve()[0].spec for method in methods]
+
+
+def assert_same(one: Store, other: Store, keys: Any) -> None:
+    for key in keys:
+        ours, theirs = one.load(key), other.load(key)
+        assert ours is not None
+        assert theirs is not None
+        assert all(torch.equal(ours.tensors[n], theirs.tensors[n]) for n in theirs.tensors)
+        assert ours.meta.get("taw") == theirs.meta.get("taw")
+
+
+def test_the_driver_orders_stages_stores_results_and_contains_failures(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(BROKEN)
+    graph = Graph(specs("a-ewc", f"{file}:mine", f"{file}:broken"))
+    sound = Graph(specs("a-ewc", f"{file}:mine"))
+    one, other, heard = Store(tmp_path / "ray"), Store(tmp_path / "serial"), Heard()
+    stand_in = StandIn()
+
+    failures = cluster._Shift(stand_in, graph, one, heard).work(graph.todo(one))
+    Serial().run(sound, other, Heard())
+
+    [key] = failures
+    assert graph.nodes[key].spec.method.endswith(":broken")
+    assert failures[key].startswith("ZeroDivisionError: as written")
+    assert_same(one, other, sound.nodes)
+    # Inputs found in the driver's store are handed to tasks that lack them.
+    again = Graph(specs("a-ewc", f"{file}:mine", "ewc"))
+    assert cluster._Shift(stand_in, again, one, heard).work(again.todo(one)) == {}
+    assert again.todo(one) == []
+
+
+@pytest.mark.parametrize("variant", ["", "a-"])
+def test_a_method_file_reaches_a_machine_that_has_none(tmp_path: Path, variant: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(BROKEN)
+    graph = Graph(specs(f"{variant}{file}:mine"))
+    shipped = ship(next(iter(graph.nodes.values())), None)
+    file.unlink()
+
+    there = unpack(shipped)
+
+    assert str(tmp_path) not in there.method
+    assert list(Graph([there]).nodes) == list(graph.nodes)
+
+
+@pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
+def test_without_ray_the_error_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"pip install 'ancl\[ray\]'"):
+        Cluster(None, 2).run(Graph(specs("finetune")), Store(tmp_path), Heard())
+
+
+@needs_ray
+@pytest.mark.slow
+def test_ray_gives_the_bits_of_one_process(tmp_path: Path) -> None:
+    graph, heard = Graph(specs("a-lwf", "ewc")), Heard()
+    one, other = Store(tmp_path / "ray"), Store(tmp_path / "serial")
+
+    assert Cluster(None, 2).run(graph, one, heard) == {}
+    Serial().run(graph, other, Heard())
+
+    assert_same(one, other, graph.nodes)
+    assert heard.epochs > 0

@@ -1,0 +1,138 @@
+"""The paper's benchmarks: their values, where they come from, and its numbers."""
+
+from pathlib import Path
+
+import pytest
+
+from ancl.errors import SpecError
+from ancl.experiments import BENCHMARKS, benchmark, expected, grids, preset, reported
+from ancl.experiments.spec import Layer, resolve
+from ancl.methods.regularization import METHODS
+
+TOLD = {"cifar100/10": 10, "cifar100/20": 5, "tinyimagenet/10": 20, "tinyimagenet/20": 10}
+NOT_TOLD = {
+    "cifar100/6": (50, *(10,) * 5),
+    "cifar100/11": (50, *(5,) * 10),
+    "tinyimagenet/11": (100, *(10,) * 10),
+    "tinyimagenet/21": (100, *(5,) * 20),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_task_incremental_streams_are_cut_as_in_the_paper(name: str) -> None:
+    spec = resolve("lwf", name).spec
+
+    assert spec.data.scenario == "til"
+    assert set(spec.data.sizes()) == {TOLD[name]}
+    assert not spec.memory.size
+    assert spec.data.augment == ("facil" if "cifar" in name else "flip")
+
+
+@pytest.mark.parametrize("name", NOT_TOLD)
+def test_class_incremental_streams_are_cut_as_in_the_paper(name: str) -> None:
+    spec = resolve("icarl", name).spec
+
+    assert spec.data.scenario == "cil"
+    assert spec.data.sizes() == NOT_TOLD[name]
+    assert (spec.memory.per_class, spec.memory.selection) == (20, "herding")
+
+
+@pytest.mark.parametrize("name", [*TOLD, *NOT_TOLD])
+def test_training_is_the_papers(name: str) -> None:
+    training = resolve("finetune", name).spec.training
+
+    assert (training.epochs, training.batch_size, training.momentum) == (200, 128, 0.9)
+    assert (training.schedule, training.patience, training.factor) == ("patience", 5, 3.0)
+    assert (training.lr_min, training.weight_decay) == (1e-4, 2e-4)
+    assert (training.lr_first, training.lr) == (0.1, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("method", "stream", "lamb", "lamb_a"),
+    [
+        ("a-ewc", "cifar100/20", 80_000, 100),
+        ("a-mas", "tinyimagenet/20", 10, 0.05),
+        ("a-lwf", "tinyimagenet/10", 10, 5),
+        ("a-lfl", "cifar100/10", 400, 100),
+        ("a-icarl", "cifar100/11", 5, 0.5),
+        ("a-podnet", "tinyimagenet/21", 400, 1),
+        ("afec-ewc", "cifar100/10", 10_000, 1),
+    ],
+)
+def test_lambdas_are_those_the_paper_chose(method, stream, lamb, lamb_a) -> None:
+    options = resolve(method, stream).spec.options
+
+    assert (options["lamb"], options["lamb_a"]) == (lamb, lamb_a)
+
+
+def test_every_value_says_where_it_comes_from() -> None:
+    found = resolve("afec-lwf", "cifar100/10").sources
+
+    assert found["lamb"] == "benchmark cifar100/10 (paper, appendix, grid search)"
+    assert "AFEC's authors" in found["lamb_a"]
+    assert "(ours: the paper" in found["training.lr"]
+    assert "(released code" in found["auxiliary.weight_decay"]
+    for name in (*TOLD, *NOT_TOLD):
+        recipe = benchmark(name)
+        for method in (*METHODS, *(f"a-{each}" for each in METHODS)):
+            assert recipe.sources(method).keys() == recipe.values(method).keys()
+
+
+def test_a_chosen_value_is_in_its_grid_and_never_at_its_edge() -> None:
+    found = [grid for name in (*TOLD, *NOT_TOLD) for grid in grids(name).values()]
+
+    assert len(found) == 64
+    assert all(grid.values[0] < grid.chosen < grid.values[-1] for grid in found)
+    assert BENCHMARKS["cifar100/10"].grids["ewc"].values == (5000, 10000, 20000, 40000, 80000)
+
+
+def test_the_papers_numbers_are_all_there() -> None:
+    # 160 rows, of which tables 4 and 5 repeat CL and ANCL of four methods each.
+    numbers = [n for name in (*TOLD, *NOT_TOLD) for each in reported(name).values() for n in each]
+
+    assert len(numbers) == 160 - 16
+    assert [(n.metric, n.mean, n.error, n.table) for n in expected("cifar100/6", "bic")] == [
+        ("aiac", 56.74, 1.33, 3),
+        ("final_accuracy", 50.13, 0.77, 6),
+    ]
+    assert expected("cifar100/10", "finetune")[0].mean == 38.9
+    assert expected("cifar100/10", "rwalk") == ()
+    assert reported("digits/5") == {}
+
+
+@pytest.mark.parametrize("method", ["ewc", "a-ewc", "mas", "a-mas", "lwf", "a-lwf", "lfl", "a-lfl"])
+def test_the_official_preset_is_the_released_codes_training(method: str) -> None:
+    layer = Layer("--preset official", preset("official", method))
+    spec = resolve(method, "cifar100/10", [layer]).spec
+
+    for training in (spec.training, spec.auxiliary):
+        assert (training.patience, training.clip, training.lr_search) == (10, 10_000.0, True)
+        assert not training.reset_momentum
+    assert (spec.training.weight_decay, spec.auxiliary.weight_decay) == (2e-4, 5e-4)
+    assert spec.options.get("smoothing") == (1e-5 if "lwf" in method else None)
+
+
+@pytest.mark.parametrize("method", ["finetune", "afec-ewc", "lwm", "a-icarl"])
+def test_the_official_preset_is_refused_for_what_was_not_released(method: str) -> None:
+    with pytest.raises(SpecError, match=f"{method} is not among it. It covers ewc, mas, lwf, lfl"):
+        preset("official", method)
+
+
+def test_presets_by_name() -> None:
+    assert preset("paper", "podnet") == {}
+    with pytest.raises(SpecError, match=r"no preset 'offical'. Did you mean 'official'"):
+        preset("offical", "lwf")
+
+
+def test_the_documents_table_is_the_shipped_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    written = {(row[0].strip(), cell.strip()) for row in rows for cell in row[1:] if "±" in cell}
+
+    shipped = {
+        (method, f"{number.mean:.2f} ± {number.error:.2f}")
+        for name in (*TOLD, *NOT_TOLD)
+        for method, numbers in reported(name).items()
+        for number in numbers
+    }
+    assert shipped == {(method, cell) for method, cell in written if cell[0].isdigit()}

@@ -1,0 +1,173 @@
+"""The shell people hold: own labels, saving, loading elsewhere and learning on."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from ancl import AnclError, Learner, Method, ScenarioError, SpecError, StoreError, Training
+from ancl.data import digits
+from ancl.stages.runner import Reporter
+
+TRAINING = Training(epochs=4, batch_size=32, lr=0.02, lr_first=0.05)
+NAMES = np.array(["zero", "one", "two", "three", "four", "five"])
+
+
+def part(*classes: int, test: bool = False) -> tuple[Tensor, Any]:
+    samples = digits().test if test else digits().train
+    chosen = torch.isin(samples.y, torch.tensor(classes))
+    return samples.x[chosen], NAMES[samples.y[chosen].numpy()]
+
+
+def learner(method: str | Method = "a-ewc", **settings: Any) -> Learner:
+    given = {"lamb": 100.0, "lamb_a": 10.0} if method == "a-ewc" else {}
+    return Learner(method, "mlp", scenario="til", training=TRAINING, **given, **settings)
+
+
+@pytest.fixture(scope="module")
+def taught() -> Learner:
+    made = learner()
+    made.learn(*part(0, 1))
+    made.learn(*part(2, 3))
+    return made
+
+
+def test_it_answers_with_the_users_own_labels(taught: Learner) -> None:
+    assert taught.tasks == [["one", "zero"], ["three", "two"]]
+    assert taught.evaluate(*part(0, 1, test=True), task=0) > 0.95
+    assert taught.evaluate(*part(2, 3, test=True), task=1) > 0.9
+    assert set(taught.predict(part(0, 1, test=True)[0], task=0)) == {"zero", "one"}
+    own = taught.scores(part(2, test=True)[0], task=1)
+    assert own[:, :2].isinf().all()
+    assert own[:, 2:].isfinite().all()
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from safetensors.torch import save_file
+import ancl
+from ancl.data import digits
+torch.set_num_threads(1)
+source, names = digits(), ["zero", "one", "two", "three", "four", "five"]
+chosen = (source.train.y == 4) | (source.train.y == 5)
+learner = ancl.Learner.load(sys.argv[1])
+learner.learn(source.train.x[chosen], [names[i] for i in source.train.y[chosen]])
+save_file({"scores": learner.scores(source.test.x).contiguous()}, sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("method", ["a-ewc", "afec-si", "lwf"])
+def test_taught_on_in_another_process_equals_one_that_never_stopped(
+    method: str, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file
+
+    whole = learner(method)
+    whole.learn(*part(0, 1))
+    whole.learn(*part(2, 3))
+    whole.save(tmp_path / "saved")
+    whole.learn(*part(4, 5))
+
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "saved"), str(tmp_path / "out")]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+    scores = load_file(tmp_path / "out")["scores"]
+    assert torch.equal(scores, whole.scores(digits().test.x))
+
+
+def test_a_dataset_gives_the_same_as_its_arrays() -> None:
+    x, _ = part(0, 1)
+    y = torch.tensor([int(name == "one") for name in part(0, 1)[1]])
+    images = x.permute(0, 3, 1, 2).float() / 255
+    first, second = learner("finetune"), learner("finetune")
+    first.learn(images, y)
+    second.learn(TensorDataset(images, y))
+
+    assert torch.equal(first.scores(images), second.scores(images))
+
+
+class Flat(nn.Module):
+    """A network of one's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+def test_a_network_of_ones_own_is_given_again_at_loading(tmp_path: Path) -> None:
+    made = Learner("lwf", Flat(), scenario="til", training=TRAINING)
+    made.learn(*part(0, 1))
+    made.save(tmp_path / "own")
+
+    with pytest.raises(SpecError, match=r"Give it again: Learner.load\(path, network="):
+        Learner.load(tmp_path / "own")
+    again = Learner.load(tmp_path / "own", network=Flat())
+    assert torch.equal(again.scores(digits().test.x), made.scores(digits().test.x))
+
+
+class Stop(Reporter):
+    """Stops at the second training."""
+
+    def __init__(self) -> None:
+        self.epochs = 0
+
+    def epoch_ends(self, stage: Any, epoch: Any) -> None:
+        self.epochs += 1
+        if self.epochs == 6:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_task_leaves_the_learner_as_it_was(tmp_path: Path) -> None:
+    made = learner(reporter=Stop(), store=tmp_path)
+    made.learn(*part(0, 1))
+    before = made.scores(digits().test.x)
+    with pytest.raises(KeyboardInterrupt):
+        made.learn(*part(2, 3))
+
+    assert made.tasks == [["one", "zero"]]
+    assert torch.equal(made.scores(digits().test.x), before)
+    made.learn(*part(2, 3))
+    whole = learner()
+    whole.learn(*part(0, 1))
+    whole.learn(*part(2, 3))
+    assert torch.equal(made.scores(digits().test.x), whole.scores(digits().test.x))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "said"),
+    [
+        (lambda made: made.learn(*part(0, 4)), ScenarioError, "'zero' were learned before"),
+        (lambda made: made.learn(*part(4)), ScenarioError, "only the class 'four'"),
+        (lambda made: made.learn(part(4, 5)[0]), ScenarioError, "came without labels"),
+        (lambda made: made.learn(part(4, 5)[0], ["a"]), ScenarioError, "1 labels"),
+        (lambda made: made.evaluate(*part(5)), ScenarioError, "five were never learned"),
+        (lambda made: made.predict(part(0)[0], task=2), ScenarioError, "no task 2"),
+        (
+            lambda made: made.predict(np.zeros((2, 9, 9, 1), np.uint8)),
+            ScenarioError,
+            r"shape \(1, 9, 9\)",
+        ),
+        (lambda made: Learner.load("nowhere"), StoreError, "nowhere is not a saved learner"),
+        (lambda made: Learner("lwf", temprature=2), SpecError, "Did you mean 'temperature'"),
+        (lambda made: Learner("lwf", lamb=-1), SpecError, "lamb is -1; it must be"),
+        (lambda made: Learner("lwf").predict(part(0)[0]), ScenarioError, "Call learn"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    taught: Learner, wrong: Callable[[Learner], object], kind: type[AnclError], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        wrong(taught)
+    assert taught.tasks == [["one", "zero"], ["three", "two"]]

@@ -1,0 +1,131 @@
+"""A learner with exemplars: saved, loaded in another process, and taught on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from ancl.errors import ScenarioError, SpecError
+from ancl.learner.learner import Learner
+from ancl.memory import Memory
+from ancl.training.config import Training
+
+TRAINING = Training(epochs=15, lr=0.1, lr_first=0.1, batch_size=16, schedule="cosine")
+OPTIONS = {"network_options": {"hidden": (32,)}, "training": TRAINING}
+
+ELSEWHERE = """
+import json, sys
+import torch
+from ancl.learner.learner import Learner
+torch.set_num_threads(1)
+given = torch.load(sys.argv[2], weights_only=True)
+learner = Learner.load(sys.argv[1])
+before = learner.scores(given["x"]).tolist()
+learner.learn(given["new"], ["owl"] * len(given["new"]))
+after = [learner.evaluate(given[name], [name] * len(given[name])) for name in ("ant", "fox", "owl")]
+print(json.dumps({"before": before, "after": after, "classes": learner.classes}))
+"""
+
+
+def images(lab, label: int, part: str = "train") -> Tensor:
+    samples = getattr(lab.source, part)
+    return samples.x[samples.y == label]
+
+
+def taught(lab, method: str, **options) -> Learner:
+    learner = Learner(method, "mlp", **{**OPTIONS, **options})
+    for names, labels in ((("ant", "bee"), (0, 1)), (("cat", "fox"), (2, 3))):
+        x = [images(lab, label) for label in labels]
+        learner.learn(torch.cat(x), [n for n, part in zip(names, x, strict=True) for _ in part])
+    return learner
+
+
+def test_a_correction_and_a_memory_are_saved_with_the_network(lab, tmp_path: Path) -> None:
+    learner = taught(lab, "bic", memory=Memory(per_class=8), bias_epochs=20)
+    learner.save(tmp_path / "learner")
+    query = images(lab, 3, "test")
+
+    loaded = Learner.load(tmp_path / "learner")
+    for each in (learner, loaded):
+        each.learn(torch.cat([images(lab, 4), images(lab, 5)]), ["owl"] * 20 + ["pig"] * 20)
+
+    assert torch.equal(loaded.scores(query), learner.scores(query))
+    assert loaded._pieces == learner._pieces
+    assert {"network", "bias", "memory"} <= set(loaded._pieces)
+
+
+def test_taught_on_in_another_process(lab, tmp_path: Path) -> None:
+    learner = taught(lab, "a-lucir", memory=Memory(per_class=8))
+    learner.save(tmp_path / "learner")
+    query = images(lab, 3, "test")
+    given = {"x": query, "new": images(lab, 4), "owl": images(lab, 4, "test")}
+    given |= {"ant": images(lab, 0, "test"), "fox": query}
+    torch.save(given, tmp_path / "images.pt")
+
+    command = [sys.executable, "-c", ELSEWHERE, tmp_path / "learner", tmp_path / "images.pt"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+
+    # Loaded it answers to the bit as before, and knows both the old classes and the new one.
+    assert found["before"] == learner.scores(query).tolist()
+    assert found["classes"] == ["ant", "bee", "cat", "fox", "owl"]
+    assert min(found["after"]) >= 0.5
+    assert found["after"][2] == 1.0
+
+
+@pytest.mark.parametrize("method", ["icarl", "eeil", "bic", "wa", "lucir"])
+def test_every_method_answers_by_its_own_inference(method, lab) -> None:
+    settings = {"bias_epochs": 20} if method == "bic" else {}
+    learner = taught(lab, method, memory=Memory(per_class=8), **settings)
+    accuracies = [
+        learner.evaluate(images(lab, label, "test"), [name] * 6)
+        for label, name in enumerate(learner.classes)
+    ]
+
+    assert sum(accuracies) / 4 > 0.75
+    scores = learner.scores(images(lab, 0, "test"), task=0)
+    assert scores[:, 2:].isneginf().all()
+    # Nearest means give minus a squared distance of unit vectors, at least −4 and at most 0.
+    free = learner.scores(images(lab, 0, "test"))
+    assert (bool((free <= 0).all()) and bool((free >= -4.001).all())) == (method == "icarl")
+
+
+def test_what_is_kept_by_default_none_or_asked_for(lab) -> None:
+    def kept(learner: Learner) -> int | None:
+        key = learner._pieces.get("memory")
+        return None if key is None else len(learner._obtain(key).tensors["memory/y"])
+
+    assert kept(taught(lab, "wa", memory=Memory(total=10))) == 8
+    assert kept(taught(lab, "wa", memory=Memory())) is None
+    assert kept(taught(lab, "lwf")) is None
+    assert kept(taught(lab, "lwf", memory=Memory(per_class=3))) == 12
+    # The method's own memory of 20 a class is more than 18, all there are to train on.
+    with pytest.raises(ScenarioError, match=r"keep 20 images a class, but class 'ant' has 18"):
+        taught(lab, "icarl")
+
+
+def test_a_memory_that_does_not_fit_leaves_the_learner_as_it_was(lab) -> None:
+    with pytest.raises(SpecError, match="cannot keep one of each of 4 classes"):
+        taught(lab, "icarl", memory=Memory(total=3))
+    with pytest.raises(SpecError, match="there is no memory"):
+        taught(lab, "bic", memory=Memory())
+    learner = Learner("icarl", "mlp", memory=Memory(total=3), **OPTIONS)
+    x = torch.cat([images(lab, 0), images(lab, 1)])
+    learner.learn(x, [0] * 20 + [1] * 20)
+    with pytest.raises(SpecError):
+        learner.learn(torch.cat([images(lab, 2), images(lab, 3)]), [2] * 20 + [3] * 20)
+    assert learner.classes == [0, 1]
+
+
+def test_features_of_a_resnet_end_as_the_method_wants(lab) -> None:
+    options = {"training": Training(epochs=1), "memory": Memory(per_class=2)}
+    small = {"width": 4}
+    for method, signs in (("lucir", True), ("icarl", False)):
+        learner = Learner(method, "resnet8", network_options=small, **options)
+        learner.learn(torch.cat([images(lab, 0), images(lab, 1)]), [0] * 20 + [1] * 20)
+        assert learner._setting.architecture.options["last_relu"] is not signs

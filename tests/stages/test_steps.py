@@ -1,0 +1,145 @@
+"""What stages do with the stream: who trains on what, and what is measured."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ancl.data import as_input
+from ancl.errors import MethodError
+from ancl.methods.registry import make_method
+from ancl.networks import architecture
+from ancl.training.config import Training
+
+LONG = Training(epochs=15, lr=0.05, lr_first=0.1, batch_size=16, schedule="constant")
+
+
+def heads(tensors: dict[str, Tensor], task: int) -> list[Tensor]:
+    return [tensors[f"network/head.{kind}.{task}"] for kind in ("weights", "biases")]
+
+
+@pytest.mark.parametrize("task_aware", [True, False])
+def test_old_rows_of_the_head_rest_where_the_task_is_told(task_aware, lab) -> None:
+    learned = lab.learn(make_method("lwf"), lab.setting(task_aware=task_aware))
+
+    before, after = (heads(learned.network(task), 0) for task in (0, 1))
+
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True)) is task_aware
+
+
+def test_the_auxiliary_network_starts_from_the_old_one_and_learns_its_own_head(lab) -> None:
+    learned = lab.learn(make_method("a-lwf"))
+    grown, auxiliary = (learned.entry(s, 1).tensors for s in ("grow", "auxiliary"))
+
+    assert all(torch.equal(a, b) for a, b in zip(heads(grown, 0), heads(auxiliary, 0), strict=True))
+    assert not torch.equal(heads(grown, 1)[0], heads(auxiliary, 1)[0])
+    # Growing keeps the old network as it was.
+    main = learned.network(0)
+    assert all(torch.equal(grown[name], tensor) for name, tensor in main.items())
+
+
+def test_accuracy_is_that_of_a_loop_over_images(lab) -> None:
+    learned = lab.learn(make_method("ewc", lamb=20.0), lab.setting(training=LONG))
+    rows, tasks = learned.entry("evaluate", 2).meta, lab.tasks()
+    network = lab.setting().architecture.build([2, 2, 2]).eval()
+    network.load({n.removeprefix("network/"): t for n, t in learned.network(2).items()})
+
+    for index, task in enumerate(tasks):
+        split = task.load()
+        for suffix, samples in (("", split.test), ("_val", split.val)):
+            aware = agnostic = 0
+            for x, y in zip(samples.x, samples.y.tolist(), strict=True):
+                image = as_input(x[None], lab.source.normalization, torch.device("cpu"))
+                logits = network(image).logits[0].tolist()
+                own = range(task.classes.start, task.classes.stop)
+                aware += max(own, key=logits.__getitem__) == y
+                agnostic += max(range(6), key=logits.__getitem__) == y
+            assert rows[f"taw{suffix}"][index] == aware / len(samples)
+            assert rows[f"tag{suffix}"][index] == agnostic / len(samples)
+    assert rows["taw"][2] > 0.8
+
+
+def test_a_task_without_validation_images_has_no_validation_accuracy(lab) -> None:
+    tasks = lab.tasks(val_fraction=0.0)[:1]
+    learned = lab.learn(make_method("finetune"), lab.setting(training=LONG), tasks)
+
+    assert learned.entry("evaluate", 0).meta["taw_val"] == [None]
+    assert learned.entry("main", 0).meta["log"][0]["accuracy"] is None
+
+
+def test_the_auxiliary_network_has_its_own_batch_size(lab) -> None:
+    setting = lab.setting(training=LONG)
+    one, other = (
+        lab.learn(
+            make_method("a-lwf"),
+            replace(setting, auxiliary=replace(setting.auxiliary, batch_size=size)),
+            lab.tasks()[:2],
+        )
+        for size in (16, 4)
+    )
+
+    auxiliary = [learned.network(1, "auxiliary") for learned in (one, other)]
+    assert any(not torch.equal(auxiliary[0][n], auxiliary[1][n]) for n in auxiliary[0])
+
+
+def test_a_steep_penalty_is_told_before_it_diverges(lab) -> None:
+    tasks, training = lab.tasks()[:2], lab.setting().training
+    proximal = replace(training, penalty_step="proximal")
+
+    quiet = lab.learn(make_method("ewc", lamb=1.0), tasks=tasks)
+    loud = lab.learn(make_method("ewc", lamb=1e5), tasks=tasks)
+    held = lab.learn(make_method("ewc", lamb=1e9), lab.setting(training=proximal), tasks)
+
+    assert quiet.said == held.said == []
+    assert len(loud.said) == 1
+    assert "penalty_step=proximal" in loud.said[0]
+    # Implicit steps stay finite, and hold the weights the penalty is about.
+    importance = held.entry("importance", 0).tensors
+    for name, weight in importance.items():
+        of = f"network/backbone.{name.removeprefix('importance/gradients/')}"
+        heavy = weight > weight.max() / 10
+        moved = (held.network(1)[of] - held.network(0)[of]).abs()
+        assert float(moved[heavy].max()) < 1e-3
+
+
+class Partial(nn.Module):
+    """A user's network with a layer that rests and one that is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resting, self.learning = nn.Linear(36, 8), nn.Linear(8, 8)
+        self.unused = nn.Linear(8, 8)
+        self.resting.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.learning(torch.relu(self.resting(x.flatten(1)))))
+
+
+@pytest.mark.parametrize("name", ["a-ewc", "a-mas", "a-si", "a-lwf", "afec-si"])
+def test_layers_that_rest_or_are_unused_stay_as_they_are(name, lab) -> None:
+    torch.manual_seed(0)
+    module = Partial()
+    training = replace(lab.setting().training, weight_decay=0)
+    setting = lab.setting(architecture(module, (1, 6, 6)), training)
+    setting = replace(setting, auxiliary=training)
+
+    final = lab.learn(make_method(name, lamb=0.1), setting).final
+
+    assert torch.equal(final["network/backbone.resting.weight"], module.resting.weight)
+    assert torch.equal(final["network/backbone.unused.weight"], module.unused.weight)
+    assert not torch.equal(final["network/backbone.learning.weight"], module.learning.weight)
+
+
+def test_a_backbone_that_rests_altogether_has_no_weights_to_hold(lab) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(36, 32), nn.ReLU()).requires_grad_(False)
+    setting = lab.setting(architecture(module, (1, 6, 6)), LONG)
+
+    learned = lab.learn(make_method("a-lwf"), setting)
+
+    assert torch.equal(learned.final["network/backbone.1.weight"], module[1].weight)
+    assert min(learned.entry("evaluate", 2).meta["taw"]) > 0.8
+    for name in ("ewc", "a-si", "afec-lwf"):
+        with pytest.raises(MethodError, match="none of them learns"):
+            lab.learn(make_method(name), setting)

@@ -1,0 +1,104 @@
+"""Descriptions: equal where the numbers must be, different where they may be."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+from ancl.errors import AnclError
+from ancl.hashing import UnstorableError, describe, digest, source_hash
+from ancl.losses import CrossEntropy
+from ancl.methods.registry import make_method
+from ancl.regularizers import Ewc, Lwf
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Mine:
+    factor: float = 1.0
+
+
+def plain() -> int:
+    return 1
+
+
+def local(value: int) -> Callable[[], int]:
+    return lambda: value
+
+
+def test_plain_values_describe_themselves() -> None:
+    assert describe({"a": (1, 2.5), "b": [None, True, "x"]}) == {
+        "a": [1, 2.5],
+        "b": [None, True, "x"],
+    }
+    assert describe(slice(2, 5)) == [2, 5]
+    assert describe(Colour.RED) == "red"
+
+
+def test_parts_of_the_package_are_their_name_and_fields() -> None:
+    assert describe(Lwf(3.0)) == {
+        "is": "ancl.regularizers.lwf.Lwf",
+        "temperature": 3.0,
+        "smoothing": 0.0,
+    }
+    assert digest(describe(Lwf(2.0))) == digest(describe(Lwf()))
+    assert digest(describe(Lwf(2.0))) != digest(describe(Lwf(3.0)))
+    assert digest(describe(Ewc())) != digest(describe(Ewc(labels="sampled")))
+    assert describe(CrossEntropy) == {"is": "ancl.losses.CrossEntropy"}
+
+
+def test_parts_from_outside_carry_the_hash_of_their_file() -> None:
+    file = source_hash(Mine)
+
+    assert describe(Mine(2.0)) == {"is": ["Mine", file], "factor": 2.0}
+    assert describe(plain) == {"is": ["plain", file]}
+    assert len(file) == 64
+
+
+def test_a_subclass_carries_the_files_of_all_its_bases(tmp_path: Path) -> None:
+    text = "from dataclasses import dataclass\nfrom ancl.methods.method import Method, Term\n"
+    base = tmp_path / "base.py"
+    base.write_text(
+        f"{text}from ancl.regularizers import Lwf\n"
+        "@dataclass(frozen=True)\nclass Mine(Lwf):\n    extra: float = 1.0\n"
+        "def mine() -> Method:\n    return Method('mine', old=Term(Mine(), 1.0))\n"
+    )
+    regularizer = make_method(f"{base}:mine").old.regularizer
+
+    found = describe(regularizer)
+
+    assert found == {
+        "is": ["Mine", source_hash(type(regularizer))],
+        "temperature": 2.0,
+        "smoothing": 0.0,
+        "extra": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    "value", [local(1), functools.partial(plain), object(), "x".upper, lambda: 1]
+)
+def test_what_may_hold_unseen_values_is_refused(value) -> None:
+    with pytest.raises(UnstorableError, match="frozen dataclass"):
+        describe(value)
+
+
+def test_code_without_a_file_is_refused() -> None:
+    namespace: dict[str, Callable[[], int]] = {}
+    exec("def made() -> int:\n    return 1\n", {"__name__": "nowhere"}, namespace)
+
+    with pytest.raises(UnstorableError, match="Put it into a file"):
+        describe(namespace["made"])
+    assert issubclass(UnstorableError, AnclError)
+
+
+def test_a_hash_does_not_depend_on_the_order_of_names() -> None:
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 1.0})
+    assert digest([1, 2]) != digest([2, 1])

@@ -1,0 +1,101 @@
+"""The loss term by term, and anchors that hold what their Ω reads."""
+
+import pytest
+import torch
+
+from ancl.losses import CrossEntropy
+from ancl.networks import Network, architecture
+from ancl.regularizers import Ewc, Lwf
+from ancl.training.objective import Objective, PenaltyTerm, anchor_for, only_current
+from ancl.types import Step
+
+TASKS = (slice(0, 2), slice(2, 5))
+
+
+def make_network(seed: int) -> Network:
+    torch.manual_seed(seed)
+    return architecture("mlp", (4,), hidden=(3,)).build([2, 3])
+
+
+def make_step(network: Network, *, task_aware: bool = True) -> Step:
+    torch.manual_seed(9)
+    x, y = torch.randn(6, 4), torch.tensor([2, 3, 4, 4, 3, 2])
+    return Step(x, y, network(x), network.weights(), TASKS, task_aware=task_aware)
+
+
+def make_objective() -> Objective:
+    near = make_network(2)
+    importance = {"gradients": {n: torch.rand_like(w) for n, w in near.weights().items()}}
+    old = PenaltyTerm("old", 3.0, Lwf(), anchor_for(Lwf(), make_network(1), TASKS[0]))
+    auxiliary = PenaltyTerm(
+        "auxiliary", 0.5, Ewc(), anchor_for(Ewc(), near, TASKS[1], importance), False
+    )
+    return Objective(CrossEntropy(), (old, auxiliary))
+
+
+def test_terms_are_named_and_weighed() -> None:
+    objective, step = make_objective(), make_step(make_network(0))
+    terms = objective(step)
+
+    assert list(terms) == ["task", "old", "auxiliary"]
+    assert terms["task"].item() == CrossEntropy()(step).item()
+    for pull in objective.pulls:
+        expected = pull.lamb * pull.regularizer.penalty(step, pull.anchor)
+        assert terms[pull.name].item() == expected.item()
+    assert objective.lambs == {"old": 3.0, "auxiliary": 0.5}
+    assert objective.unsteady == {"auxiliary"}
+    assert not objective.maps
+
+
+def test_the_loops_way_has_the_gradients_of_the_plain_sum() -> None:
+    """Answers by autograd and weights in place equal one loss differentiated as a whole."""
+    plain, loop = make_network(0), make_network(0)
+    objective = make_objective()
+
+    torch.stack(list(objective(make_step(plain)).values())).sum().backward()
+    answers = objective.answers(make_step(loop))
+    torch.stack(list(answers.values())).sum().backward()
+    quadratic = objective.quadratic(loop.weights())
+    assert quadratic is not None
+    quadratic.add_gradient()
+
+    assert list(answers) == ["task", "old"]
+    for one, other in zip(plain.parameters(), loop.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    terms = objective(make_step(plain))
+    assert quadratic.values()["auxiliary"].item() == pytest.approx(terms["auxiliary"].item())
+
+
+def test_nothing_on_weights_makes_no_quadratic() -> None:
+    assert Objective(CrossEntropy()).quadratic(make_network(0).weights()) is None
+
+
+def test_an_anchor_holds_a_copy_of_what_its_regularizer_reads() -> None:
+    network = make_network(0)
+    answering = anchor_for(Lwf(), network, TASKS[0])
+    weighing = anchor_for(Ewc(), network, TASKS[1], {"gradients": {}})
+    x = torch.randn(2, 4)
+    before = network(x).logits.detach()
+    weights = {name: w.detach().clone() for name, w in network.weights().items()}
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(1.0)
+
+    assert answering.forward is not None
+    assert answering.weights == {}
+    assert torch.equal(answering.forward(x, False).logits, before)
+    assert weighing.forward is None
+    assert all(torch.equal(weighing.weights[n], weights[n]) for n in weights)
+
+
+def test_the_auxiliary_network_scores_its_own_classes_alone() -> None:
+    step = make_step(make_network(0), task_aware=False)
+    own = Objective(CrossEntropy("seen"), own_classes=True)
+
+    narrowed = only_current(step)
+    rows = step.out.logits.detach()[:, 2:5].log_softmax(1)
+    expected = -sum(float(rows[i, int(y) - 2]) for i, y in enumerate(step.y)) / len(step.y)
+
+    assert narrowed.out.logits.shape == (6, 3)
+    assert narrowed.y.tolist() == [0, 1, 2, 2, 1, 0]
+    assert own(step)["task"].item() == pytest.approx(expected)
