@@ -22,11 +22,11 @@ from ancl.methods.finishing import (
     alignment,
     extended,
 )
-from ancl.methods.method import Extra, Method
+from ancl.methods.method import Method
 from ancl.methods.registry import make_method
 from ancl.networks import Network
 from ancl.training.config import Training
-from ancl.training.objective import Objective
+from ancl.training.objective import Extra, Objective
 from ancl.types import Step
 
 

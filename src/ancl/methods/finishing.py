@@ -11,7 +11,7 @@ from ancl.data import Samples
 from ancl.errors import MethodError
 from ancl.losses import CrossEntropy
 from ancl.memory import Exemplars
-from ancl.methods.method import Extra, Finish, weight_at
+from ancl.methods.method import Finish, weight_at
 from ancl.networks import Network
 from ancl.networks.heads import Head
 from ancl.stages.context import Drive, Workbench, trained
@@ -19,7 +19,7 @@ from ancl.stages.plan import class_counts, kept_counts
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.loop import Fit, View
-from ancl.training.objective import Objective, PenaltyTerm, anchor_for
+from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for
 from ancl.types import Params, Step, prefixed
 
 

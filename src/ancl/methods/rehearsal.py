@@ -9,9 +9,10 @@ from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot
 from ancl.memory import Memory
 from ancl.methods.finishing import Align, BalancedTuning, BiasCorrection
 from ancl.methods.lambda_rules import AdaptiveAllNew, AdaptiveOldNew, Factor, NewShare, OldShare
-from ancl.methods.method import Extra, Finish, Method, Term, Weight
+from ancl.methods.method import Finish, Method, Term, Weight
 from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
 from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
+from ancl.training.objective import Extra
 
 Lambda = Annotated[float, Ge(0)]
 Positive = Annotated[float, Gt(0)]

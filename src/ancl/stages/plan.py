@@ -16,11 +16,12 @@ from ancl.data import Normalization, Task
 from ancl.errors import ScenarioError
 from ancl.hashing import UnstorableError, describe, digest
 from ancl.memory import Memory
-from ancl.methods.method import Auxiliary, Extra, Finish, Method, weight_at
+from ancl.methods.method import Auxiliary, Finish, Method, weight_at
 from ancl.networks import Architecture
 from ancl.regularizers import Regularizer, WeightRegularizer
 from ancl.runtime import numerics
 from ancl.training.config import TRIALS, Training
+from ancl.training.objective import Extra
 
 _PROCESS = uuid.uuid4().hex
 """Stands for code without a source file: such a key is found by no other process."""
