@@ -19,7 +19,8 @@ from ancl.experiments.build import Experiment, build, threads
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import Estimate
 from ancl.regularizers import WeightRegularizer
-from ancl.stages.runner import MemoryStore, Reporter, Storage
+from ancl.stages.events import Events
+from ancl.stages.runner import MemoryStore, Storage
 from ancl.store.store import Store
 
 COUNT = 6
@@ -40,7 +41,7 @@ def spec(method: str, seed: int, epochs: int, lamb: float) -> RunSpec:
 def steepest(experiment: Experiment, store: Storage) -> tuple[float, float]:
     """The largest F of old and auxiliary network, which depend on neither λ nor λ_a."""
     ways = plan_regime(experiment, 1, (1e-6,))
-    regime = learn_regime(ways, experiment, store, Reporter())
+    regime = learn_regime(ways, experiment, store, Events())
     assert ways.cl.method.old is not None
     omega = ways.cl.method.old.regularizer
     assert isinstance(omega, WeightRegularizer)
@@ -71,7 +72,7 @@ def analyse(method: str, seeds: int, epochs: int, store: Storage) -> Analysis:
     specs = [spec(method, seed, epochs, lamb) for seed in range(seeds)]
     tables: dict[str, list[dict[str, object]]] = {}
     for each in specs:
-        for name, rows in carry_out(build(each), wishes, store, Reporter()).tables.items():
+        for name, rows in carry_out(build(each), wishes, store, Events()).tables.items():
             tables.setdefault(name, []).extend(rows)
     return Analysis(specs, wishes, tables, ())
 

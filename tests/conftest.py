@@ -24,8 +24,9 @@ from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.networks import Architecture, architecture
 from ancl.stages.context import Job
+from ancl.stages.events import Events
 from ancl.stages.plan import Setting, Stage, plan
-from ancl.stages.runner import MemoryStore, Reporter, Runner, Storage
+from ancl.stages.runner import MemoryStore, Runner, Storage
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 
@@ -130,13 +131,13 @@ class Lab:
         setting: Setting | None = None,
         tasks: Sequence[Task] | None = None,
         store: Storage | None = None,
-        reporter: Reporter | None = None,
+        reporter: Events | None = None,
     ) -> Learned:
         setting, tasks = self.fitted(method, setting or self.setting()), tasks or self.tasks()
         said: list[str] = []
         stages = plan(method, tasks, setting)
         job = Job(method, tasks, setting, said.append)
-        runner = Runner(stages, job, store or MemoryStore(), reporter or Reporter())
+        runner = Runner(stages, job, store or MemoryStore(), reporter or Events())
         return Learned(stages, {stage.key: runner.obtain(stage.key) for stage in stages}, said)
 
 

@@ -4,7 +4,7 @@ Accuracies are fractions. Above the diagonal, where a task is not yet learned, R
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -212,6 +212,16 @@ def mean_and_error(values: Sequence[float]) -> Estimate:
     n = len(values)
     error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     return Estimate(float(np.mean(values)), error, n)
+
+
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+    """Ours minus theirs on the seeds both have, or nothing where they have none in common.
+
+    >>> paired_difference({0: 0.75, 1: 0.5, 2: 1.0}, {0: 0.25, 1: 0.0})
+    Estimate(mean=0.5, error=0.0, n=2)
+    """
+    pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    return mean_and_error(pairs) if pairs else None
 
 
 def write_matrix(path: Path, r: Matrix) -> None:

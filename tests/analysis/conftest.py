@@ -18,7 +18,8 @@ from ancl.data import make_stream
 from ancl.experiments.build import Experiment
 from ancl.experiments.spec import Layer, resolve
 from ancl.methods.registry import MethodRef
-from ancl.stages.runner import MemoryStore, Reporter
+from ancl.stages.events import Events
+from ancl.stages.runner import MemoryStore
 
 LAMB_AS = (0.5, 5.0, 50.0)
 
@@ -52,7 +53,7 @@ def experiment(lab: Any) -> Make:
 def analysed(experiment: Experiment, wishes: AnalysisOptions) -> Analysed:
     store = MemoryStore()
     ways = plan_regime(experiment, wishes.task, wishes.lamb_as)
-    regime = learn_regime(ways, experiment, store, Reporter())
+    regime = learn_regime(ways, experiment, store, Events())
     return Analysed(
         experiment, ways, regime, AnalysisContext(experiment, wishes, ways, regime), store
     )

@@ -8,11 +8,12 @@ from ancl.analysis.networks import storage_for
 from ancl.errors import MethodError, ScenarioError
 from ancl.methods.method import with_ancl
 from ancl.methods.registry import make_method
+from ancl.stages.events import Events
 from ancl.stages.plan import plan
-from ancl.stages.runner import MemoryStore, Reporter
+from ancl.stages.runner import MemoryStore
 
 
-class Counting(Reporter):
+class Counting(Events):
     def __init__(self) -> None:
         self.computed: list[str] = []
 
@@ -95,7 +96,7 @@ def test_importance_gathered_while_training_is_analysed_at_the_second_task_only(
 ) -> None:
     made = experiment("a-si")
 
-    regime = learn_regime(plan_regime(made, 1, (1.0,)), made, MemoryStore(), Reporter())
+    regime = learn_regime(plan_regime(made, 1, (1.0,)), made, MemoryStore(), Events())
 
     assert set(regime.importance) == set(regime.auxiliary_importance) != set()
     with pytest.raises(MethodError, match="gathers importance while it trains"):

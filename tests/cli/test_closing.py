@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from ancl.cli.closing import verdict, verdict_json, verdict_text
 from ancl.cli.session import Finished
+
 from ancl.experiments.build import RunResult
 from ancl.experiments.spec import Layer, resolve
 from ancl.metrics import summary

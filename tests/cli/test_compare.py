@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ancl.cli.compared import choose_baseline
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")

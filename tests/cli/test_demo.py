@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ancl.cli.comparison import _change, _difference
+
 from ancl.metrics import Estimate
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from ancl.cli.watching import Watching
 
 from ancl.cli import twostage
-from ancl.cli.watching import Watching
 from ancl.store.store import Store
 
 ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")

@@ -14,7 +14,7 @@ from ancl.errors import AnclError, ScenarioError, SpecError
 from ancl.learner.learner import Learner
 from ancl.memory import Memory
 from ancl.methods.registry import make_method
-from ancl.stages.runner import Reporter
+from ancl.stages.events import Events
 from ancl.training.config import Training
 
 TRAINING = Training(epochs=2, lr=0.1, lr_first=0.1, batch_size=16, schedule="cosine")
@@ -126,7 +126,7 @@ def test_labels_come_in_any_order(lab) -> None:
     assert torch.equal(first.scores(x), second.scores(x))
 
 
-class Said(Reporter):
+class Said(Events):
     """Keeps what is said."""
 
     def __init__(self) -> None:

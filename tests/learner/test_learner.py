@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from ancl import AnclError, Learner, Method, ScenarioError, SpecError, StoreError, Training
 from ancl.data import digits
-from ancl.stages.runner import Reporter
+from ancl.stages.events import Events
 
 TRAINING = Training(epochs=4, batch_size=32, lr=0.02, lr_first=0.05)
 NAMES = np.array(["zero", "one", "two", "three", "four", "five"])
@@ -117,7 +117,7 @@ def test_a_network_of_ones_own_is_given_again_at_loading(tmp_path: Path) -> None
     assert torch.equal(again.scores(digits().test.x), made.scores(digits().test.x))
 
 
-class Stop(Reporter):
+class Stop(Events):
     """Stops at the second training."""
 
     def __init__(self) -> None:

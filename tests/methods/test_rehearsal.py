@@ -15,8 +15,8 @@ from ancl.memory import Memory
 from ancl.methods.lambda_rules import OldShare
 from ancl.methods.registry import make_method
 from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
+from ancl.stages.events import Events
 from ancl.stages.plan import Stage, check_exemplars, plan
-from ancl.stages.runner import Reporter
 from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -303,7 +303,7 @@ def test_versions_of_what_is_no_image_are_left_out_and_said(lab) -> None:
     assert all(torch.equal(t, plain.final[name]) for name, t in enlarged.final.items())
 
 
-class Stopping(Reporter):
+class Stopping(Events):
     """Raises as Ctrl-C does when a stage's second epoch ends."""
 
     def __init__(self, name: str) -> None:
@@ -332,7 +332,7 @@ def test_stopped_inside_a_stage_and_gone_on_with(name, stage, settings, lab, tmp
         lab.learn(made, given, store=Store(tmp_path), reporter=Stopping(stage))
     seen: list[int] = []
 
-    class Watching(Reporter):
+    class Watching(Events):
         def epoch_ends(self, now: Stage, epoch: Epoch) -> None:
             if (now.name, now.task) == (stage, 1):
                 seen.append(epoch.epoch)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.experiments.build import RunResult, run_directory, write_run
+from ancl.experiments.results import RunResult, run_directory, write_run
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import summary
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ancl.methods.registry import make_method
+from ancl.stages.events import Events
 from ancl.stages.plan import Stage
-from ancl.stages.runner import Reporter
 from ancl.stages.steps import rate
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
@@ -85,7 +85,7 @@ def test_a_key_holds_the_rule_and_not_the_rate_it_found(lab: Any) -> None:
     assert all(training == trainings[0] for training in trainings)
 
 
-class Stopping(Reporter):
+class Stopping(Events):
     """Raises as Ctrl-C does at an epoch of the second task's second trial."""
 
     def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:

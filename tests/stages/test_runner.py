@@ -9,8 +9,9 @@ import torch
 
 import ancl.stages.runner
 from ancl.methods.registry import make_method
+from ancl.stages.events import Events
 from ancl.stages.plan import Stage
-from ancl.stages.runner import MemoryStore, Reporter
+from ancl.stages.runner import MemoryStore
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -24,7 +25,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-class Interrupting(Reporter):
+class Interrupting(Events):
     """Raises as Ctrl-C does when the n-th epoch ends, counted over all stages."""
 
     def __init__(self, at: int, error: type[BaseException] = KeyboardInterrupt) -> None:
@@ -36,7 +37,7 @@ class Interrupting(Reporter):
             raise self.error
 
 
-class Counting(Reporter):
+class Counting(Events):
     """Counts what was computed and what was found."""
 
     def __init__(self) -> None:

@@ -16,8 +16,9 @@ from ancl.methods.registry import MethodRef
 from ancl.methods.regularization import joint
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.context import Job
+from ancl.stages.events import Events
 from ancl.stages.plan import Stage, StateKeys, plan_kept, plan_task
-from ancl.stages.runner import MemoryStore, Reporter, Runner, Storage
+from ancl.stages.runner import MemoryStore, Runner, Storage
 from ancl.store.entry import StageResult
 from ancl.types import Importance, Params, strip_prefix
 
@@ -185,7 +186,7 @@ def learn_regime(
     ways: TrainingPlans,
     experiment: Experiment,
     store: Storage,
-    reporter: Reporter,
+    reporter: Events,
     announce: Callable[[str], None] = lambda text: None,
 ) -> ComparedNetworks:
     """Obtain every network of a plan, from the store or by training it."""
@@ -197,7 +198,7 @@ def learn_courses(
     courses: Sequence[TrainingPlan],
     experiment: Experiment,
     store: Storage,
-    reporter: Reporter,
+    reporter: Events,
     announce: Callable[[str], None] = lambda text: None,
 ) -> dict[str, StageResult]:
     """What the needed stages of some courses leave behind, by key."""
@@ -214,7 +215,7 @@ def _obtain(
     experiment: Experiment,
     wanted: Collection[str],
     store: Storage,
-    reporter: Reporter,
+    reporter: Events,
 ) -> dict[str, StageResult]:
     job = Job(course.method, experiment.stream.tasks, experiment.setting, reporter.say)
     # All courses read each other's networks from one store; storage_for has chosen which.

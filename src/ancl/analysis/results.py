@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ancl.analysis.context import REFERENCES, AnalysisOptions, Row, Tables
 from ancl.errors import StoreError
-from ancl.experiments.build import environment
+from ancl.experiments.results import environment
 from ancl.experiments.spec import RunSpec
 from ancl.hashing import digest
 from ancl.metrics import Estimate, mean_and_error

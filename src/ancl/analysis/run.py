@@ -14,7 +14,8 @@ from ancl.analysis.networks import (
 from ancl.analysis.tables import Study
 from ancl.errors import SpecError
 from ancl.experiments.build import Experiment
-from ancl.stages.runner import Reporter, Storage
+from ancl.stages.events import Events
+from ancl.stages.runner import Storage
 
 Announce = Callable[[str], None]
 
@@ -30,7 +31,7 @@ def carry_out(
     experiment: Experiment,
     wishes: AnalysisOptions,
     store: Storage,
-    reporter: Reporter,
+    reporter: Events,
     announce: Announce = lambda text: None,
 ) -> Found:
     """Train what the store lacks and measure it; call it under ``threads``."""
@@ -45,7 +46,7 @@ def lamb_row(
     experiment: Experiment,
     task: int,
     store: Storage,
-    reporter: Reporter,
+    reporter: Events,
     announce: Announce = lambda text: None,
 ) -> Row:
     """How CL with one λ does on the validation images of all tasks so far.

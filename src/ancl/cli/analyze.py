@@ -8,7 +8,6 @@ from typer import Argument, Option
 
 from ancl.cli import options
 from ancl.cli.groups import Machine, Results, Seeding, Settings, Weights, grouped
-from ancl.cli.guard import guarded
 
 Analyzed = Annotated[
     str,
@@ -60,7 +59,6 @@ class Measured:
     double: Double = False
 
 
-@guarded
 @grouped
 def analyze(
     method: Analyzed,

@@ -15,16 +15,17 @@ from ancl.analysis.interpolation import parameter_names, vector
 from ancl.analysis.landscape import PointEvaluator
 from ancl.analysis.landscape_tables import PATHS, STEPS
 from ancl.analysis.run import Announce, Found, lamb_row
-from ancl.cli.options import Places
 from ancl.cli.progress import Progress, make_progress
 from ancl.cli.request import Request
-from ancl.cli.table import counted, duration, percent, table
-from ancl.errors import MethodError, SpecError, unknown
+from ancl.cli.text import duration, percent, table
+from ancl.errors import MethodError, SpecError, counted, unknown
 from ancl.experiments.build import Experiment, build, most_epochs, threads
+from ancl.experiments.results import Places
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
 from ancl.seeding import seeded
-from ancl.stages.plan import block_sizes
+from ancl.stages.events import Events
+from ancl.stages.plan import Stage, block_sizes
 from ancl.store.store import Store
 
 
@@ -130,7 +131,7 @@ def _with_lamb(
         for spec in _with_option(question.specs, lamb):
             with threads(spec.threads):
                 experiment = build(spec, places.data)
-                progress.begin(experiment, [])
+                _begin(progress, experiment, experiment.stages, [])
                 say = _announcer(progress, quiet, f"λ = {lamb:g}, ")
                 rows.append(lamb_row(experiment, question.wishes.task, store, progress, say))
     if not rows:
@@ -153,9 +154,21 @@ def _one_seed(
     with threads(spec.threads):
         experiment = build(spec, places.data)
         stages = plan_regime(experiment, wishes.task, wishes.lamb_as).stages
-        shown = replace(experiment, stages=stages)
-        progress.begin(shown, [stage for stage in stages if not store.has(stage.key)])
+        _begin(progress, experiment, stages, [s.key for s in stages if not store.has(s.key)])
         return carry_out(experiment, wishes, store, progress, _announcer(progress, quiet))
+
+
+def _begin(
+    events: Events, experiment: Experiment, stages: Sequence[Stage], todo: Sequence[str]
+) -> None:
+    """Name the run and its stages."""
+    spec, count = experiment.spec, len(experiment.stream.tasks)
+    stored = len(stages) - len(todo)
+    text = f" ({stored} of {counted(len(stages), 'stage')} stored)" if stored else ""
+    events.note(f"{spec.method} on {spec.benchmark}, seed {spec.seed}{text}")
+    titles = {stage.key: f"task {stage.task + 1}/{count} {stage.name}" for stage in stages}
+    epochs = {stage.key: most_epochs(spec, stage) for stage in stages}
+    events.work_begins(titles, epochs, todo)
 
 
 def _announcer(progress: Progress, quiet: bool, prefix: str = "") -> Announce:

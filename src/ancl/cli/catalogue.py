@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import TypeAdapter
 
 from ancl.cli.preview import setting_name, shown_value
-from ancl.cli.table import table
+from ancl.cli.text import table
 from ancl.errors import MethodError
 from ancl.experiments.spec import DEFAULT_NETWORK, Field, fields_for, method_defaults
 from ancl.methods.registry import MethodRef, summary

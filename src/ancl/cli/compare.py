@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,10 +11,12 @@ from typer import Argument, Option
 
 from ancl.cli import options
 from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Weights, grouped
-from ancl.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from ancl.cli.labour import ExecutorChoice
+    from pathlib import Path
+
+    from ancl.experiments.compare import Comparison
+    from ancl.experiments.results import Places
     from ancl.experiments.spec import RunSpec
 
 Methods = Annotated[
@@ -28,11 +28,14 @@ On = Annotated[
 ]
 Baseline = Annotated[
     str | None,
-    Option("--baseline", metavar="METHOD", help="Differences are taken to it. [the plain host]"),
+    Option(
+        "--baseline",
+        metavar="METHOD",
+        help="Take all differences to it. [each variant's host]",
+    ),
 ]
 
 
-@guarded
 @grouped
 def compare(
     methods: Methods,
@@ -43,48 +46,85 @@ def compare(
     seeding: Seeding,
     settings: PresetSettings,
     machines: Machines,
+    log: options.Log = None,
     results: Results,
 ) -> None:
     """Compare methods on one benchmark; a setting goes to the methods that have it."""
-    from ancl.cli.compared import choose_baseline
-    from ancl.cli.labour import choose_labour
+    from ancl.cli.progress import progress_and_log
     from ancl.cli.request import Request
     from ancl.cli.several import resolve_several
-    from ancl.cli.sweeping import show_plan
+    from ancl.cli.text import FAILED, page_of
+    from ancl.experiments.compare import choose_baselines, compare_specs
 
-    labour = choose_labour(machines.executor, machines.workers, machines.address, machines.threads)
-    machines = replace(machines, threads=labour.threads)
-    request = Request.of(None, on, weights, seeding, settings, machines)
-    specs = resolve_several(request, methods)
-    against = choose_baseline(methods, baseline)
+    choice = machines.choose()
+    given = machines.with_threads(choice.threads)
+    request = Request.of(None, on, weights, seeding, settings, given)
+    specs = resolve_several(request, list(dict.fromkeys(methods)))
+    choose_baselines([spec.method for spec in specs], baseline)
     places = results.places(settings.data_root)
     if results.dry_run:
-        show_plan(specs, places, results.as_json)
-    else:
-        _train(specs, against, places, labour, results)
-
-
-def _train(
-    specs: Sequence[RunSpec],
-    baseline: str,
-    places: options.Places,
-    labour: ExecutorChoice,
-    shown: Results,
-) -> None:
-    from ancl.cli.compared import Comparison
-    from ancl.cli.reported import page_of
-    from ancl.cli.sweeping import FAILED, sweep
-    from ancl.cli.watching import make_watching
-
-    began = monotonic()
-    with make_watching(shown.quiet) as watching:
-        swept = sweep(specs, places, labour, watching)
-    comparison = Comparison(specs, swept, baseline, monotonic() - began)
+        _show_plan(specs, places, results.as_json)
+        return
+    with progress_and_log(results.quiet, log) as events:
+        comparison = compare_specs(specs, places, choice, baseline, events)
     place = comparison.write(places.runs)
-    page = page_of(swept.finished, places.runs, place.with_suffix(""))
-    if shown.as_json:
+    page = page_of(comparison.outcome.finished, places.runs, place.with_suffix(""))
+    if results.as_json:
         print(json.dumps({**comparison.json(), **page.json}))
     else:
-        print(f"{comparison.text(place)}\n{page.text}")
-    if swept.failures:
+        print(f"{comparison_text(comparison, place)}\n{page.text}")
+    if comparison.outcome.failures:
         raise typer.Exit(FAILED)
+
+
+def _show_plan(specs: Sequence[RunSpec], places: Places, as_json: bool) -> None:
+    from ancl.executors.graph import Graph
+    from ancl.store.store import Store
+
+    graph, store = Graph(specs, places.data), Store(places.store)
+    print(json.dumps(graph.counts(store)) if as_json else graph.summary(store))
+
+
+def comparison_text(comparison: Comparison, place: Path) -> str:
+    """A table, what failed, and where everything is."""
+    from ancl.cli.text import duration, failures_text
+
+    title = (
+        f"{comparison.specs[0].benchmark}: mean ± standard error over n seeds; differences are "
+        f"taken seed by seed."
+    )
+    parts = [f"{title}\n\n{_table(comparison)}"]
+    finished, failures = comparison.outcome
+    if failures:
+        parts.append(failures_text(failures))
+    where = "\n".join(f"  {each.directory}" for each in finished)
+    work = sum(sum(each.result.seconds.values()) for each in finished)
+    time = f"Time: {duration(comparison.seconds)}; each run on its own: {duration(work)} of work"
+    parts.append(f"{time}\nResults:\n{where}\n  {place}")
+    return "\n\n".join(parts)
+
+
+def _table(comparison: Comparison) -> str:
+    """One row per method; a single baseline is named in the heading, several in their rows."""
+    from ancl.cli.text import signed_with_error, table, unit, with_error
+    from ancl.metrics import METRICS
+
+    columns, baselines = comparison.columns, comparison.baselines
+    compared = {name: base for name, base in baselines.items() if name != base}
+    several = len(set(compared.values())) > 1
+    label = METRICS[columns[0]].label
+    head = ["method", *(f"{METRICS[n].label}, {unit(METRICS[n])}" for n in columns), "n"]
+    if several:
+        head += [f"{label} minus baseline, points", "baseline"]
+    else:
+        head.append(f"{label} minus {next(iter(baselines.values()))}, points")
+    rows = []
+    for method in comparison.methods:
+        finished = comparison.of(method)
+        row = [method, *("–" for _ in columns), "0", ""]
+        if finished:
+            found = comparison.estimates(method)
+            gap = signed_with_error(comparison.difference(method, columns[0]))
+            row = [method, *(with_error(found[n]) for n in columns), str(len(finished)), gap]
+        rows.append([*row, compared.get(method, "")] if several else row)
+    return table(head, rows, "l" + "r" * (len(columns) + 2) + ("l" if several else ""))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ancl.cli import options
-from ancl.cli.guard import guarded
-from ancl.cli.table import byte_size, table
+from ancl.cli.text import byte_size, table
 
 if TYPE_CHECKING:
     from ancl.data import Published, Source
@@ -33,7 +32,6 @@ DAMAGED = 1
 
 
 @app.command("list")
-@guarded
 def list_data(*, data_root: options.DataRoot = None, as_json: options.Json = False) -> None:
     """What there is, and where it was found."""
     from ancl.data import PUBLISHED
@@ -72,7 +70,6 @@ def list_data(*, data_root: options.DataRoot = None, as_json: options.Json = Fal
 
 
 @app.command("fetch")
-@guarded
 def fetch(
     name: Name,
     *,
@@ -91,7 +88,6 @@ def fetch(
 
 
 @app.command("check")
-@guarded
 def check(
     name: MaybeName = None,
     *,
@@ -118,7 +114,6 @@ def check(
 
 
 @app.command("import")
-@guarded
 def import_data(
     name: Name,
     path: ImportPath,

@@ -1,21 +1,32 @@
 """``ancl demo``: four methods side by side on embedded images."""
 
-import json
-from time import monotonic
-from typing import Annotated
+from __future__ import annotations
 
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 from typer import Option
 
 from ancl.cli import options
-from ancl.cli.guard import guarded
 
-Quick = Annotated[bool, Option("--quick", help="One seed and two epochs a task: a smoke test.")]
-Seeds = Annotated[str | None, Option("--seeds", metavar="0-2,7", help="One run a seed. [0-2]")]
+if TYPE_CHECKING:
+    from ancl.experiments.compare import Comparison
+    from ancl.metrics import Estimate
 
+Quick = Annotated[bool, Option("--quick", help="One seed and two epochs per task: a smoke test.")]
+Seeds = Annotated[str | None, Option("--seeds", metavar="0-2,7", help="One run per seed. [0-2]")]
 Threads = Annotated[str | None, Option("--threads", metavar="N", help="CPU threads. [1]")]
 
+BENCHMARK = "hard-digits/5"
+METHODS = ("finetune", "lwf", "a-lwf", "joint")
+_COLUMNS = {"aac": "AAC %", "forgetting": "forgetting, points", "learning_accuracy": "learning %"}
+_CLEAR = 2.0
+"""Standard errors from which on a difference is called one."""
 
-@guarded
+
 def demo(
     *,
     quick: Quick = False,
@@ -26,13 +37,12 @@ def demo(
     quiet: options.Quiet = False,
 ) -> None:
     """Compare fine-tuning, LwF, LwF with ANCL and joint training on hard digits, no download."""
-    from ancl.cli.comparison import BENCHMARK, METHODS, comparison_json, comparison_text
     from ancl.cli.progress import make_progress
-    from ancl.cli.reported import page_of
     from ancl.cli.request import Request
-    from ancl.cli.session import run_all
+    from ancl.cli.text import FAILED, failures_text, page_of
+    from ancl.experiments.compare import compare_specs
+    from ancl.experiments.results import Places
 
-    began = monotonic()
     # One thread is the fastest for images this small, and gives the same bits everywhere.
     flags = {"--threads": threads or "1"} | ({"--epochs": "2"} if quick else {})
     wanted = seeds or ("0" if quick else "0-2")
@@ -41,10 +51,93 @@ def demo(
         for method in METHODS
         for resolved in Request(method, BENCHMARK, flags, seeds=wanted).resolve()
     ]
-    finished = run_all(specs, options.Places.of(runs, None), make_progress(quiet))
-    seconds = monotonic() - began
-    page = page_of(finished, runs)
+    with make_progress(quiet) as progress:
+        found = compare_specs(specs, Places.of(runs), events=progress)
+    if found.outcome.failures:
+        print(json.dumps(found.json()) if as_json else failures_text(found.outcome.failures))
+        raise typer.Exit(FAILED)
+    page = page_of(found.outcome.finished, Path(runs))
     if as_json:
-        print(json.dumps({**comparison_json(finished, seconds), **page.json}))
+        print(json.dumps({**demo_json(found), **page.json}))
     else:
-        print(f"{comparison_text(finished, seconds)}\n{page.text}")
+        print(f"{demo_text(found)}\n{page.text}")
+
+
+def demo_json(found: Comparison) -> dict[str, Any]:
+    """The comparison as JSON, with its reading."""
+    from ancl.experiments.results import estimate_json
+
+    return {
+        "benchmark": BENCHMARK,
+        "methods": {name: each["metrics"] for name, each in found.json()["methods"].items()},
+        "a-lwf minus lwf": estimate_json(_gain(found)),
+        "reading": reading(found),
+        "runs": [str(each.directory) for each in found.outcome.finished],
+        "seconds": found.seconds,
+    }
+
+
+def demo_text(found: Comparison) -> str:
+    """The comparison as a table and a few sentences."""
+    from ancl.cli.text import table, time_text, with_error
+
+    rows = []
+    for method in METHODS:
+        means = found.estimates(method)
+        rows.append([method, *(with_error(means[n]) for n in _COLUMNS), str(means["aac"].n)])
+    head = ["method", *_COLUMNS.values(), "n"]
+    title = (
+        f"{BENCHMARK}: 10 noisy digits in 5 tasks of 2, the task known at test time; "
+        f"mean ± standard error over n seeds."
+    )
+    directories = "\n".join(f"  {each.directory}" for each in found.outcome.finished)
+    return "\n\n".join(
+        [
+            f"{title}\nAAC: mean accuracy on all tasks at the end. Learning: on each task when it "
+            f"was new.\n\n{table(head, rows, 'lrrrr')}",
+            "\n".join(reading(found)),
+            f"{time_text(found.outcome.results, found.seconds)}\nResults:\n{directories}",
+        ]
+    )
+
+
+def reading(found: Comparison) -> list[str]:
+    """What the numbers say, and no more."""
+    from ancl.cli.text import percent
+
+    lost = {method: found.estimates(method)["forgetting"].mean for method in METHODS}
+    final = {method: found.estimates(method)["aac"].mean for method in METHODS}
+    return [
+        f"Fine-tuning {_change(lost['finetune'])} points on earlier tasks, LwF "
+        f"{_change(lost['lwf'])}, A-LwF {_change(lost['a-lwf'])}.",
+        _difference(_gain(found)),
+        f"Joint training, which sees the images of all tasks again, ends at "
+        f"{percent(final['joint'])} %, A-LwF at {percent(final['a-lwf'])} %.",
+    ]
+
+
+def _gain(found: Comparison) -> Estimate:
+    gain = found.difference("a-lwf", "aac")
+    assert gain is not None, "both have the same seeds"
+    return gain
+
+
+def _change(forgetting: float) -> str:
+    from ancl.cli.text import percent
+
+    verb = "gained" if forgetting < 0 else "lost"
+    return f"{verb} {percent(abs(forgetting))}"
+
+
+def _difference(estimate: Estimate) -> str:
+    from ancl.cli.text import percent, signed
+
+    mean, error, n = estimate
+    start = f"AAC of A-LwF minus LwF: {signed(mean)}"
+    if math.isnan(error):
+        return f"{start} points with a single seed, which says nothing of its error."
+    if abs(mean) > _CLEAR * error:
+        verdict = f"{'higher' if mean > 0 else 'lower'} by more than two standard errors"
+    else:
+        verdict = "no difference beyond two standard errors"
+    return f"{start} ± {percent(error)} points (paired over {n} seeds): {verdict}."

@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ancl.cli import options
+
+if TYPE_CHECKING:
+    from ancl.executors import ExecutorChoice
+    from ancl.experiments.results import Places
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,24 @@ class Machines(Machine):
     workers: options.Workers = None
     address: options.Address = None
 
+    def choose(self) -> ExecutorChoice:
+        """The executor that the flags ask for."""
+        from ancl.errors import SpecError
+        from ancl.executors import choose_executor
+
+        if self.workers is not None and not (self.workers.isdecimal() and int(self.workers)):
+            raise SpecError(
+                f"--workers: {self.workers!r} is no number of workers. Write 1 or more."
+            )
+        workers = int(self.workers) if self.workers else None
+        # A mistake in --threads is told together with those of the other settings.
+        threads = int(self.threads) if self.threads and self.threads.isdecimal() else None
+        return choose_executor(self.executor, workers, self.address, threads)
+
+    def with_threads(self, threads: int | None) -> Self:
+        """The same with the executor's number of threads, unless the flag was given."""
+        return self if self.threads or threads is None else replace(self, threads=str(threads))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
@@ -82,9 +104,11 @@ class Results:
     as_json: options.Json = False
     quiet: options.Quiet = False
 
-    def places(self, data_root: Path | None) -> options.Places:
-        """Every place, with that of the data."""
-        return options.Places.of(self.runs, self.store, data_root)
+    def places(self, data_root: Path | None) -> Places:
+        """Every directory, with that of the data."""
+        from ancl.experiments.results import Places
+
+        return Places.of(self.runs, self.store, data_root)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ancl.cli import options
-from ancl.cli.guard import guarded
-from ancl.cli.table import table
+from ancl.cli.text import table
 
 app = typer.Typer(no_args_is_help=True, help="What there is: methods, benchmarks, data, networks.")
 
@@ -17,7 +16,6 @@ Options = Annotated[
 
 
 @app.command("methods")
-@guarded
 def methods(*, of: Options = None, as_json: options.Json = False) -> None:
     """Methods and their variants, or every setting of one."""
     from ancl.cli.catalogue import list_methods, list_options, methods_text, options_text
@@ -31,7 +29,6 @@ def methods(*, of: Options = None, as_json: options.Json = False) -> None:
 
 
 @app.command("benchmarks")
-@guarded
 def benchmarks(*, as_json: options.Json = False) -> None:
     """Streams of tasks with the training that goes with them."""
     from ancl.cli.numbers import benchmarks_text, list_benchmarks
@@ -41,7 +38,6 @@ def benchmarks(*, as_json: options.Json = False) -> None:
 
 
 @app.command("data")
-@guarded
 def data(*, as_json: options.Json = False) -> None:
     """Sources of images for --data."""
     from ancl.data.registry import FORMS, SOURCES
@@ -56,7 +52,6 @@ def data(*, as_json: options.Json = False) -> None:
 
 
 @app.command("networks")
-@guarded
 def networks(*, as_json: options.Json = False) -> None:
     """Networks for --set network.name=NAME."""
     from ancl.cli.catalogue import list_networks

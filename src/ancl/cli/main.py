@@ -1,10 +1,17 @@
-"""The command ``ancl``: its subcommands and how it starts."""
+"""The command ``ancl``: its subcommands, how it starts and how it ends."""
 
+import json
 import os
+import signal
 import sys
-from typing import Annotated
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ancl.cli import data, listing, store
 from ancl.cli.analyze import analyze
@@ -13,9 +20,55 @@ from ancl.cli.demo import demo
 from ancl.cli.report import report
 from ancl.cli.run import run
 from ancl.cli.search import search
+from ancl.errors import AnclError
+
+MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which stops a run as Ctrl-C does: with a checkpoint."""
+
+
+class _Guarded(TyperGroup):
+    """Turns the errors of every subcommand into messages and exit codes; a bug keeps its trace."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand, whose words are in ``ctx.args``."""
+        as_json = "--json" in ctx.args
+        try:
+            with _sigterm_raises():
+                return super().invoke(ctx)
+        except AnclError as error:
+            print(error, file=sys.stderr)
+            if as_json:
+                print(json.dumps({"error": str(error)}))
+            raise typer.Exit(MISTAKE) from None
+        except KeyboardInterrupt as stop:
+            print(
+                "Stopped. What was finished is stored; the same command goes on.", file=sys.stderr
+            )
+            code = TERMINATED if isinstance(stop, _Terminated) else INTERRUPTED
+            raise typer.Exit(code) from None
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
 
 app = typer.Typer(
     name="ancl",
+    cls=_Guarded,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -24,7 +77,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo)
 app.command("run")(run)
-app.command("resume", help="The same as run, which goes on by itself.", hidden=True)(run)
+app.command("resume", help="The same as run, which resumes by itself.", hidden=True)(run)
 app.command("compare")(compare)
 app.command("search")(search)
 app.command("analyze")(analyze)

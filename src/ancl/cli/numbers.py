@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ancl.cli.table import table
+from ancl.cli.text import table
 from ancl.experiments import BENCHMARKS, reported
 from ancl.metrics import METRICS
 

@@ -1,7 +1,7 @@
 """The arguments and flags that commands share, as types."""
 
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -103,16 +103,3 @@ DataRoot = Annotated[
 ]
 
 RUNS = Path("runs")
-
-
-class Places(NamedTuple):
-    """Where results go, where stages are kept, and where data lies, if it was said."""
-
-    runs: Path
-    store: Path
-    data: Path | None = None
-
-    @classmethod
-    def of(cls, runs: Path, store: Path | None, data: Path | None = None) -> Self:
-        """Stages lie beside the results unless another place is named."""
-        return cls(runs, store or runs / ".store", data)

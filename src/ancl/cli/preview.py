@@ -4,9 +4,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ancl.cli.options import Places
-from ancl.cli.table import counted, table
-from ancl.experiments.build import build, most_epochs, run_directory, threads
+from ancl.cli.text import table
+from ancl.errors import counted
+from ancl.experiments.build import build, most_epochs, threads
+from ancl.experiments.results import Places, run_directory
 from ancl.experiments.spec import SEARCH, Resolved
 from ancl.store.store import Store
 from ancl.training.config import FIRST_RATES, LATER_RATES, TRIALS

@@ -1,147 +1,283 @@
-"""Progress on standard error: a live line on a terminal, plain lines elsewhere."""
+"""Progress on standard error: live bars on a terminal, plain lines elsewhere."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
+from types import TracebackType
+from typing import Self
 
 from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bars
 
-from ancl.cli.live import Live, TimeLeft, Told, is_own, suited, trained_text
-from ancl.cli.table import counted, duration, percent
-from ancl.experiments.build import Experiment, RunResult, most_epochs
-from ancl.experiments.spec import RunSpec
+from ancl.cli.text import duration, percent
+from ancl.errors import counted
+from ancl.stages.events import Events, Forward
 from ancl.stages.plan import Stage
-from ancl.stages.runner import Reporter
 from ancl.training.loop import Epoch
 
 _WORTH_A_LINE = 1.0
-"""Seconds from which on a stage without epochs is mentioned."""
-
+"""Seconds from which on a stage without epochs gets a line."""
 _TERMS = {"old": "λ·old", "auxiliary": "λ_a·auxiliary"}
 
 
-class Progress(Told, Reporter):
-    """Says only what a user must know."""
+class Progress(Events):
+    """Says only what a user must know; enter it before the work and leave it after."""
 
-    def begin(self, experiment: Experiment, todo: Sequence[Stage]) -> None:
-        """A run begins, of which these stages are not in the store."""
+    _titles: Mapping[str, str] = {}
 
-    def end(self, result: RunResult) -> None:
-        """A run is finished and its results are written."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def say(self, message: str) -> None:
+        """A line on standard error."""
+        print(message, file=sys.stderr, flush=True)
+
+    def work_begins(
+        self,
+        titles: Mapping[str, str],
+        epochs: Mapping[str, int],
+        todo: Collection[str],
+        workers: int = 1,
+    ) -> None:
+        """Keep the titles."""
+        self._titles = titles
+
+    def stage_fails(self, stage: Stage, reason: str) -> None:
+        """Failures are told at once, and again in a table at the end."""
+        self.say(f"{self.title(stage)} failed: {reason}")
+
+    def title(self, stage: Stage) -> str:
+        """What to call a stage."""
+        return self._titles.get(stage.key, f"task {stage.task + 1} {stage.name}")
 
 
 class Lines(Progress):
-    """A line for every training, every other stage that takes long, and every note."""
+    """A line for the plan, every training, every other stage that takes long, and every note."""
 
     def __init__(self) -> None:
-        self._spec: RunSpec | None = None
-        self._tasks = 0
-        self._told: set[str] = set()
-        self._epochs: list[Epoch] = []
+        self._epochs: Mapping[str, int] = {}
+        self._todo: frozenset[str] = frozenset()
+        self._done: set[str] = set()
+        self._trained: dict[str, tuple[Epoch, Epoch]] = {}
 
-    def begin(self, experiment: Experiment, todo: Sequence[Stage]) -> None:
-        """Name the run."""
-        spec = self._spec = experiment.spec
-        self._tasks, self._told = len(experiment.stream.tasks), set()
-        found = len(experiment.stages) - len(todo)
-        stored = f" ({found} of {counted(len(experiment.stages), 'stage')} stored)" if found else ""
-        self.say(f"{spec.method} on {spec.benchmark}, seed {spec.seed}{stored}")
+    def note(self, message: str) -> None:
+        """A line."""
+        self.say(message)
+
+    def work_begins(
+        self,
+        titles: Mapping[str, str],
+        epochs: Mapping[str, int],
+        todo: Collection[str],
+        workers: int = 1,
+    ) -> None:
+        """Begin to count."""
+        super().work_begins(titles, epochs, todo, workers)
+        self._epochs, self._todo, self._done = epochs, frozenset(todo), set()
 
     def stage_begins(self, stage: Stage) -> None:
-        """Forget the epochs of the stage before."""
-        self._epochs = []
+        """Forget the epochs of an attempt before."""
+        self._trained.pop(stage.key, None)
 
     def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
-        """Keep what the stage's line tells."""
+        """Keep what the stage's line shows: the last epoch, and the one whose weights are kept."""
         if is_own(stage, epoch.role):
-            self._epochs.append(epoch)
+            # A fixed schedule marks no best epoch and keeps the last weights.
+            before = self._trained.get(stage.key)
+            kept = before[1] if before and before[1].best and not epoch.best else epoch
+            self._trained[stage.key] = (epoch, kept)
         if epoch.note:
             whose = "" if is_own(stage, epoch.role) else f"{epoch.role} "
-            self.note(f"{self.title(stage)}, {whose}epoch {epoch.epoch + 1}: {epoch.note}")
+            self.remark(f"{self.title(stage)}, {whose}epoch {epoch.epoch + 1}: {epoch.note}")
 
-    def note(self, text: str) -> None:
-        """Something remarkable in an epoch."""
+    def remark(self, text: str) -> None:
+        """A line for something remarkable in an epoch."""
         self.say(text)
 
     def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
-        """Tell of a stage once; it is found again by every stage that reads it."""
-        if stage.key in self._told:
+        """A line for a stage, once: it is found again by every stage that reads it."""
+        if stage.key in self._done:
             return
-        self._told.add(stage.key)
-        assert self._spec is not None
-        if found and most_epochs(self._spec, stage):
-            self.say(f"{self.title(stage)}: found in the store")
-        elif self._epochs and not found:
-            self.say(f"{self.title(stage)}: {self._trained()}, {duration(seconds)}")
-        elif not found and seconds >= _WORTH_A_LINE:
-            self.say(f"{self.title(stage)}: {duration(seconds)}")
-        self._epochs = []
+        self._done.add(stage.key)
+        trained = self._trained.pop(stage.key, None)
+        if found:
+            if self._epochs.get(stage.key):
+                self.say(f"{self.title(stage)}: found in the store")
+        elif trained:
+            last, kept = trained
+            val = "" if kept.accuracy is None else f", val {percent(kept.accuracy)} %"
+            text = f"{counted(last.epoch + 1, 'epoch')}{val}, {duration(seconds)}"
+            self.say(f"{self._count(stage)}{self.title(stage)}: {text}")
+        elif seconds >= _WORTH_A_LINE:
+            self.say(f"{self._count(stage)}{self.title(stage)}: {duration(seconds)}")
 
-    def title(self, stage: Stage) -> str:
-        """Which stage of which task."""
-        return f"task {stage.task + 1}/{self._tasks} {stage.name}"
-
-    def _trained(self) -> str:
-        last = self._epochs[-1]
-        # The best weights are the ones kept; a fixed schedule marks none and keeps the last.
-        kept = next((epoch for epoch in reversed(self._epochs) if epoch.best), last)
-        return trained_text(last.epoch + 1, kept.accuracy)
+    def _count(self, stage: Stage) -> str:
+        if stage.key not in self._todo:
+            return ""
+        return f"[{len(self._done & self._todo)}/{len(self._todo)}] "
 
 
-class Display(Live, Lines):
-    """The same lines above a live one: the stage at work, its terms, and the time left."""
+class Display(Lines):
+    """The same lines above live bars: all the work, and every stage being computed."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._bar = self._bars.add_task("", visible=False, now="")
+        super().__init__()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(20),
+            TextColumn("{task.fields[now]}"),
+        )
+        self._bars = Bars(*columns, console=console, transient=True)
+        self._work = self._bars.add_task("stages", visible=False, now="")
+        self._of: dict[str, TaskID] = {}
+        self._time = TimeLeft({})
 
-    def note(self, text: str) -> None:
-        """Notes pass by on the live line; all of them are in the run's log."""
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
 
-    def begin(self, experiment: Experiment, todo: Sequence[Stage]) -> None:
-        """Name the run and begin to estimate."""
-        super().begin(experiment, todo)
-        spec = experiment.spec
-        self._time = TimeLeft({stage.key: most_epochs(spec, stage) for stage in todo})
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def say(self, message: str) -> None:
+        """A line above the bars."""
+        self._bars.console.print(message, markup=False, highlight=False)
+
+    def remark(self, text: str) -> None:
+        """Nothing: it passes by on the stage's bar, and the run's log has it."""
+
+    def work_begins(
+        self,
+        titles: Mapping[str, str],
+        epochs: Mapping[str, int],
+        todo: Collection[str],
+        workers: int = 1,
+    ) -> None:
+        """Begin to count and to estimate."""
+        super().work_begins(titles, epochs, todo, workers)
+        self._time = TimeLeft({key: epochs[key] for key in todo}, workers)
+        self._bars.reset(self._work, total=len(todo) or None, visible=bool(todo), now="")
 
     def stage_begins(self, stage: Stage) -> None:
-        """Show the stage."""
+        """A bar for the stage."""
         super().stage_begins(stage)
-        assert self._spec is not None
-        total = most_epochs(self._spec, stage) or None
-        self._bars.reset(
-            self._bar, total=total, description=self.title(stage), visible=True, now=""
-        )
+        self._drop(stage)
+        total = self._epochs.get(stage.key) or None
+        self._of[stage.key] = self._bars.add_task(self.title(stage), total=total, now="")
 
     def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
-        """Show what the epoch did."""
+        """Move the stage's bar, and estimate the time left."""
         super().epoch_ends(stage, epoch)
-        assert self._spec is not None
-        most = most_epochs(self._spec, stage)
-        own = is_own(stage, epoch.role)
-        self._time.epoch(stage.key, epoch.seconds, most - epoch.epoch - 1 if own else None)
-        if own:
-            now = epoch_line(epoch, most, self._time.seconds)
-            self._bars.update(self._bar, completed=epoch.epoch + 1, now=now)
+        most, own = self._epochs.get(stage.key, 0), is_own(stage, epoch.role)
+        left = most - epoch.epoch - 1 if own else None
+        self._time.epoch(stage.key, epoch.seconds, left)
+        if own and stage.key in self._of:
+            now = epoch_line(epoch, most)
+            self._bars.update(self._of[stage.key], completed=epoch.epoch + 1, now=now)
+        if (seconds := self._time.seconds) is not None:
+            self._bars.update(self._work, now=f"at most {duration(seconds)} left")
 
     def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
-        """Its line, and no live one until the next stage."""
+        """The stage's line; its bar is removed."""
         super().stage_ends(stage, found=found, seconds=seconds)
         self._time.ends(stage.key)
-        self._bars.update(self._bar, visible=False)
+        self._drop(stage)
+        self._bars.update(self._work, completed=len(self._done & self._todo))
+
+    def stage_fails(self, stage: Stage, reason: str) -> None:
+        """The same for a failure."""
+        super().stage_fails(stage, reason)
+        self._time.ends(stage.key)
+        self._drop(stage)
+
+    def _drop(self, stage: Stage) -> None:
+        if (bar := self._of.pop(stage.key, None)) is not None:
+            self._bars.remove_task(bar)
 
 
-def epoch_line(epoch: Epoch, most: int, left: float | None) -> str:
-    """An epoch in one line: its number, its terms, its accuracy, and the time left."""
+class TimeLeft:
+    """The most time that the stages to do can still take, from the epochs done.
+
+    Args:
+        most: The most epochs of each stage, by key.
+        workers: The number of stages computed at the same time.
+    """
+
+    def __init__(self, most: Mapping[str, int], workers: int = 1) -> None:
+        self._left, self._workers = dict(most), workers
+        self._seconds, self._done = 0.0, 0
+
+    def epoch(self, key: str, seconds: float, left: int | None) -> None:
+        """Count an epoch, and how many are left; ``None`` where it is not one of the stage's own."""
+        self._seconds += seconds
+        if left is not None:
+            self._done += 1
+            self._left[key] = max(left, 0)
+
+    def ends(self, key: str) -> None:
+        """A stage is done, maybe before its last epoch."""
+        self._left[key] = 0
+
+    @property
+    def seconds(self) -> float | None:
+        """The estimate, once there is an epoch to judge by."""
+        if not self._done:
+            return None
+        return sum(self._left.values()) * self._seconds / self._done / self._workers
+
+
+def is_own(stage: Stage, role: str) -> bool:
+    """Whether an epoch is one of the stage's own, and not of the network that AFEC trains too."""
+    return role == stage.name or stage.name not in ("main", "auxiliary")
+
+
+def epoch_line(epoch: Epoch, most: int) -> str:
+    """An epoch in one line: its number, its terms, its accuracy, and what is remarkable."""
     terms = " + ".join(f"{_TERMS.get(name, name)} {v:.3g}" for name, v in epoch.train.items())
-    parts = [f"epoch {epoch.epoch + 1}/{most}", terms]
+    of = f"/{most}" if most else ""
+    parts = [f"epoch {epoch.epoch + 1}{of}", *([terms] if terms else [])]
     if epoch.accuracy is not None:
         parts.append(f"val {percent(epoch.accuracy)} %")
-    if left is not None:
-        parts.append(f"at most {duration(left)} left")
     if epoch.note:
         parts.append(epoch.note)
     return " · ".join(parts)
 
 
 def make_progress(quiet: bool) -> Progress:
-    """The progress that suits standard error."""
-    return suited(quiet, Progress, Lines, Display)
+    """The progress that suits standard error: live on a terminal, plain lines elsewhere."""
+    if quiet:
+        return Progress()
+    console = Console(stderr=True)
+    return Display(console) if console.is_terminal and not console.is_dumb_terminal else Lines()
+
+
+@contextmanager
+def progress_and_log(quiet: bool, log: str | None) -> Iterator[Events]:
+    """Progress for one command, and the tools that ``--log`` names.
+
+    Raises:
+        SpecError: There is no such tool, or its package is not installed.
+    """
+    from ancl.integrations import make_log
+
+    progress = make_progress(quiet)
+    if log is None:
+        with progress:
+            yield progress
+        return
+    with closing(make_log(log)) as runs, progress:
+        yield Forward(progress, runs)

@@ -7,7 +7,6 @@ from typing import Annotated
 from typer import Argument, Option
 
 from ancl.cli import options
-from ancl.cli.guard import guarded
 
 Stored = Annotated[
     list[Path] | None,
@@ -22,7 +21,6 @@ Out = Annotated[
 ]
 
 
-@guarded
 def report(
     stored: Stored = None,
     *,
@@ -31,7 +29,7 @@ def report(
     as_json: options.Json = False,
 ) -> None:
     """Tables (Markdown, LaTeX, CSV), figures and one HTML page, from stored results alone."""
-    from ancl.cli.reported import reported_json, reported_text
+    from ancl.cli.text import report_json, report_text
     from ancl.errors import StoreError
     from ancl.reporting import collect, make_report, write_report
 
@@ -43,4 +41,4 @@ def report(
             f"as ancl demo, or say where they are: --runs DIR.{left}"
         )
     written = write_report(found, out or runs / "report")
-    print(json.dumps(reported_json(found, written)) if as_json else reported_text(found, written))
+    print(json.dumps(report_json(found, written)) if as_json else report_text(found, written))

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from ancl.cli import options
-from ancl.cli.groups import Machine, PresetSettings, Results, Seeding, Weights, grouped
-from ancl.cli.guard import guarded
+from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Weights, grouped
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ancl.cli.request import Request
+    from ancl.executors import ExecutorChoice
+    from ancl.experiments.paper_check import Verdict
+    from ancl.experiments.results import Places, RunResult
+    from ancl.experiments.run import Outcome
+    from ancl.metrics import Estimate
+
+QUICK = (
+    "A quick look: every training lasted one epoch, on 20 images per class. These numbers say that "
+    "it runs, and nothing of the method."
+)
+_INTRANSIGENCE = "1/T sum_j (R_joint[j,j] - R[j,j])"
 
 
-@guarded
 @grouped
 def run(
     method: options.Method = None,
@@ -23,25 +37,27 @@ def run(
     weights: Weights,
     seeding: Seeding,
     settings: PresetSettings,
-    machine: Machine,
+    machines: Machines,
     log: options.Log = None,
     results: Results,
 ) -> None:
-    """Learn a benchmark's tasks by a method; a stopped run goes on by the same command.
+    """Learn a benchmark's tasks by a method; the same command resumes a stopped run.
 
     METHOD and BENCHMARK may also come from --config.
     """
     from ancl.cli.request import Request
 
-    request = Request.of(method, benchmark, weights, seeding, settings, machine)
+    choice = machines.choose()
+    given = machines.with_threads(choice.threads)
+    request = Request.of(method, benchmark, weights, seeding, settings, given)
     places = results.places(settings.data_root)
     if results.dry_run:
         _preview(request, places, results.as_json)
     else:
-        _train(request, places, log, results.as_json, results.quiet)
+        _train(request, places, choice, log, results)
 
 
-def _preview(request: Request, places: options.Places, as_json: bool) -> None:
+def _preview(request: Request, places: Places, as_json: bool) -> None:
     from ancl.cli.preview import preview, preview_text
 
     shown = [preview(resolved, places) for resolved in request.resolve()]
@@ -49,27 +65,100 @@ def _preview(request: Request, places: options.Places, as_json: bool) -> None:
 
 
 def _train(
-    request: Request, places: options.Places, log: str | None, as_json: bool, quiet: bool
+    request: Request, places: Places, choice: ExecutorChoice, log: str | None, shown: Results
 ) -> None:
-    from ancl.cli.closing import closing_json, closing_text
-    from ancl.cli.logs import Logged
-    from ancl.cli.outcome import outcome_json, outcome_text
-    from ancl.cli.progress import make_progress
-    from ancl.cli.reported import page_of
-    from ancl.cli.session import run_all
-    from ancl.integrations import RunLog, make_writers
+    from ancl.cli.progress import progress_and_log
+    from ancl.cli.text import FAILED, failures_text, page_of, results_text
+    from ancl.experiments.run import run_all
 
     began = monotonic()
     specs = [resolved.spec for resolved in request.resolve()]
-    progress = make_progress(quiet)
-    if log is not None:
-        progress = Logged(progress, RunLog(make_writers(log)), places.runs)
-    finished = run_all(specs, places, progress)
+    with progress_and_log(shown.quiet, log) as events:
+        outcome = run_all(specs, places, choice, events)
     seconds = monotonic() - began
-    page = page_of(finished, places.runs)
-    if as_json:
-        closing = closing_json(finished, places.runs, request.quick)
-        print(json.dumps({**outcome_json(finished, seconds), **closing, **page.json}))
+    page = page_of(outcome.finished, places.runs)
+    if shown.as_json:
+        found = outcome_json(outcome, seconds)
+        closing = closing_json(outcome.results, places.runs, request.quick)
+        print(json.dumps({**found, **closing, **page.json}))
     else:
-        closed = closing_text(finished, places.runs, request.quick)
-        print("\n\n".join([f"{outcome_text(finished, seconds)}\n{page.text}", *closed]))
+        parts = []
+        if outcome.finished:
+            parts = [f"{results_text(outcome.finished, seconds)}\n{page.text}"]
+            parts += closing_text(outcome.results, places.runs, request.quick)
+        if outcome.failures:
+            parts.append(failures_text(outcome.failures))
+        print("\n\n".join(parts))
+    if outcome.failures:
+        raise typer.Exit(FAILED)
+
+
+def outcome_json(outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """The runs' results with their directories, the metrics over seeds, and what failed."""
+    from ancl.experiments.results import estimate_json, estimates, result_json
+
+    means = estimates(outcome.results) if outcome.finished else {}
+    return {
+        "runs": [
+            {"directory": str(where), **result_json(result)} for where, result in outcome.finished
+        ],
+        "metrics": {name: estimate_json(each) for name, each in means.items()},
+        "failures": [failure.json() for failure in outcome.failures],
+        "seconds": seconds,
+    }
+
+
+def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[str]:
+    """What is said after the numbers: the gap to joint training, and the paper's numbers."""
+    from ancl.experiments.paper_check import joint_gap, verdict
+
+    found = None if quick else verdict(results)
+    gap = joint_gap(results, runs)
+    return [
+        *([joint_gap_text(gap)] if gap else []),
+        *([QUICK] if quick else []),
+        *([verdict_text(found, results)] if found else []),
+    ]
+
+
+def closing_json(results: Sequence[RunResult], runs: Path, quick: bool) -> dict[str, Any]:
+    """The same as JSON; what does not exist is null."""
+    from ancl.experiments.paper_check import joint_gap, verdict, verdict_json
+    from ancl.experiments.results import estimate_json
+
+    found = verdict(results) if results and not quick else None
+    gap = joint_gap(results, runs) if results else None
+    return {
+        "intransigence": estimate_json(gap) if gap else None,
+        "quick": quick,
+        "paper": verdict_json(found, results) if found else None,
+    }
+
+
+def joint_gap_text(gap: Estimate) -> str:
+    """Intransigence in a line."""
+    from ancl.cli.text import with_error
+
+    return (
+        f"Intransigence: {with_error(gap)} points, {_INTRANSIGENCE}, against joint training in "
+        f"--runs."
+    )
+
+
+def verdict_text(found: Verdict, results: Sequence[RunResult]) -> str:
+    """Got and paper side by side, or why they are not."""
+    from ancl.cli.text import with_error
+    from ancl.experiments.results import estimates
+    from ancl.metrics import METRICS
+
+    lines = []
+    got = estimates(results)
+    for number in found.numbers:
+        label = METRICS[number.metric].label
+        paper = f"paper {number.mean:.2f} ± {number.error:.2f} % (table {number.table})"
+        ours = "" if found.differences else f"got {with_error(got[number.metric])} %, "
+        lines.append(f"{label}: {ours}{paper}")
+    if found.differences:
+        lines.append("The paper's protocol is another one, so these are not compared:")
+        lines += [f"  {difference}" for difference in found.differences]
+    return "\n".join([*lines, *found.notes])

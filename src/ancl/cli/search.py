@@ -1,7 +1,6 @@
 """``ancl search``: λ with the plain method, then λ_a with λ fixed, or λ task by task."""
 
 import json
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -9,7 +8,6 @@ from typer import Option
 
 from ancl.cli import options
 from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Weights, grouped
-from ancl.cli.guard import guarded
 
 Protocol = Annotated[
     str,
@@ -34,7 +32,6 @@ ReportSeeds = Annotated[
 ]
 
 
-@guarded
 @grouped
 def search(
     method: options.Method = None,
@@ -51,17 +48,16 @@ def search(
     results: Results,
 ) -> None:
     """Search λ and λ_a by validation images, and print the command that runs what was found."""
-    from ancl.cli.labour import choose_labour
     from ancl.cli.request import Request
     from ancl.cli.searching import Asked, search_by
-    from ancl.cli.sweeping import FAILED
+    from ancl.cli.text import FAILED
 
-    labour = choose_labour(machines.executor, machines.workers, machines.address, machines.threads)
-    machines = replace(machines, threads=labour.threads)
+    choice = machines.choose()
+    machines = machines.with_threads(choice.threads)
     deciding = Seeding(seeds=search_seeds)
     request = Request.of(method, benchmark, weights, deciding, settings, machines)
     grids = {"lamb": lamb_grid, "lamb_a": lamb_a_grid}
-    asked = Asked(request, grids, seeds, results.places(settings.data_root), labour)
+    asked = Asked(request, grids, seeds, results.places(settings.data_root), choice)
     found = search_by(protocol, asked, results.dry_run, results.quiet)
     print(json.dumps(found.json) if results.as_json else found.text)
     if found.failed:

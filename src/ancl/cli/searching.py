@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ancl.cli.labour import ExecutorChoice
-from ancl.cli.needed import STAGES
-from ancl.cli.options import Places
 from ancl.cli.request import Request, parse_seeds
 from ancl.errors import SpecError, StoreError, unknown
+from ancl.executors import ExecutorChoice
+from ancl.experiments.prune import STAGES
+from ancl.experiments.results import Places
 from ancl.experiments.spec import RunSpec
 from ancl.hashing import digest
 
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
     grids: Mapping[str, str | None]
     report_seeds: str | None
     places: Places
-    labour: ExecutorChoice
+    choice: ExecutorChoice
 
 
 class Found(NamedTuple):

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ancl.cli.progress import make_progress
 from ancl.cli.searching import Asked, Found, Kept, search_directory, write_search
-from ancl.cli.sweeping import failures_text
-from ancl.cli.table import duration, percent, table
-from ancl.cli.watching import Watching, make_watching
+from ancl.cli.text import duration, failures_text, percent, table
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
 from ancl.experiments.run import compute
@@ -17,6 +16,7 @@ from ancl.experiments.search_per_task import Attempt, Decay, Followed, follow
 from ancl.experiments.search_two_stage import check_searchable, estimated_seconds, seconds_an_image
 from ancl.experiments.spec import RunSpec
 from ancl.metrics import summary
+from ancl.stages.events import Events
 from ancl.store.store import Store
 
 
@@ -25,16 +25,16 @@ def search_task_by_task(asked: Asked, dry_run: bool, quiet: bool) -> Found:
     specs, decay, followed = _specs(asked), Decay(), dict[int, Followed]()
     seeds = [spec.seed for spec in specs]
     kept = Kept(search_directory(asked.places.runs, "per-task", specs[0], seeds))
-    with make_watching(quiet) as watching:
-        store = Store(asked.places.store, watching.say)
+    with make_progress(quiet) as events:
+        store = Store(asked.places.store, events.say)
         plan = _plan(specs, asked, store, decay)
         if dry_run:
             return Found(plan["text"], plan)
-        watching.news(plan["text"])
-        if asked.labour.said:
-            watching.news(asked.labour.said)
+        events.note(plan["text"])
+        if asked.choice.description:
+            events.note(asked.choice.description)
         store.check()
-        work, told = _worker(asked, store, kept, watching), _teller(watching)
+        work, told = _worker(asked, store, kept, events), _teller(events)
         for spec in specs:
             followed[spec.seed] = follow(spec, store, work, asked.places.data, decay, told)
     return _found(kept, specs, followed, decay)
@@ -76,22 +76,21 @@ def _plan(specs: list[RunSpec], asked: Asked, store: Store, decay: Decay) -> dic
     return {**counts, "most_seconds": cost, "text": text}
 
 
-def _worker(asked: Asked, store: Store, kept: Kept, watching: Watching) -> Callable[[Graph], None]:
+def _worker(asked: Asked, store: Store, kept: Kept, events: Events) -> Callable[[Graph], None]:
     def work(graph: Graph) -> None:
         kept.add(graph.nodes)
-        watching.begin(graph, store, asked.labour.workers)
-        failures = compute(graph, store, asked.labour.executor, watching)
+        failures = compute(graph, store, asked.choice, events)
         if failures:  # what follows would have to decide without it
             raise TrainingError(failures_text(failures))
 
     return work
 
 
-def _teller(watching: Watching) -> Callable[[Attempt], None]:
+def _teller(events: Events) -> Callable[[Attempt], None]:
     def told(attempt: Attempt) -> None:
         if attempt.lamb is not None:
             verdict = "taken" if attempt.taken else "halved"
-            watching.news(
+            events.note(
                 f"task {attempt.task + 1}: λ = {attempt.lamb:g} reaches "
                 f"{percent(attempt.accuracy)} %, fine-tuning {percent(attempt.reachable)} %: "
                 f"{verdict}"

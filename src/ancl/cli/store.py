@@ -1,14 +1,14 @@
 """``ancl store``: what the store holds, whether it is whole, and what may go."""
 
 import json
+import re
 import time
 from typing import Annotated
 
 import typer
 
 from ancl.cli import options
-from ancl.cli.guard import guarded
-from ancl.cli.table import byte_size, duration, table
+from ancl.cli.text import byte_size, duration, table
 
 app = typer.Typer(no_args_is_help=True, help="List, verify and prune what is kept of stages.")
 
@@ -30,10 +30,10 @@ MaxSize = Annotated[
     typer.Option("--max-size", metavar="2GB", help="Remove, oldest first, only until it fits."),
 ]
 DAMAGED = 1
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 @app.command("list")
-@guarded
 def list_entries(
     *,
     runs: options.Runs = options.RUNS,
@@ -41,10 +41,11 @@ def list_entries(
     as_json: options.Json = False,
 ) -> None:
     """What is stored: key, stage, task, size and when it was last used; and for which searches."""
-    from ancl.cli.needed import held_by_searches
+    from ancl.experiments.prune import held_by_searches
+    from ancl.experiments.results import Places
     from ancl.store.store import Store
 
-    place, now = options.Places.of(runs, store).store, time.time()
+    place, now = Places.of(runs, store).store, time.time()
     found = list(Store(place).entries())
     total = sum(info.bytes for info in found)
     searches = held_by_searches(runs, found)
@@ -74,7 +75,6 @@ def list_entries(
 
 
 @app.command("verify")
-@guarded
 def verify(
     *,
     runs: options.Runs = options.RUNS,
@@ -82,9 +82,10 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Compare every checksum; the exit code is 1 where something is damaged."""
+    from ancl.experiments.results import Places
     from ancl.store.store import Store
 
-    place = options.Places.of(runs, store).store
+    place = Places.of(runs, store).store
     count, damaged = sum(1 for _ in Store(place).entries()), Store(place).verify()
     if as_json:
         faults = [{"key": key, "reason": reason} for key, reason in damaged]
@@ -99,7 +100,6 @@ def verify(
 
 
 @app.command("prune")
-@guarded
 def prune(
     *,
     runs: options.Runs = options.RUNS,
@@ -114,22 +114,37 @@ def prune(
 
     To drop one run or search, delete its directory first.
     """
-    from ancl.cli.needed import needed_keys, parse_size, removable
-    from ancl.store.store import Store
+    from ancl.experiments.prune import prune as prune_store
+    from ancl.experiments.results import Places
 
-    place = options.Places.of(runs, store).store
-    most = None if max_size is None else parse_size(max_size)
-    keep = needed_keys(runs, searches=keep_searches) if keep_runs else frozenset()
-    if dry_run:
-        count, freed = removable(Store(place), keep, most)
-    else:
-        count, freed = Store(place).prune(keep, most)
+    places = Places.of(runs, store)
+    removed, freed = prune_store(
+        places,
+        keep_runs=keep_runs,
+        keep_searches=keep_searches,
+        max_bytes=None if max_size is None else parse_size(max_size),
+        dry_run=dry_run,
+    )
     if as_json:
-        found = {"store": str(place), "removed": count, "bytes": freed, "dry_run": dry_run}
-        print(json.dumps(found))
+        found = {"removed": removed, "bytes": freed, "dry_run": dry_run}
+        print(json.dumps({"store": str(places.store), **found}))
     else:
         verb = "would be removed" if dry_run else "removed"
-        print(f"{place}: {_entries(count)} {verb}, {byte_size(freed)}.")
+        print(f"{places.store}: {_entries(removed)} {verb}, {byte_size(freed)}.")
+
+
+def parse_size(text: str) -> int:
+    """Bytes from a size as people write it.
+
+    >>> parse_size("2GB"), parse_size("1.5 MB"), parse_size("100")
+    (2000000000, 1500000, 100)
+    """
+    from ancl.errors import SpecError
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip().upper())
+    if match is None:
+        raise SpecError(f"--max-size: {text!r} is no size. Write it as 500MB or 2GB.")
+    return round(float(match[1]) * _UNITS[match[2]])
 
 
 def _entries(count: int) -> str:

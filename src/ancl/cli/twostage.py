@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ancl.cli.progress import make_progress
 from ancl.cli.request import FLAGS, Request
 from ancl.cli.searching import (
     Asked,
@@ -16,13 +17,11 @@ from ancl.cli.searching import (
     write_search,
 )
 from ancl.cli.several import resolve_several
-from ancl.cli.sweeping import compute_told, failures_json, failures_text
-from ancl.cli.table import duration, percent, table
-from ancl.cli.watching import Watching, make_watching, plan_text
+from ancl.cli.text import duration, failures_text, percent, table
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
 from ancl.experiments import benchmark as benchmark_named
-from ancl.experiments.run import Failure
+from ancl.experiments.run import Failure, compute
 from ancl.experiments.search_two_stage import (
     STEPS,
     Trial,
@@ -36,6 +35,7 @@ from ancl.experiments.search_two_stage import (
 )
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
+from ancl.stages.events import Events
 from ancl.store.store import Store
 
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
@@ -43,12 +43,14 @@ _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 
 def search_two_stages(asked: Asked, dry_run: bool, quiet: bool) -> Found:
     """Plan, say what it costs, then decide step by step."""
-    with make_watching(quiet) as watching:
-        search = _TwoStages(asked, watching)
+    with make_progress(quiet) as events:
+        search = _TwoStages(asked, events)
         plan = search.plan()
         if dry_run:
             return Found(plan["text"], plan)
-        watching.news(plan["text"])
+        events.note(plan["text"])
+        if asked.choice.description:
+            events.note(asked.choice.description)
         search.run()
     return search.found()
 
@@ -56,8 +58,8 @@ def search_two_stages(asked: Asked, dry_run: bool, quiet: bool) -> Found:
 class _TwoStages:
     """The steps of one search, their grids, and what was decided so far."""
 
-    def __init__(self, asked: Asked, watching: Watching) -> None:
-        self.asked, self.watching = asked, watching
+    def __init__(self, asked: Asked, events: Events) -> None:
+        self.asked, self.events = asked, events
         # Everything but λ and λ_a is checked here, and names from a file are filled in.
         self.specs = [resolved.spec for resolved in asked.request.resolve()]
         self.spec = self.specs[0]
@@ -67,7 +69,7 @@ class _TwoStages:
         if not self.steps:
             raise SpecError(f"{self.ref.name} has neither λ nor λ_a: there is nothing to search.")
         self.grids = {step: self._grid(step) for step in self.steps}
-        self.store = Store(asked.places.store, watching.say)
+        self.store = Store(asked.places.store, events.say)
         decisive = [self.grids, [spec.seed for spec in self.specs]]
         self.kept = Kept(search_directory(asked.places.runs, "two-stage", self.spec, decisive))
         self.chosen: dict[str, float] = {}
@@ -127,7 +129,7 @@ class _TwoStages:
         cost = 0.0
         if any(node.epochs for node in todo):
             cost = estimated_seconds(todo, seconds_an_image(self.spec, self.asked.places.data))
-        cost /= self.asked.labour.workers
+        cost /= self.asked.choice.workers
         tried = ", then ".join(
             f"{_SIGNS[step]} of {self._method_of(step).name} in "
             f"{', '.join(f'{value:g}' for value in self.grids[step])}"
@@ -135,7 +137,7 @@ class _TwoStages:
         )
         text = (
             f"Search by {score_name(self.spec)}: {tried}\n"
-            f"In all {plan_text(graph, self.store)}; at most about {duration(cost)}, from a few "
+            f"In all {graph.summary(self.store)}; at most about {duration(cost)}, from a few "
             f"timed steps"
         )
         return {**graph.counts(self.store), "most_seconds": cost, "text": text}
@@ -162,7 +164,7 @@ class _TwoStages:
         values = {value: self._specs(step, value) for value in self.grids[step]}
         graph = Graph([spec for specs in values.values() for spec in specs], self.asked.places.data)
         self.kept.add(graph.nodes)
-        failures = compute_told(graph, self.store, self.asked.labour, self.watching)
+        failures = compute(graph, self.store, self.asked.choice, self.events)
         self.failures += failures
         lacking = {failure.node.stage.key: failure.reason for failure in failures}
         plans = iter(graph.plans)
@@ -190,7 +192,7 @@ class _TwoStages:
             **self.chosen,
             "notes": [*self.notes, *said],
             "command": run_command(self.asked, self.spec, self.chosen, seeds),
-            "failures": failures_json(self.failures),
+            "failures": [each.json() for each in self.failures],
         }
         directory = self.kept.directory
         trials = [trial_json(trial, self.chosen) for trial in self.trials]

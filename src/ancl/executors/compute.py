@@ -9,32 +9,34 @@ from typing import Any
 
 from ancl.data.registry import load_source
 from ancl.errors import AnclError, SpecError
-from ancl.executors.graph import Node, Observer
-from ancl.experiments.build import Experiment, build, threads
+from ancl.executors.graph import Node
+from ancl.experiments.build import Experiment, Reading, build, threads
 from ancl.experiments.spec import RunSpec
 from ancl.stages.context import Job
+from ancl.stages.events import Events
 from ancl.stages.plan import Stage
-from ancl.stages.runner import Reporter, Runner, Storage
+from ancl.stages.runner import Runner, Storage
 from ancl.store.entry import StageResult
-from ancl.training.loop import Epoch, epoch_record
+from ancl.training.loop import Epoch, epoch_of, epoch_record
 
 Event = dict[str, Any]
-"""What a worker tells, as JSON: ``say`` with a text, or ``epoch`` with an epoch's record."""
+"""What a worker reports, as JSON: ``say`` with a text, or ``epoch`` with an epoch's record."""
 
 _KEPT = 4
 
 
 class Workshop:
-    """Computes stages; the last few runs it worked for stay built.
+    """Computes stages; the last few experiments stay built.
 
     Args:
         root: Where data lies; see ``ancl.data.data_root``.
+        read: What reads the data; by default it keeps the last data set it read.
     """
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self, root: Path | None, read: Reading | None = None) -> None:
         self._root = root
         self._built: dict[str, Experiment] = {}
-        self._read = lru_cache(maxsize=1)(load_source)  # built runs hold the same images
+        self._read = read or lru_cache(maxsize=1)(load_source)  # built runs share the images
 
     def compute(
         self,
@@ -58,7 +60,7 @@ class Workshop:
                     f"The worker plans other stages than the command did: {key[:12]} is not among "
                     f"them. Give all machines the same data, ancl, torch and kind of processor."
                 )
-            return _Hand(experiment, store, _Relay(key, tell)).obtain(key)
+            return ExperimentRunner(experiment, store, _Relay(key, tell)).obtain(key)
 
     def _experiment(self, spec: RunSpec, lambs: Sequence[float]) -> Experiment:
         text = f"{spec.model_dump_json()} {lambs}"
@@ -69,13 +71,13 @@ class Workshop:
         return self._built[text]
 
 
-class _Hand(Runner):
-    """Computes every stage by the method of its task, which may have a λ of its own."""
+class ExperimentRunner(Runner):
+    """Computes the stages of an experiment, each with the method of its task and its λ."""
 
-    def __init__(self, experiment: Experiment, store: Storage, reporter: Reporter) -> None:
+    def __init__(self, experiment: Experiment, store: Storage, events: Events) -> None:
         tasks, setting = experiment.stream.tasks, experiment.setting
-        job = Job(experiment.method, tasks, setting, reporter.say)
-        super().__init__(experiment.stages, job, store, reporter)
+        job = Job(experiment.method, tasks, setting, events.say)
+        super().__init__(experiment.stages, job, store, events)
         self._method_at = experiment.method_at
 
     def job_of(self, stage: Stage) -> Job:
@@ -83,8 +85,8 @@ class _Hand(Runner):
         return replace(self._job, method=self._method_at(stage.task))
 
 
-class _Relay(Reporter):
-    """Passes on what concerns one stage; the inputs it finds are not told."""
+class _Relay(Events):
+    """Passes on what concerns one stage; the inputs it finds are not reported."""
 
     def __init__(self, key: str, tell: Callable[[Event], None]) -> None:
         self._key, self._tell = key, tell
@@ -98,7 +100,7 @@ class _Relay(Reporter):
 
 
 def reason(error: Exception) -> str:
-    """Why a stage failed: the message of what a user can mend, and where a bug is."""
+    """Why a stage failed: the message of an error, and the place of a bug."""
     if isinstance(error, AnclError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
@@ -106,9 +108,9 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def retell(observer: Observer, node: Node, event: Event) -> None:
-    """Tell an observer what a worker told."""
+def pass_on(event: Event, node: Node, events: Events) -> None:
+    """Report what a worker reported."""
     if event["kind"] == "say":
-        observer.say(event["text"])
+        events.say(event["text"])
     else:
-        observer.epoch(node, event["epoch"])
+        events.epoch_ends(node.stage, epoch_of(event["epoch"]))

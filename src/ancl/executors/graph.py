@@ -1,13 +1,14 @@
-"""Many runs as one graph of stages: what they have in common is there, and computed, once."""
+"""Many runs as one graph of stages, deduplicated by key."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ancl.data.registry import load_source
-from ancl.experiments.build import Reading, build, most_epochs, threads
+from ancl.errors import SpecError, counted
+from ancl.experiments.build import Experiment, Reading, build, most_epochs, threads
 from ancl.experiments.spec import RunSpec
 from ancl.stages.plan import Stage
 
@@ -19,8 +20,8 @@ class Node:
     Args:
         stage: The stage.
         spec: What a worker rebuilds it from.
-        tasks: How many tasks the run has.
-        images: How many images the stage's task trains on.
+        tasks: The number of tasks of the run.
+        images: The number of images that the stage's task trains on.
         lambs: The λ of each task, where λ is decided task by task.
     """
 
@@ -31,6 +32,11 @@ class Node:
     lambs: tuple[float, ...] = ()
 
     @property
+    def short_title(self) -> str:
+        """Which stage of which task."""
+        return f"task {self.stage.task + 1}/{self.tasks} {self.stage.name}"
+
+    @property
     def title(self) -> str:
         """Which stage of which run."""
         spec, stage = self.spec, self.stage
@@ -39,17 +45,23 @@ class Node:
         values = "".join(
             f" {sign}={v:g}" for sign, v in signs.items() if isinstance(v, int | float)
         )
-        run = f"{spec.method}{values} seed {spec.seed}"
-        return f"{run}, task {stage.task + 1}/{self.tasks} {stage.name}"
+        return f"{spec.method}{values} seed {spec.seed}, {self.short_title}"
 
     @property
     def epochs(self) -> int:
-        """At most so many epochs; 0 where nothing is trained."""
+        """The most epochs; 0 where nothing is trained."""
         return most_epochs(self.spec, self.stage)
 
 
 class Plan(dict[str, Node]):
-    """One run's stages by key, in an order in which they can be computed."""
+    """One run's stages by key, in an order in which they can be computed.
+
+    Attributes:
+        spec: What decides the run.
+        sizes: Images to train, validate and test on, of every task.
+        warnings: What a user must know before the run begins.
+        experiment: The run as objects, kept only where its stages must not be stored.
+    """
 
     def __init__(
         self, spec: RunSpec, root: Path | None, read: Reading, lambs: Sequence[float]
@@ -62,11 +74,24 @@ class Plan(dict[str, Node]):
             for stage in experiment.stages
         )
         self.spec = spec
-        self.val_sizes = tuple(task.sizes[1] for task in tasks)
+        self.sizes = tuple(task.sizes for task in tasks)
+        self.warnings = experiment.warnings
+        # Code without a source file has other keys each time it is built.
+        self.experiment: Experiment | None = experiment if experiment.unstored else None
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages in order."""
+        return tuple(node.stage for node in self.values())
+
+    @property
+    def val_sizes(self) -> tuple[int, ...]:
+        """Validation images of every task."""
+        return tuple(val for _, val, _ in self.sizes)
 
 
 class Holds(Protocol):
-    """What can tell whether a key is there."""
+    """Knows whether the result of a key is stored."""
 
     def has(self, key: str) -> bool: ...  # noqa: D102
 
@@ -78,22 +103,24 @@ class Graph:
         specs: The runs. All have one thread count, which is part of every key.
         root: Where data lies; see ``ancl.data.data_root``.
         lambs: The λ of each task, where λ is decided task by task; later tasks are left out.
+
+    Raises:
+        SpecError: The runs have different thread counts.
     """
 
     def __init__(
         self, specs: Iterable[RunSpec], root: Path | None = None, lambs: Sequence[float] = ()
     ) -> None:
         self.root = root
-        read = lru_cache(maxsize=1)(load_source)  # once for all runs; a later graph reads anew
-        self.plans = [Plan(spec, root, read, lambs) for spec in specs]
-        assert len({plan.spec.threads for plan in self.plans}) <= 1, "one thread count a sweep"
+        self.read = lru_cache(maxsize=1)(load_source)  # once for all runs; a later graph reads anew
+        self.plans = [Plan(spec, root, self.read, lambs) for spec in _alike(specs)]
         self.nodes: dict[str, Node] = {}
         for plan in self.plans:
             for key, node in plan.items():
                 self.nodes.setdefault(key, node)
 
     def todo(self, store: Holds) -> list[str]:
-        """What must be computed; code without a source file is left to the run that has it."""
+        """The keys to compute; code without a source file is left to the run that has it."""
         return [
             key
             for key, node in self.nodes.items()
@@ -101,7 +128,7 @@ class Graph:
         ]
 
     def counts(self, store: Holds) -> dict[str, int]:
-        """Stages and epochs: of all runs each on its own, without doubles, and left to do."""
+        """Numbers of stages and epochs: of all runs, deduplicated, and to do."""
         each = [node for plan in self.plans for node in plan.values()]
         todo = [self.nodes[key] for key in self.todo(store)]
         return {
@@ -114,14 +141,45 @@ class Graph:
             "most_epochs_to_do": _total(todo),
         }
 
+    def summary(self, store: Holds) -> str:
+        """What there is to do, and what is not because it is shared or stored."""
+        counts = self.counts(store)
+        runs = counted(counts["runs"], "run")
+        if len(self.plans) == 1:
+            spec = self.plans[0].spec
+            runs = f"{spec.method} on {spec.benchmark}, seed {spec.seed}"
+        shared = counts["stages"] - counts["unique_stages"]
+        stored = counts["unique_stages"] - counts["stages_to_do"]
+        return (
+            f"{runs}, {counted(counts['stages'], 'stage')}: {shared} shared, {stored} stored, "
+            f"{counts['stages_to_do']} to do (at most "
+            f"{counted(counts['most_epochs_to_do'], 'epoch')})"
+        )
+
+    def titles(self) -> dict[str, str]:
+        """What to call each stage, by key; a single run need not be named."""
+        alone = len(self.plans) == 1 and not any(node.lambs for node in self.nodes.values())
+        return {k: node.short_title if alone else node.title for k, node in self.nodes.items()}
+
+
+def _alike(specs: Iterable[RunSpec]) -> list[RunSpec]:
+    found = list(specs)
+    counts = sorted({spec.threads for spec in found})
+    if len(counts) > 1:
+        raise SpecError(
+            f"Runs computed together need one number of threads, not {', '.join(map(str, counts))}:"
+            f" bits depend on it. Give all the same threads."
+        )
+    return found
+
 
 def _total(nodes: Iterable[Node]) -> int:
-    """At most so many epochs in all."""
+    """The most epochs in all."""
     return sum(node.epochs for node in nodes)
 
 
 class Schedule:
-    """Which stages can be computed now; a failure takes what depends on it along.
+    """Which stages can be computed now; what depends on a failed stage is dropped.
 
     Args:
         nodes: The graph's stages.
@@ -165,22 +223,3 @@ class Schedule:
             if self._inputs[each] & self._gone:
                 self._gone.add(each)
                 self._waiting.remove(each)
-
-
-class Observer:
-    """Told of every stage of a sweep, wherever it is computed; this one keeps quiet."""
-
-    def say(self, message: str) -> None:
-        """Something a user should know."""
-
-    def begins(self, node: Node) -> None:
-        """A stage is being computed."""
-
-    def epoch(self, node: Node, record: Mapping[str, Any]) -> None:
-        """A training finished an epoch."""
-
-    def ends(self, node: Node, seconds: float) -> None:
-        """A stage is in the store."""
-
-    def fails(self, node: Node, reason: str) -> None:
-        """A stage failed."""

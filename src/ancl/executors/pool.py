@@ -12,12 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ancl.errors import StoreError
-from ancl.executors.compute import Event, retell
-from ancl.executors.graph import Graph, Node, Observer, Schedule
+from ancl.executors.compute import Event, pass_on
+from ancl.executors.graph import Graph, Node, Schedule
+from ancl.stages.events import Events
 from ancl.store.store import Store
 
 ATTEMPTS = 3
-"""So often a stage is begun whose worker is killed: a signal is no fault of the stage."""
+"""Attempts at a stage whose worker is killed: a signal is no fault of the stage."""
 _PATIENCE = 20.0
 """Seconds a worker has to write a checkpoint when it is told to stop."""
 
@@ -32,13 +33,14 @@ class Pool:
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
-    def run(self, graph: Graph, store: Store, observer: Observer) -> dict[str, str]:
+    def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
         """See :class:`~ancl.executors.Executor`."""
+        graph.read.cache_clear()  # every worker reads its own images
         schedule = Schedule(graph.nodes, graph.todo(store))
         count = min(self.workers, len(graph.todo(store)))
         threads = next((plan.spec.threads for plan in graph.plans), 1)
         with _crew(count, [store.root, *([graph.root] if graph.root else [])], threads) as crew:
-            _Shift(graph, schedule, observer, crew).work()
+            _Shift(graph, schedule, events, crew).work()
         return schedule.failures
 
 
@@ -111,9 +113,9 @@ class _Shift:
     """Hands out stages and listens, until nothing is left."""
 
     def __init__(
-        self, graph: Graph, schedule: Schedule, observer: Observer, crew: list[_Worker]
+        self, graph: Graph, schedule: Schedule, events: Events, crew: list[_Worker]
     ) -> None:
-        self._graph, self._schedule, self._observer = graph, schedule, observer
+        self._graph, self._schedule, self._events = graph, schedule, events
         self._crew, self._begun = crew, Counter[str]()
 
     def work(self) -> None:
@@ -135,7 +137,7 @@ class _Shift:
             if worker.node is None and (key := self._schedule.take()) is not None:
                 self._begun[key] += 1
                 worker.give(self._graph.nodes[key])
-                self._observer.begins(self._graph.nodes[key])
+                self._events.stage_begins(self._graph.nodes[key].stage)
         return any(worker.node for worker in self._crew)
 
     def _listen(self, worker: _Worker, ears: selectors.BaseSelector) -> None:
@@ -156,12 +158,12 @@ class _Shift:
         if event["kind"] == "done":
             worker.node = None
             self._schedule.done(node.stage.key)
-            self._observer.ends(node, event["seconds"])
+            self._events.stage_ends(node.stage, found=False, seconds=event["seconds"])
         elif event["kind"] == "failed":
             worker.node = None
             self._fail(node, event["reason"])
         else:
-            retell(self._observer, node, event)
+            pass_on(event, node, self._events)
 
     def _lost(self, worker: _Worker) -> None:
         """A worker ended by itself: another takes its place, and its stage is begun again."""
@@ -173,11 +175,11 @@ class _Shift:
             return
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         if self._begun[node.stage.key] < ATTEMPTS:
-            self._observer.say(f"The worker of {node.title} {how}; another goes on with it.")
+            self._events.say(f"The worker of {node.title} {how}; another resumes it.")
             self._schedule.again(node.stage.key)
         else:
             self._fail(node, f"Its worker {how}, {ATTEMPTS} times. Is there enough memory?")
 
     def _fail(self, node: Node, why: str) -> None:
         self._schedule.fail(node.stage.key, why)
-        self._observer.fails(node, why)
+        self._events.stage_fails(node.stage, why)

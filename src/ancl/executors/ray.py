@@ -16,16 +16,17 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from ancl.errors import SpecError
-from ancl.executors.compute import Event, Workshop, reason, retell
-from ancl.executors.graph import Graph, Node, Observer
+from ancl.executors.compute import Event, Workshop, pass_on, reason
+from ancl.executors.graph import Graph, Node
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
+from ancl.stages.events import Events
 from ancl.stages.runner import MemoryStore
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
 
 RETRIES = 3
-"""So often Ray begins a task again whose worker or machine is lost."""
+"""How often Ray starts a task again whose worker or machine is lost."""
 _POLL_SECONDS = 0.5
 _DIRECTORIES: list[TemporaryDirectory[str]] = []
 
@@ -59,13 +60,14 @@ class Cluster:
     def __init__(self, address: str | None, cpus: int) -> None:
         self._address, self._cpus = address, cpus
 
-    def run(self, graph: Graph, store: Store, observer: Observer) -> dict[str, str]:
+    def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
         """See :class:`~ancl.executors.Executor`."""
+        graph.read.cache_clear()  # every machine reads its own images
         todo = graph.todo(store)
         if not todo:
             return {}
         with _connected(self._address, self._cpus) as ray:
-            return _Shift(ray, graph, store, observer).work(todo)
+            return _Shift(ray, graph, store, events).work(todo)
 
 
 @contextmanager
@@ -114,8 +116,8 @@ class _Board:
 class _Shift:
     """Submits every stage at once and collects what comes back."""
 
-    def __init__(self, ray: Any, graph: Graph, store: Store, observer: Observer) -> None:
-        self._ray, self._graph, self._store, self._observer = ray, graph, store, observer
+    def __init__(self, ray: Any, graph: Graph, store: Store, events: Events) -> None:
+        self._ray, self._graph, self._store, self._events = ray, graph, store, events
         self._board = ray.remote(num_cpus=0)(_Board).remote()
         self._failures: dict[str, str] = {}
 
@@ -158,9 +160,9 @@ class _Shift:
         for key, event in self._ray.get(self._board.take.remote()):
             node = self._graph.nodes[key]
             if event["kind"] == "begins":
-                self._observer.begins(node)
+                self._events.stage_begins(node.stage)
             else:
-                retell(self._observer, node, event)
+                pass_on(event, node, self._events)
 
     def _receive(self, key: str, reference: Any) -> None:
         node = self._graph.nodes[key]
@@ -173,10 +175,10 @@ class _Shift:
         if outcome.entry is not None:
             with self._store.lock(key):
                 self._store.save(key, outcome.entry)
-            self._observer.ends(node, outcome.entry.meta["seconds"])
+            self._events.stage_ends(node.stage, found=False, seconds=outcome.entry.meta["seconds"])
         elif not outcome.lacking:
             self._failures[key] = outcome.failed
-            self._observer.fails(node, outcome.failed)
+            self._events.stage_fails(node.stage, outcome.failed)
 
 
 def ship(node: Node, root: Path | None) -> Shipped:

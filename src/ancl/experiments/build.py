@@ -1,46 +1,33 @@
-"""From a spec to a result: names become objects, stages are computed, a directory is written."""
+"""From a spec to an experiment: every name becomes an object, and the stages are planned."""
 
-import json
-import math
-import os
-import platform
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
-from io import StringIO
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from ruamel.yaml import YAML
 
 from ancl.data import Source, Stream, make_stream
 from ancl.data.registry import load_source
-from ancl.errors import StoreError
 from ancl.experiments.spec import RunSpec
-from ancl.hashing import digest
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
-from ancl.metrics import Matrix, read_matrix, summary, write_matrix
 from ancl.networks import architecture
-from ancl.runtime import numerics
-from ancl.stages.context import Job
 from ancl.stages.plan import Setting, Stage, check_exemplars, plan_each
-from ancl.stages.runner import MemoryStore, Reporter, Runner, Storage
 
 Reading = Callable[[str, Path | None], Source]
-"""Gives the images of a name; ``lru_cache(1)(load_source)`` reads those of many runs once."""
-MATRICES = ("taw", "tag", "taw_val", "tag_val")
+"""Loads the images of a name; ``lru_cache(1)(load_source)`` reads those of many runs once."""
+_COLLAPSE = (
+    "Warning: {method} keeps no images of earlier tasks. In class-incremental learning the network "
+    "is then expected to collapse to the newest task's classes."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A spec as objects: what is learned, by what, and the plan of it.
+    """A spec as objects: what is learned, by which method, and the planned stages.
 
-    ``lambs`` are the λ of the tasks that are planned, where each has its own.
+    ``lambs`` are the λ of the planned tasks, where each task has its own.
     """
 
     spec: RunSpec
@@ -54,40 +41,24 @@ class Experiment:
         """The method of one task."""
         return _method_at(self.spec, self.lambs[task]) if self.lambs else self.method
 
-
-@dataclass(frozen=True, eq=False)
-class RunResult:
-    """What a run found.
-
-    Args:
-        spec: What decided it.
-        matrices: Accuracy on task j after task i, by ``taw``, ``tag`` (and ``_val``).
-        sizes: Test images of every task.
-        images: How many images there were to learn from, validation included, and to test on.
-        metrics: Numbers by name, of the matrix that counts in the scenario.
-        log: Every epoch of every training, in order.
-        keys: The stages it is made of, by key: what ``ancl store prune`` keeps.
-        seconds: Seconds of training by stage, wherever they were spent.
-    """
-
-    spec: RunSpec
-    matrices: Mapping[str, Matrix]
-    sizes: tuple[int, ...]
-    images: tuple[int, int]
-    metrics: Mapping[str, float]
-    log: tuple[dict[str, Any], ...]
-    keys: tuple[str, ...]
-    seconds: Mapping[str, float]
+    @property
+    def unstored(self) -> str:
+        """Why results of this run must not be stored; empty where they may be."""
+        return next((stage.unstored for stage in self.stages if stage.unstored), "")
 
     @property
-    def counted(self) -> Matrix:
-        """The matrix that counts in the scenario."""
-        return self.matrices["taw" if self.spec.data.scenario == "til" else "tag"]
+    def warnings(self) -> tuple[str, ...]:
+        """What a user must know before the run begins."""
+        found = [f"Results of this run are not stored: {self.unstored}"] if self.unstored else []
+        kept = self.setting.memory is not None or self.method.data == "all"
+        if self.stream.scenario == "cil" and not kept:
+            found.append(_COLLAPSE.format(method=self.spec.method))
+        return (*found, *self.stream.source.notes)
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Compute with so many threads, and go back afterwards."""
+    """Compute with this number of threads, then restore the number before."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -141,7 +112,7 @@ def build(
         normalization=source.normalization,
         augment=data.augment,
         memory=spec.memory if spec.memory.size else None,
-        task_aware=data.scenario == "til",
+        task_aware=spec.task_aware,
         seed=spec.seed,
         device=torch.device(spec.device),
     )
@@ -152,161 +123,12 @@ def build(
     return Experiment(spec, method, stream, setting, stages, tuple(lambs))
 
 
-def run(
-    spec: RunSpec,
-    store: Storage | None = None,
-    reporter: Reporter | None = None,
-    root: Path | None = None,
-) -> RunResult:
-    """Learn the stream, stage by stage, and measure it."""
-    with threads(spec.threads):
-        return run_experiment(build(spec, root), store or MemoryStore(), reporter or Reporter())
-
-
-def run_experiment(experiment: Experiment, store: Storage, reporter: Reporter) -> RunResult:
-    """The same for an experiment already built."""
-    stream = experiment.stream
-    unstored = next((stage.unstored for stage in experiment.stages if stage.unstored), "")
-    if unstored:
-        reporter.say(f"Results of this run are not stored: {unstored}")
-    for note in stream.source.notes:
-        reporter.say(note)
-    job = Job(experiment.method, stream.tasks, experiment.setting, reporter.say)
-    runner = Runner(experiment.stages, job, store, reporter)
-    rows: dict[str, list[list[float | None]]] = {name: [] for name in MATRICES}
-    log: list[dict[str, Any]] = []
-    seconds: dict[str, float] = {}
-    for stage in experiment.stages:
-        meta = runner.obtain(stage.key).meta
-        where = {"task": stage.task, "stage": stage.name}
-        log += [{**where, **epoch} for epoch in meta.get("log", [])]
-        seconds[f"{stage.name} {stage.task}"] = meta["seconds"]
-        if stage.name == "evaluate":
-            for name in MATRICES:
-                rows[name].append(meta[name])
-    matrices = {name: _matrix(values) for name, values in rows.items()}
-    sizes = tuple(task.sizes[2] for task in stream.tasks)
-    counted = matrices["taw" if experiment.setting.task_aware else "tag"]
-    keys = tuple(stage.key for stage in experiment.stages)
-    images = (sum(sum(task.sizes[:2]) for task in stream.tasks), sum(sizes))
-    metrics = summary(counted, sizes)
-    return RunResult(experiment.spec, matrices, sizes, images, metrics, tuple(log), keys, seconds)
-
-
-def run_directory(runs: Path, spec: RunSpec) -> Path:
-    """Where a run's results go: the same spec always to the same place."""
-    method = Path(spec.method.rpartition(":")[0]).stem + spec.method.rpartition(":")[2]
-    name = method if ":" in spec.method else spec.method
-    mark = digest(json.loads(spec.model_dump_json()))[:8]
-    return runs / f"{spec.benchmark.replace('/', '-')}_{name}_s{spec.seed}_{mark}"
-
-
-def write_run(directory: Path, result: RunResult) -> None:
-    """Write a run directory; ``result.json`` comes last, so that it marks a whole one."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        _replace(directory / "spec.yaml", spec_yaml(result.spec))
-        for name, matrix in result.matrices.items():
-            write_matrix(directory / f"accuracy_{name}.csv", matrix)
-        _replace(directory / "log.jsonl", "".join(json.dumps(e) + "\n" for e in result.log))
-        _replace(directory / "environment.json", json.dumps(environment(result.spec), indent=1))
-        _replace(directory / "result.json", json.dumps(result_json(result), indent=1))
-    except OSError as error:
-        raise StoreError(
-            f"The results of this run cannot be written to {directory} ({error.strerror}). "
-            f"What was trained is kept in the store: make room or give another --runs DIR, and "
-            f"the same command goes on."
-        ) from error
-
-
-def read_run(directory: Path) -> RunResult:
-    """Read a run directory back.
-
-    Raises:
-        StoreError: A file is missing or damaged.
-    """
-    try:
-        found = json.loads((directory / "result.json").read_text())
-        log = (directory / "log.jsonl").read_text().splitlines()
-        matrices = {name: read_matrix(directory / f"accuracy_{name}.csv") for name in MATRICES}
-        return RunResult(
-            RunSpec.model_validate(found["spec"]),
-            matrices,
-            tuple(found["sizes"]),
-            tuple(found["images"]),
-            {name: math.nan if v is None else v for name, v in found["metrics"].items()},
-            tuple(json.loads(line) for line in log),
-            tuple(found["keys"]),
-            found["seconds"],
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise StoreError(
-            f"{directory} is not a whole run directory ({type(error).__name__}: {error}). Run the "
-            f"same command again: what was trained is found in the store."
-        ) from error
-
-
-def result_json(result: RunResult) -> dict[str, Any]:
-    """A result as JSON; what does not exist (forgetting of one task) is null."""
-    return {
-        "spec": json.loads(result.spec.model_dump_json()),
-        "metrics": {n: None if math.isnan(v) else v for n, v in result.metrics.items()},
-        "sizes": list(result.sizes),
-        "images": list(result.images),
-        "matrices": {
-            name: [[None if math.isnan(v) else v for v in row] for row in matrix.tolist()]
-            for name, matrix in result.matrices.items()
-        },
-        "keys": list(result.keys),
-        "seconds": dict(result.seconds),
-        "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
-    }
-
-
-def spec_yaml(spec: RunSpec) -> str:
-    """A spec as the YAML that ``--config`` reads."""
-    text = StringIO()
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.dump(json.loads(spec.model_dump_json()), text)
-    return text.getvalue()
-
-
-def environment(spec: RunSpec) -> dict[str, Any]:
-    """What the run ran on."""
-    packages = ("ancl", "torch", "numpy", "pillow", "safetensors", "pydantic")
-    return {
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        "packages": {name: version(name) for name in packages},
-        "numerics": numerics(torch.device(spec.device)) | {"threads": spec.threads},
-    }
-
-
 def _method_at(spec: RunSpec, lamb: float) -> Method:
     return MethodRef(spec.method).make({**spec.options, "lamb": lamb})
 
 
-def _matrix(rows: list[list[float | None]]) -> Matrix:
-    matrix = np.full((len(rows), len(rows)), np.nan)
-    for index, row in enumerate(rows):
-        matrix[index, : len(row)] = [np.nan if value is None else value for value in row]
-    return matrix
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def most_epochs(spec: RunSpec, stage: Stage) -> int:
-    """At most so many epochs has a stage; 0 where it trains nothing."""
+    """The most epochs of a stage; 0 where it trains nothing."""
     training = {
         "main": spec.training,
         "auxiliary": spec.auxiliary,

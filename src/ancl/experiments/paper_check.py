@@ -1,16 +1,101 @@
-"""In what runs differ from the protocol behind the paper's numbers."""
+"""Runs beside the paper's numbers, what differs from its protocol, and the gap to joint training."""
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ancl.data import PUBLISHED
-from ancl.experiments.build import RunResult
+from ancl.errors import StoreError
+from ancl.experiments import Expected, benchmark, expected
 from ancl.experiments.paper import RUNS
-from ancl.experiments.spec import RunSpec, resolve
+from ancl.experiments.results import RunResult, estimate_json, estimates, read_run
+from ancl.experiments.spec import SEARCH, RunSpec, resolve
+from ancl.metrics import Estimate, intransigence, mean_and_error
 
 _WHERE = ("seed", "device", "threads")
 _RATES = frozenset({"lr", "lr_first", "lr_search"})
+
+
+class Verdict(NamedTuple):
+    """The paper's numbers for a method, and what keeps runs from being compared with them."""
+
+    numbers: tuple[Expected, ...]
+    differences: list[str]
+    notes: list[str]
+
+
+def verdict(results: Sequence[RunResult]) -> Verdict | None:
+    """The paper's numbers for these runs, or nothing where it has none."""
+    spec = results[0].spec
+    numbers = expected(spec.benchmark, spec.method)
+    if not numbers:
+        return None
+    return Verdict(numbers, protocol_differences(results), _notes(spec))
+
+
+def verdict_json(found: Verdict, results: Sequence[RunResult]) -> dict[str, Any]:
+    """Our numbers and the paper's as JSON, in fractions."""
+    got = estimates(results)
+    return {
+        "comparable": not found.differences,
+        "differences": found.differences,
+        "notes": found.notes,
+        "metrics": {
+            number.metric: {
+                "got": estimate_json(got[number.metric]),
+                "paper": {
+                    "mean": number.mean / 100,
+                    "standard_error": number.error / 100,
+                    "n": RUNS,
+                    "table": number.table,
+                },
+            }
+            for number in found.numbers
+        },
+    }
+
+
+def _notes(spec: RunSpec) -> list[str]:
+    """What the benchmark had to choose because the paper does not say it."""
+    if spec.training.lr_search:
+        return [f"training.lr={SEARCH}: by the released code's rule."]
+    recipe, changed = benchmark(spec.benchmark), changed_settings(spec)
+    values = recipe.values(spec.method)
+    return [
+        f"{key} {values[key]} is {source}."
+        for key, source in recipe.sources(spec.method).items()
+        if source.startswith("ours") and key not in changed
+    ]
+
+
+def joint_gap(results: Sequence[RunResult], runs: Path) -> Estimate | None:
+    """Intransigence against joint runs on the same stream, where every seed has one."""
+    if results[0].spec.method == "joint":
+        return None
+    values = []
+    for each in results:
+        joint = _joint_run(each.spec, runs)
+        if joint is None:
+            return None
+        values.append(intransigence(each.counted, joint.counted))
+    return mean_and_error(values)
+
+
+def _joint_run(spec: RunSpec, runs: Path) -> RunResult | None:
+    name = f"{spec.benchmark.replace('/', '-')}_joint_s{spec.seed}_*"
+    for directory in sorted(runs.glob(name)):
+        # A joint run that is incomplete or damaged must not hide this run's numbers.
+        with suppress(StoreError):
+            found = read_run(directory)
+            if _conditions(found.spec) == _conditions(spec):
+                return found
+    return None
+
+
+def _conditions(spec: RunSpec) -> str:
+    return spec.model_dump_json(include={"data", "network", "training"})
 
 
 def settings_of(spec: RunSpec) -> dict[str, Any]:

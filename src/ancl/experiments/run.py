@@ -1,53 +1,253 @@
-"""Many specs carried out as one graph by any executor, each to its own result."""
+"""Runs carried out by one engine: specs become a graph, an executor computes it, results follow."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, overload
 
-from ancl.executors import Executor
-from ancl.executors.graph import Graph, Node, Observer
-from ancl.experiments.build import Experiment, RunResult, build, run_experiment, threads
+from ancl.errors import StoreError, TrainingError, counted
+from ancl.executors import ExecutorChoice, choose_executor
+from ancl.executors.compute import ExperimentRunner, reason
+from ancl.executors.graph import Graph, Node, Plan
+from ancl.experiments.build import build, threads
+from ancl.experiments.results import (
+    Finished,
+    Places,
+    RunResult,
+    make_result,
+    prepare_run,
+    result_json,
+    run_directory,
+    write_run,
+)
 from ancl.experiments.spec import RunSpec
-from ancl.stages.runner import Reporter
+from ancl.stages.events import Events, Forward
+from ancl.stages.plan import Stage
 from ancl.store.store import Store
 
 
 class Failure(NamedTuple):
-    """A stage that failed for its own reasons, and how many runs lack it."""
+    """A stage that failed by itself, why, and the number of runs that lack it."""
 
     node: Node
     reason: str
     runs: int
 
-
-def compute(graph: Graph, store: Store, executor: Executor, observer: Observer) -> list[Failure]:
-    """Compute what the store lacks of a graph; what fails, fails what depends on it alone."""
-    return failures_of(graph, executor.run(graph, store, observer))
-
-
-def failures_of(graph: Graph, reasons: Mapping[str, str]) -> list[Failure]:
-    """Failed stages with the number of runs that have them in their plan."""
-    return [
-        Failure(graph.nodes[key], reason, sum(key in plan for plan in graph.plans))
-        for key, reason in reasons.items()
-    ]
+    def json(self) -> dict[str, Any]:
+        """The failure as JSON."""
+        return {
+            "stage": self.node.title,
+            "key": self.node.stage.key,
+            "runs": self.runs,
+            "reason": self.reason,
+        }
 
 
-def whole(graph: Graph, failures: Sequence[Failure]) -> list[RunSpec]:
-    """The runs that lack nothing."""
-    lacking = {failure.node.stage.key for failure in failures}
-    return [plan.spec for plan in graph.plans if not lacking & plan.keys()]
+class Outcome(NamedTuple):
+    """The runs that finished, in the order of their specs, and what failed."""
+
+    finished: list[Finished]
+    failures: list[Failure]
+
+    @property
+    def results(self) -> list[RunResult]:
+        """The results alone."""
+        return [each.result for each in self.finished]
 
 
-def collect(
-    specs: Sequence[RunSpec], store: Store, reporter: Reporter, root: Path | None = None
-) -> Iterator[tuple[Experiment, RunResult]]:
-    """Results from stored stages, one run at a time, since each holds its images.
+@overload
+def run(
+    specs: RunSpec,
+    *,
+    runs: str | Path | None = ...,
+    store: str | Path | None = ...,
+    executor: str | None = ...,
+    workers: int | None = ...,
+    address: str | None = ...,
+    data_root: str | Path | None = ...,
+    events: Events | None = ...,
+) -> RunResult: ...
 
-    Stages of code without a source file are not stored: they are computed here.
+
+@overload
+def run(
+    specs: Sequence[RunSpec],
+    *,
+    runs: str | Path | None = ...,
+    store: str | Path | None = ...,
+    executor: str | None = ...,
+    workers: int | None = ...,
+    address: str | None = ...,
+    data_root: str | Path | None = ...,
+    events: Events | None = ...,
+) -> list[RunResult]: ...
+
+
+def run(
+    specs: RunSpec | Sequence[RunSpec],
+    *,
+    runs: str | Path | None = "runs",
+    store: str | Path | None = None,
+    executor: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    data_root: str | Path | None = None,
+    events: Events | None = None,
+) -> RunResult | list[RunResult]:
+    """Learn streams of tasks and measure the accuracy; stages in common are computed once.
+
+    A run that was stopped is resumed by the same call, and a finished one is only read.
+
+    Args:
+        specs: One run, or several with the same number of threads.
+        runs: Where run directories are written; ``None`` keeps nothing on disk.
+        store: Where stages are kept; by default ``.store`` below ``runs``.
+        executor: ``serial`` (the default), ``pool`` or ``ray``.
+        workers: The number of stages computed at the same time, by a pool or Ray.
+        address: The address of a running Ray cluster.
+        data_root: Where data lies; see ``ancl.data.data_root``.
+        events: Receives progress; silent by default.
+
+    Returns:
+        The result of a single spec, or a list with one result for each.
+
+    Raises:
+        TrainingError: A run failed; all others are finished and stored.
     """
-    for spec in specs:
-        with threads(spec.threads):
-            experiment = build(spec, root)
-            result = run_experiment(experiment, store, reporter)
-        yield experiment, result
+    given = [specs] if isinstance(specs, RunSpec) else list(specs)
+    count = given[0].threads if given else None
+    choice = choose_executor(executor, workers, address, count)
+    with TemporaryDirectory(prefix="ancl-") as temporary:
+        places = Places.of(temporary if runs is None else runs, store, data_root)
+        outcome = run_all(given, places, choice, events)
+    if outcome.failures:
+        raise TrainingError(failures_message(outcome.failures))
+    found = {each.directory: each.result for each in outcome.finished}
+    results = [found[run_directory(places.runs, spec)] for spec in given]
+    return results[0] if isinstance(specs, RunSpec) else results
+
+
+def run_all(
+    specs: Sequence[RunSpec],
+    places: Places,
+    choice: ExecutorChoice | None = None,
+    events: Events | None = None,
+) -> Outcome:
+    """Carry out every spec, each to its own directory as soon as its last stage is stored."""
+    events, choice = events or Events(), choice or choose_executor()
+    unique = {run_directory(places.runs, spec): spec for spec in specs}
+    graph = Graph(unique.values(), places.data)
+    store = Store(places.store, events.say)
+    store.check()
+    collector = _Collector(graph, store, places.runs, events)
+    collector.begin()
+    if choice.description:
+        events.note(choice.description)
+    failures = compute(graph, store, choice, collector)
+    return collector.end(failures)
+
+
+def compute(
+    graph: Graph, store: Store, choice: ExecutorChoice, events: Events | None = None
+) -> list[Failure]:
+    """Compute the stages of a graph that the store lacks; a failure stops only its dependents."""
+    events = events or Events()
+    events.note(graph.summary(store))
+    epochs = {key: node.epochs for key, node in graph.nodes.items()}
+    events.work_begins(graph.titles(), epochs, graph.todo(store), choice.workers)
+    reasons = choice.executor.run(graph, store, events)
+    return [_failure(graph, graph.nodes[key], why) for key, why in reasons.items()]
+
+
+def failures_message(failures: Sequence[Failure]) -> str:
+    """What failed and why, one line for each."""
+    lines = [f"  {each.node.title}: {each.reason}" for each in failures]
+    return "\n".join([f"{counted(len(failures), 'stage')} failed:", *lines])
+
+
+def _failure(graph: Graph, node: Node, why: str) -> Failure:
+    return Failure(node, why, sum(node.stage.key in plan for plan in graph.plans))
+
+
+class _Collector(Forward):
+    """Follows the stages of all runs, and writes each run when its last stage is stored."""
+
+    def __init__(self, graph: Graph, store: Store, runs: Path, events: Events) -> None:
+        super().__init__(events)
+        self._graph, self._store = graph, store
+        self._places = [run_directory(runs, plan.spec) for plan in graph.plans]
+        self._missing: dict[int, set[str]] = {}
+        self._metas: dict[str, Mapping[str, Any]] = {}
+        self._finished: dict[int, Finished] = {}
+        self._failures: list[Failure] = []
+
+    def begin(self) -> None:
+        """Warn, write every spec, and finish the runs that have all their stages."""
+        plans = self._graph.plans
+        for message in dict.fromkeys(text for plan in plans for text in plan.warnings):
+            self.say(message)
+        for plan, directory in zip(plans, self._places, strict=True):
+            prepare_run(directory, plan.spec)
+        for index, plan in enumerate(plans):
+            self.run_begins(self._places[index], json.loads(plan.spec.model_dump_json()), [*plan])
+            self._missing[index] = {key for key in plan if not self._store.has(key)}
+            if not self._missing[index]:
+                self._finish(index)
+
+    def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
+        """Pass it on, then finish the runs that waited for this stage alone."""
+        super().stage_ends(stage, found=found, seconds=seconds)
+        for index, missing in list(self._missing.items()):
+            missing.discard(stage.key)
+            if not missing and index in self._missing and not self._graph.plans[index].experiment:
+                self._finish(index)
+
+    def end(self, failures: Sequence[Failure]) -> Outcome:
+        """Finish what is left: runs that are not stored, or that another process completed."""
+        failed = {each.node.stage.key for each in failures}
+        for index in list(self._missing):
+            if not failed & self._graph.plans[index].keys():
+                self._finish(index)
+        finished = [self._finished[index] for index in sorted(self._finished)]
+        return Outcome(finished, [*failures, *self._failures])
+
+    def _finish(self, index: int) -> None:
+        """Write a run's directory; ``result.json`` makes it complete."""
+        self._missing.pop(index)
+        plan, directory = self._graph.plans[index], self._places[index]
+        metas = self._stored(plan) or self._computed(plan)
+        if metas is None:
+            return
+        result = make_result(plan.spec, plan.stages, plan.sizes, metas)
+        write_run(directory, result)
+        self._finished[index] = Finished(directory, result)
+        self.run_ends(directory, {**result_json(result), "log": list(result.log)})
+
+    def _stored(self, plan: Plan) -> Mapping[str, Mapping[str, Any]] | None:
+        """What the stages stored besides tensors; nothing where one is absent or damaged."""
+        for key in plan:
+            if key not in self._metas:
+                entry = None if plan.experiment else self._store.load(key)
+                if entry is None:
+                    return None
+                self._metas[key] = entry.meta
+        return self._metas
+
+    def _computed(self, plan: Plan) -> Mapping[str, Mapping[str, Any]] | None:
+        """The same, computed in this process; nothing where a stage fails."""
+        metas: dict[str, Mapping[str, Any]] = {}
+        with threads(plan.spec.threads):
+            made = plan.experiment or build(plan.spec, self._graph.root, self._graph.read)
+            runner = ExperimentRunner(made, self._store, self)
+            for stage in made.stages:
+                try:
+                    metas[stage.key] = runner.obtain(stage.key).meta
+                except StoreError:
+                    raise
+                except Exception as error:  # a method from outside may raise anything
+                    why = reason(error)
+                    self._failures.append(_failure(self._graph, plan[stage.key], why))
+                    self.stage_fails(stage, why)
+                    return None
+        return metas

@@ -1,6 +1,28 @@
-"""Other people's tools; each is imported only where it is asked for."""
+"""Curves of runs for other tools; each tool is imported only where it is asked for."""
 
+from collections.abc import Callable
+
+from ancl.errors import SpecError, unknown
 from ancl.integrations.scalars import RunLog, Writer
-from ancl.integrations.writers import WRITERS, make_writers
+from ancl.integrations.tensorboard import TensorBoard
+from ancl.integrations.wandb import WandB
 
-__all__ = ["WRITERS", "RunLog", "Writer", "make_writers"]
+__all__ = ["WRITERS", "RunLog", "Writer", "make_log"]
+
+WRITERS: dict[str, Callable[[], Writer]] = {"tensorboard": TensorBoard, "wandb": WandB}
+
+
+def make_log(names: str) -> RunLog:
+    """Events that go to tools, by their names separated by commas.
+
+    Raises:
+        SpecError: There is no such tool, or its package is not installed.
+    """
+    wanted = [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if name not in WRITERS:
+            raise SpecError(f"--log: {unknown('log', name, WRITERS)}")
+    makers = [WRITERS[name] for name in dict.fromkeys(wanted)]
+    for make in makers:
+        make()  # a missing package is found before training
+    return RunLog(makers)

@@ -4,14 +4,12 @@ Accuracies are in percent, as in FACIL, whose tags these are. Groups: ``train``,
 ``test`` for the main network; those of another network or a trial begin with its name.
 """
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ancl.experiments.build import RunResult
-from ancl.experiments.spec import RunSpec
+from ancl.stages.events import Events
 from ancl.stages.plan import Stage
 from ancl.training.loop import Epoch, epoch_record
 
@@ -24,10 +22,10 @@ class Point(NamedTuple):
 
 
 class Writer(ABC):
-    """Takes a run's scalars somewhere."""
+    """Takes the scalars of one run somewhere."""
 
     @abstractmethod
-    def begin(self, spec: RunSpec, directory: Path) -> None:
+    def begin(self, directory: Path, spec: Mapping[str, Any]) -> None:
         """A run begins, whose results go to this directory."""
 
     @abstractmethod
@@ -36,50 +34,71 @@ class Writer(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """Nothing follows, be the run finished or stopped."""
+        """The run is finished or stopped."""
 
 
-class RunLog:
-    """Sends every epoch to writers once: as it ends, or at the end if it was found in the store."""
+class _Run:
+    """The writers of one run; every epoch is sent to them once."""
 
-    def __init__(self, writers: Sequence[Writer]) -> None:
-        self._writers, self._open = writers, False
+    def __init__(self, writers: Sequence[Writer], keys: Collection[str]) -> None:
+        self._writers, self.keys = writers, frozenset(keys)
         self._sent: set[tuple[Any, ...]] = set()
 
-    def begin(self, spec: RunSpec, directory: Path) -> None:
-        """A run begins."""
-        self._sent = set()
-        for writer in self._writers:
-            writer.begin(spec, directory)
-        self._open = True
-
-    def epoch(self, stage: Stage, epoch: Epoch) -> None:
-        """An epoch ended."""
-        self._send({"task": stage.task, "stage": stage.name, **epoch_record(epoch)})
-
-    def end(self, result: RunResult) -> None:
-        """The run is finished: what was not sent yet, and the accuracy on test images."""
-        for record in result.log:
-            self._send(record)
-        for point in accuracy_points(result):
-            self._write(point)
-        self.close()
-
-    def close(self) -> None:
-        """Nothing follows."""
-        for writer in self._writers if self._open else ():
-            writer.end()
-        self._open = False
-
-    def _send(self, record: Mapping[str, Any]) -> None:
+    def epoch(self, record: Mapping[str, Any]) -> None:
         mark = tuple(record[key] for key in ("task", "stage", "role", "epoch"))
         if mark not in self._sent:
             self._sent.add(mark)
-            self._write(epoch_point(record))
+            self.write(epoch_point(record))
 
-    def _write(self, point: Point) -> None:
+    def write(self, point: Point) -> None:
         for writer in self._writers:
             writer.write(point)
+
+    def end(self) -> None:
+        for writer in self._writers:
+            writer.end()
+
+
+class RunLog(Events):
+    """Sends runs to writers: an epoch as it ends, or at the end if it was found in the store.
+
+    An epoch of a stage that several runs have in common goes to each of them.
+
+    Args:
+        makers: Make the writers of a run.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], Writer]]) -> None:
+        self._makers = makers
+        self._runs: dict[Path, _Run] = {}
+
+    def run_begins(self, directory: Path, spec: Mapping[str, Any], keys: Collection[str]) -> None:
+        """Open the writers of a run."""
+        writers = [make() for make in self._makers]
+        self._runs[directory] = _Run(writers, keys)
+        for writer in writers:
+            writer.begin(directory, spec)
+
+    def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
+        """Send an epoch to every run that has the stage."""
+        record = {"task": stage.task, "stage": stage.name, **epoch_record(epoch)}
+        for run in self._runs.values():
+            if stage.key in run.keys:
+                run.epoch(record)
+
+    def run_ends(self, directory: Path, result: Mapping[str, Any]) -> None:
+        """Send what was not sent yet, and the accuracy on test images."""
+        run = self._runs.pop(directory)
+        for record in result["log"]:
+            run.epoch(record)
+        for point in accuracy_points(result):
+            run.write(point)
+        run.end()
+
+    def close(self) -> None:
+        """Close the writers of runs that did not finish."""
+        while self._runs:
+            self._runs.popitem()[1].end()
 
 
 def epoch_point(record: Mapping[str, Any]) -> Point:
@@ -105,15 +124,18 @@ def epoch_point(record: Mapping[str, Any]) -> Point:
     return Point(scalars, record["epoch"])
 
 
-def accuracy_points(result: RunResult) -> Iterator[Point]:
+def accuracy_points(result: Mapping[str, Any]) -> Iterator[Point]:
     """Accuracy on every task after every task, then the metrics; a step is a task."""
-    for after in range(len(result.sizes)):
-        scalars = {
-            f"t{task}/test_acc_{name}": 100 * float(result.matrices[name][after, task])
+    count = len(result["sizes"])
+    for after in range(count):
+        found = {
+            f"t{task}/test_acc_{name}": result["matrices"][name][after][task]
             for name in ("taw", "tag")
             for task in range(after + 1)
         }
-        yield Point({tag: v for tag, v in scalars.items() if not math.isnan(v)}, after)
-    metrics = {f"metrics/{name}": 100 * v for name, v in result.metrics.items()}
-    last = len(result.sizes) - 1
-    yield Point({tag: v for tag, v in metrics.items() if not math.isnan(v)}, last)
+        yield _percent(found, after)
+    yield _percent({f"metrics/{name}": v for name, v in result["metrics"].items()}, count - 1)
+
+
+def _percent(values: Mapping[str, float | None], step: int) -> Point:
+    return Point({tag: 100 * v for tag, v in values.items() if v is not None}, step)

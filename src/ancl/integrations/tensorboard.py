@@ -1,11 +1,11 @@
 """Curves for TensorBoard, in the run's own directory."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ancl.errors import SpecError
-from ancl.experiments.spec import RunSpec
 from ancl.integrations.scalars import Point, Writer
 
 
@@ -26,7 +26,7 @@ class TensorBoard(Writer):
             ) from error
         self._writer: Any = None
 
-    def begin(self, spec: RunSpec, directory: Path) -> None:
+    def begin(self, directory: Path, spec: Mapping[str, Any]) -> None:
         """Open the run's event file."""
         self._writer = self._make(str(directory / "tensorboard"))
 

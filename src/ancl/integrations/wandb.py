@@ -1,20 +1,19 @@
 """Curves for Weights & Biases; WANDB_PROJECT, WANDB_ENTITY and WANDB_MODE hold as usual."""
 
-import json
 import os
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ancl.errors import SpecError
-from ancl.experiments.spec import RunSpec
 from ancl.integrations.scalars import Point, Writer
 
 
 class WandB(Writer):
     """One W&B run for each run, with the spec as its config and the directory's name as its id.
 
-    The same command goes on with the same W&B run.
+    The same command resumes the same W&B run.
 
     Raises:
         SpecError: The package is not installed.
@@ -30,15 +29,16 @@ class WandB(Writer):
             ) from error
         self._run: Any = None
 
-    def begin(self, spec: RunSpec, directory: Path) -> None:
+    def begin(self, directory: Path, spec: Mapping[str, Any]) -> None:
         """Open the W&B run."""
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT", "ancl"),
             id=directory.name,
             name=directory.name,
             dir=str(directory),
-            config=json.loads(spec.model_dump_json()),
+            config=dict(spec),
             resume="allow",
+            reinit="create_new",  # runs that share stages are open at the same time
         )
         # Stages have epochs of their own: W&B's one running step would put them in a row.
         self._run.define_metric("*", step_metric="step")

@@ -18,8 +18,9 @@ from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.runtime import resolve_device
 from ancl.stages.context import Job, known
+from ancl.stages.events import Events
 from ancl.stages.plan import Setting, StateKeys, block_sizes, brings_classes, plan_task
-from ancl.stages.runner import Layered, MemoryStore, Reporter, Runner, Storage
+from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -65,7 +66,7 @@ class Learner:
         augment: str = "none",
         device: str = "auto",
         store: str | Path | None = None,
-        reporter: Reporter | None = None,
+        reporter: Events | None = None,
         **settings: Any,
     ) -> None:
         name, self.method = named_method(method, settings)
@@ -85,7 +86,7 @@ class Learner:
             val_fraction=val_fraction,
             augment=augment,
         )
-        self._reporter = reporter or Reporter()
+        self._reporter = reporter or Events()
         self._memory = MemoryStore()
         self._store: Storage = Store(Path(store), self._reporter.say) if store else self._memory
         self._setting: Setting | None = None
@@ -197,7 +198,7 @@ class Learner:
         method: Method | None = None,
         device: str = "auto",
         store: str | Path | None = None,
-        reporter: Reporter | None = None,
+        reporter: Events | None = None,
     ) -> Self:
         """Read a saved learner; a network or method of one's own is given again.
 

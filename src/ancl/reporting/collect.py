@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ancl.errors import StoreError
-from ancl.experiments.build import RunResult, read_run
+from ancl.experiments.results import RunResult, read_run
 from ancl.metrics import summary
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ancl.experiments.build import RunResult
 from ancl.experiments.paper_check import settings_of
+from ancl.experiments.results import RunResult
 from ancl.experiments.spec import RunSpec
 from ancl.metrics import Estimate, Matrix, mean_and_error
 from ancl.reporting.collect import Damaged, Run

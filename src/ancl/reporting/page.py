@@ -8,8 +8,8 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from ancl.experiments.build import spec_yaml
 from ancl.experiments.paper_check import protocol_differences
+from ancl.experiments.results import spec_yaml
 from ancl.metrics import METRICS, Estimate
 from ancl.reporting.collect import Collected, Damaged, Document
 from ancl.reporting.groups import Difference, Group, difference, group_runs

@@ -6,10 +6,11 @@ from time import monotonic
 from typing import Any, Protocol
 
 from ancl.stages.context import Drive, Job, Trainer
+from ancl.stages.events import Events
 from ancl.stages.plan import Stage
 from ancl.stages.steps import perform
 from ancl.store.entry import StageResult
-from ancl.training.loop import Epoch, Saved, epoch_record
+from ancl.training.loop import Saved, epoch_record
 
 CHECKPOINT_SECONDS = 5.0
 
@@ -74,22 +75,6 @@ class Layered:
         return self._memory.load(key) or self._behind.load(key)
 
 
-class Reporter:
-    """Told of every stage and epoch; this one keeps quiet."""
-
-    def say(self, message: str) -> None:
-        """Something a user should know."""
-
-    def stage_begins(self, stage: Stage) -> None:
-        """A stage is about to be computed."""
-
-    def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
-        """A training finished an epoch."""
-
-    def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
-        """A stage is there, computed just now or found."""
-
-
 class Runner:
     """Gets the results of a plan's stages, each from the store or by computing it once.
 
@@ -100,9 +85,7 @@ class Runner:
         reporter: Told of what happens.
     """
 
-    def __init__(
-        self, stages: Iterable[Stage], job: Job, store: Storage, reporter: Reporter
-    ) -> None:
+    def __init__(self, stages: Iterable[Stage], job: Job, store: Storage, reporter: Events) -> None:
         self._stages = {stage.key: stage for stage in stages}
         self._job, self._store, self._reporter = job, store, reporter
         self._memory = MemoryStore()

@@ -159,45 +159,60 @@ class Store:
                 damaged.append((key, error.reason))
         return damaged
 
-    def prune(self, keep: Collection[str], max_bytes: int | None = None) -> tuple[int, int]:
+    def prune(
+        self, keep: Collection[str], max_bytes: int | None = None, *, dry_run: bool = False
+    ) -> tuple[int, int]:
         """Remove entries that are not kept, with checkpoints and leftovers that nobody needs.
 
         Args:
             keep: Keys that stay, whatever the size.
             max_bytes: Remove the least recently used first, and only until the store fits.
+            dry_run: Only count what would be removed.
 
         Returns:
-            How many entries were removed, and how many bytes were freed in all.
+            How many entries are removed, and how many bytes are freed in all.
 
         Raises:
             StoreError: The store cannot be written.
         """
         kept, removed = frozenset(keep), 0
         with self._explained("cannot be written"):
-            freed = self._prune_leftovers(kept)
+            used = size_of(self.root / "checkpoints")
+            of_checkpoints, of_shards = self._prune_leftovers(kept, dry_run)
             found = sorted(self.entries(), key=lambda info: info.modified)
-            used = sum(info.bytes for info in found) + size_of(self.root / "checkpoints")
+            used += sum(info.bytes for info in found) - of_checkpoints
             over = math.inf if max_bytes is None else used - max_bytes
+            freed = of_checkpoints + of_shards
             for info in found:
-                if info.key in kept or over <= 0 or not self._remove(self._entry(info.key)):
+                if (
+                    info.key in kept
+                    or over <= 0
+                    or not self._remove(self._entry(info.key), dry_run)
+                ):
                     continue
                 removed, freed, over = removed + 1, freed + info.bytes, over - info.bytes
-            self._prune_locks()
+            if not dry_run:
+                self._prune_locks()
         return removed, freed
 
-    def _prune_leftovers(self, kept: frozenset[str]) -> int:
-        freed = 0
+    def _prune_leftovers(self, kept: frozenset[str], dry_run: bool) -> tuple[int, int]:
+        """Bytes freed among the checkpoints, and in the shards of entries."""
         checkpoints = self.root / "checkpoints"
+        freed = self._prune_temporaries(checkpoints, dry_run)
         for key in entry_names(checkpoints):
             size = size_of(current(checkpoints / key))
             needed = key in kept and not self.has(key)
-            if not needed and self._remove(checkpoints / key):
+            if not needed and self._remove(checkpoints / key, dry_run):
                 freed += size
-        for parent in (checkpoints, *self._shards()):
-            for path in temporaries(parent):
-                with suppress(FileNotFoundError):  # its writer may have finished meanwhile
-                    if time.time() - path.stat().st_mtime > _STALE_SECONDS and is_ours(path):
-                        freed += size_of(path)
+        return freed, sum(self._prune_temporaries(shard, dry_run) for shard in self._shards())
+
+    def _prune_temporaries(self, parent: Path, dry_run: bool) -> int:
+        freed = 0
+        for path in temporaries(parent):
+            with suppress(FileNotFoundError):  # its writer may have finished meanwhile
+                if time.time() - path.stat().st_mtime > _STALE_SECONDS and is_ours(path):
+                    freed += size_of(path)
+                    if not dry_run:
                         delete(path)
         return freed
 
@@ -207,11 +222,12 @@ class Store:
                 if held:
                     path.unlink(missing_ok=True)
 
-    def _remove(self, directory: Path) -> bool:
+    def _remove(self, directory: Path, dry_run: bool) -> bool:
+        """Whether the entry may be removed, and is unless this is a dry run."""
         with self._held(directory.name) as held:
             place = current(directory)
             removable = held and place.is_dir() and is_ours(place)
-            if removable:
+            if removable and not dry_run:
                 remove_entry(directory)
         return removable
 

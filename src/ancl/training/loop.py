@@ -1,7 +1,7 @@
 """The one training loop: an iterator over epochs whose whole state is one saveable value."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -384,6 +384,15 @@ def epoch_record(epoch: Epoch) -> dict[str, Any]:
     for split in ("train", "val"):
         record[split] = {k: v if math.isfinite(v) else str(v) for k, v in record[split].items()}
     return record
+
+
+def epoch_of(record: Mapping[str, Any]) -> Epoch:
+    """The epoch of a record that :func:`epoch_record` made."""
+    terms = {
+        split: {name: float(value) for name, value in record[split].items()}
+        for split in ("train", "val")
+    }
+    return Epoch(**{**record, **terms})
 
 
 def _non_finite(train: dict[str, float], val: dict[str, float]) -> list[str]:

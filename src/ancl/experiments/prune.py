@@ -1,8 +1,6 @@
-"""What runs and searches are made of: the keys that a prune keeps."""
+"""What runs, analyses and searches need of the store, and the removal of everything else."""
 
 import json
-import math
-import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,12 +11,43 @@ from ruamel.yaml.error import YAMLError
 
 from ancl.errors import AnclError, SpecError, StoreError
 from ancl.experiments.build import build, threads
+from ancl.experiments.results import Places
 from ancl.experiments.spec import RunSpec
 from ancl.store.store import Info, Store
 
 STAGES = "stages.json"
-"""The file of a search's directory that holds its keys."""
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+"""The file of a search's directory that holds the keys of its stages."""
+
+
+class Pruned(NamedTuple):
+    """The number of entries removed, and the bytes freed, leftovers of crashes included."""
+
+    removed: int
+    bytes: int
+
+
+def prune(
+    places: Places,
+    *,
+    keep_runs: bool = True,
+    keep_searches: bool = True,
+    max_bytes: int | None = None,
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove from the store what no run, analysis or search needs.
+
+    Args:
+        places: The directories of results and of the store.
+        keep_runs: Whether anything is kept at all.
+        keep_searches: Whether what searches tried is kept, besides their decisions.
+        max_bytes: Remove the least recently used first, and only until the store fits.
+        dry_run: Only count what would be removed.
+
+    Raises:
+        StoreError: It is not known what a run needs, or the store cannot be written.
+    """
+    keep = needed_keys(places.runs, searches=keep_searches) if keep_runs else frozenset[str]()
+    return Pruned(*Store(places.store).prune(keep, max_bytes, dry_run=dry_run))
 
 
 def needed_keys(runs: Path, *, searches: bool = True) -> frozenset[str]:
@@ -29,7 +58,7 @@ def needed_keys(runs: Path, *, searches: bool = True) -> frozenset[str]:
         searches: Whether what searches tried is needed.
 
     Raises:
-        StoreError: There is no such directory, or it cannot be told what a run needs.
+        StoreError: There is no such directory, or it is not known what a run needs.
     """
     if not runs.is_dir():
         raise StoreError(
@@ -40,7 +69,7 @@ def needed_keys(runs: Path, *, searches: bool = True) -> frozenset[str]:
     unreadable: list[str] = []
     places = [place for place in (runs, runs / "analyses") if place.is_dir()]
     inside = sorted(p for place in places for p in place.iterdir() if p.is_dir())
-    for directory in [*inside, *(searches_in(runs) if searches else [])]:
+    for directory in [*inside, *(_searches(runs) if searches else [])]:
         try:
             keys.update(_keys_of(directory))
         except (OSError, ValueError, KeyError, TypeError, YAMLError, AnclError) as error:
@@ -54,16 +83,6 @@ def needed_keys(runs: Path, *, searches: bool = True) -> frozenset[str]:
     return frozenset(keys)
 
 
-def searches_in(runs: Path) -> list[Path]:
-    """The directories of searches, finished or stopped."""
-    return sorted(file.parent for file in (runs / "searches").glob(f"*/{STAGES}"))
-
-
-def search_keys(directory: Path) -> frozenset[str]:
-    """What a search is made of, so far."""
-    return frozenset(json.loads((directory / STAGES).read_text(encoding="utf-8")))
-
-
 class Held(NamedTuple):
     """What the store holds for a search: entries, bytes, and whether it is finished."""
 
@@ -74,11 +93,11 @@ class Held(NamedTuple):
 
 
 def held_by_searches(runs: Path, stored: Iterable[Info]) -> list[Held]:
-    """Every search with what is stored of its stages, which others may have too."""
+    """Every search with what is stored of its stages; others may need the same stages."""
     sizes, found = {info.key: info.bytes for info in stored}, []
-    for directory in searches_in(runs):
+    for directory in _searches(runs):
         try:
-            there = search_keys(directory) & sizes.keys()
+            there = _search_keys(directory) & sizes.keys()
         except (OSError, ValueError, TypeError):
             found.append(Held(directory.name, 0, 0, f"{STAGES} is damaged"))
             continue
@@ -87,11 +106,20 @@ def held_by_searches(runs: Path, stored: Iterable[Info]) -> list[Held]:
     return found
 
 
+def _searches(runs: Path) -> list[Path]:
+    """The directories of searches, finished or stopped."""
+    return sorted(file.parent for file in (runs / "searches").glob(f"*/{STAGES}"))
+
+
+def _search_keys(directory: Path) -> frozenset[str]:
+    return frozenset(json.loads((directory / STAGES).read_text(encoding="utf-8")))
+
+
 def _keys_of(directory: Path) -> Collection[str]:
     """The keys in a result, those a stopped run's spec plans, or none where it is no run."""
     result, spec = directory / "result.json", directory / "spec.yaml"
     if (directory / STAGES).is_file():
-        return search_keys(directory)
+        return _search_keys(directory)
     if result.is_file():
         return set(json.loads(result.read_text(encoding="utf-8"))["keys"])
     return _planned(spec) if spec.is_file() else set()
@@ -105,26 +133,3 @@ def _planned(path: Path) -> set[str]:
         raise SpecError(f"spec.yaml is not whole ({error.error_count()} errors)") from error
     with threads(spec.threads):
         return {stage.key for stage in build(spec).stages}
-
-
-def removable(store: Store, keep: Collection[str], max_bytes: int | None) -> tuple[int, int]:
-    """What a prune would remove: entries and bytes, leftovers of crashes aside."""
-    found = sorted(store.entries(), key=lambda info: info.modified)
-    over = math.inf if max_bytes is None else sum(info.bytes for info in found) - max_bytes
-    count = freed = 0
-    for info in found:
-        if info.key not in keep and over > 0:
-            count, freed, over = count + 1, freed + info.bytes, over - info.bytes
-    return count, freed
-
-
-def parse_size(text: str) -> int:
-    """Bytes from a size as people write it.
-
-    >>> parse_size("2GB"), parse_size("1.5 MB"), parse_size("100")
-    (2000000000, 1500000, 100)
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip().upper())
-    if match is None:
-        raise SpecError(f"--max-size: {text!r} is no size. Write it as 500MB or 2GB.")
-    return round(float(match[1]) * _UNITS[match[2]])

@@ -1,0 +1,301 @@
+"""Numbers, tables and results as plain text, the same on a terminal and in a file."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ancl.errors import counted
+
+if TYPE_CHECKING:
+    from ancl.experiments.results import Finished, RunResult
+    from ancl.experiments.run import Failure
+    from ancl.metrics import Estimate, Metric
+    from ancl.reporting import Report
+
+FAILED = 1
+"""The exit code where some stage failed and the others finished."""
+
+_GAP = "  "
+_NARROWEST = 30
+_LEGEND = "R[i,j]: accuracy on task j after task i of T; n_j: test images of task j."
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
+    """Aligned columns under a ruled heading.
+
+    Args:
+        head: The heading of each column.
+        rows: The cells.
+        align: ``l`` or ``r`` for each column; ``w`` wraps a last column at the terminal's edge.
+
+    >>> print(table(["task", "%"], [["1/2", "97.9"], ["2/2", "8.0"]], "lr"))
+    task     %
+    ----  ----
+    1/2   97.9
+    2/2    8.0
+    """
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    if align.endswith("w"):
+        widths[-1] = min(widths[-1], _room(widths[:-1]))
+    lines = [list(head), ["-" * width for width in widths], *rows]
+    return "\n".join(_line(cells, widths, align) for cells in lines)
+
+
+def _room(widths: Sequence[int]) -> int:
+    if not sys.stdout.isatty():
+        return sys.maxsize
+    used = sum(widths) + len(_GAP) * len(widths)
+    return max(shutil.get_terminal_size().columns - used, _NARROWEST)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], align: str) -> str:
+    *fixed, last = (
+        cell.rjust(width) if side == "r" else cell.ljust(width)
+        for cell, width, side in zip(cells, widths, align, strict=True)
+    )
+    if align.endswith("w") and len(last) > widths[-1]:
+        start = sum(widths[:-1]) + len(_GAP) * len(fixed)
+        last = f"\n{' ' * start}".join(textwrap.wrap(cells[-1], widths[-1]))
+    return _GAP.join([*fixed, last]).rstrip()
+
+
+def percent(fraction: float) -> str:
+    """A fraction in percent with one decimal, and a dash where there is none."""
+    return "–" if math.isnan(fraction) else f"{round(100 * fraction, 1) + 0.0:.1f}"
+
+
+def signed(fraction: float) -> str:
+    """A difference of fractions in points, with its sign unless it rounds to zero.
+
+    >>> signed(0.012), signed(-0.012), signed(-0.0001)
+    ('+1.2', '-1.2', '0.0')
+    """
+    points = round(100 * fraction, 1)
+    return f"{points:+.1f}" if points else "0.0"
+
+
+def with_error(estimate: Estimate) -> str:
+    """A mean in percent with its standard error, where there is one."""
+    return percent(estimate.mean) + _error(estimate)
+
+
+def signed_with_error(estimate: Estimate | None) -> str:
+    """A difference in points with its standard error, where there is one."""
+    return "" if estimate is None else signed(estimate.mean) + _error(estimate)
+
+
+def _error(estimate: Estimate) -> str:
+    return "" if math.isnan(estimate.error) else f" ± {percent(estimate.error)}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> duration(1.24), duration(200), duration(7500)
+    ('1.2 s', '3 min 20 s', '2 h 5 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def byte_size(count: float) -> str:
+    """Bytes in the largest unit of which there is at least one.
+
+    >>> byte_size(999), byte_size(2_340_000)
+    ('999 B', '2.3 MB')
+    """
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit_name in ("kB", "MB", "GB"):
+        count /= 1000
+        if count < 1000:
+            return f"{count:.1f} {unit_name}"
+    return f"{count / 1000:.1f} TB"
+
+
+# -- results of runs -------------------------------------------------------------------------
+
+
+def results_text(finished: Sequence[Finished], seconds: float) -> str:
+    """Matrix and metrics of one run, or the metrics of several seeds."""
+    results = [each.result for each in finished]
+    parts = (
+        [_matrix(results[0]), _metrics(results[0])]
+        if len(results) == 1
+        else [_seeds(results), _formulas()]
+    )
+    where = "\n".join(f"Results: {each.directory}" for each in finished)
+    return "\n\n".join([*parts, f"{time_text(results, seconds)}\n{where}"])
+
+
+def time_text(results: Sequence[RunResult], seconds: float) -> str:
+    """How long it took, and how long it would have taken without the store."""
+    spent = sum(sum(each.seconds.values()) for each in results)
+    found = (
+        f" ({duration(spent)} of work, part of it found in the store)" if spent > seconds else ""
+    )
+    return f"Time: {duration(seconds)}{found}"
+
+
+def unit(metric: Metric) -> str:
+    """Percent for a share, points for a difference of shares."""
+    return "points" if metric.unit.startswith("difference") else "%"
+
+
+def _matrix(result: RunResult) -> str:
+    """The accuracy matrix that counts in the scenario."""
+    matrix = result.counted
+    numbers = range(1, len(matrix) + 1)
+    rows = [
+        [f"task {number}", *("" if math.isnan(v) else percent(v) for v in row)]
+        for number, row in zip(numbers, matrix.tolist(), strict=True)
+    ]
+    head = ["after", *(f"task {number}" for number in numbers)]
+    how = "the task is known" if result.spec.task_aware else "the task is not known"
+    title = f"Test accuracy in % on each task after each task ({how}):"
+    return f"{title}\n{table(head, rows, 'l' + 'r' * len(matrix))}"
+
+
+def _metrics(result: RunResult) -> str:
+    """Each metric with its formula."""
+    rows = [
+        [metric.label, percent(result.metrics[name]), unit(metric), metric.formula]
+        for name, metric in _shown().items()
+    ]
+    return f"{table(['metric', '', '', 'formula'], rows, 'lrll')}\n{_LEGEND}"
+
+
+def _seeds(results: Sequence[RunResult]) -> str:
+    """One line per seed, then mean and standard error."""
+    from ancl.experiments.results import estimates
+
+    shown, found = _shown(), estimates(results)
+    rows = [
+        [str(each.spec.seed), *(percent(each.metrics[name]) for name in shown)] for each in results
+    ]
+    rows.append(["mean", *(percent(found[name].mean) for name in shown)])
+    rows.append(["± error", *(percent(found[name].error) for name in shown)])
+    head = ["seed", *(f"{metric.label} ({unit(metric)})" for metric in shown.values())]
+    note = f"n = {len(results)} seeds; ± error is the standard error of the mean."
+    return f"{table(head, rows, 'l' + 'r' * len(shown))}\n{note}"
+
+
+def _formulas() -> str:
+    rows = [[metric.label, metric.formula] for metric in _shown().values()]
+    return f"{table(['metric', 'formula'], rows, 'll')}\n{_LEGEND}"
+
+
+def _shown() -> dict[str, Metric]:
+    from ancl.metrics import METRICS
+
+    return {name: metric for name, metric in METRICS.items() if metric.shown}
+
+
+def failures_text(failures: Sequence[Failure]) -> str:
+    """What failed, how many runs lack it, and why."""
+    rows = [[each.node.title, str(each.runs), each.reason] for each in failures]
+    return "Failed, while the others finished:\n" + table(["stage", "runs", "why"], rows, "lrw")
+
+
+# -- reports ---------------------------------------------------------------------------------
+
+
+class Page(NamedTuple):
+    """Where the page of a command is (nothing if there is none), and the lines that say so."""
+
+    path: Path | None
+    text: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {"report": self.path and str(self.path)}
+
+
+def page_of(finished: Sequence[Finished], runs: Path, place: Path | None = None) -> Page:
+    """Write the page of runs that just ended.
+
+    Args:
+        finished: The runs.
+        runs: Where results go.
+        place: Where the page goes; else a single run's directory, or a comparison's.
+    """
+    from ancl.errors import StoreError
+    from ancl.hashing import digest
+    from ancl.reporting import INSTALL, can_draw, make_report, of_results, write_page
+
+    if not finished:
+        return Page(None, "There is no report: no run finished.")
+    if place is None and len(finished) == 1:
+        place = finished[0].directory
+    if place is None:
+        mark = digest(sorted(each.directory.name for each in finished))[:8]
+        benchmark = finished[0].result.spec.benchmark.replace("/", "-")
+        place = runs / "comparisons" / f"{benchmark}_{mark}"
+    try:
+        page = write_page(make_report(of_results(finished)), place)[0]
+    except StoreError as error:
+        return Page(None, str(error))  # the results themselves are written
+    return Page(page, "\n".join([f"Report: {page}", *([] if can_draw() else [INSTALL])]))
+
+
+def report_text(report: Report, written: Sequence[Path]) -> str:
+    """The overview, then what was left out and what was written."""
+    from ancl.reporting.formats import cell_text, shared_n
+
+    shown = report.tables[0]
+    shared = shared_n(shown)
+    rows = [[cell_text(cell, shared) for cell in row] for row in shown.rows]
+    kept = [
+        index for index in range(len(shown.head)) if index < 2 or any(row[index] for row in rows)
+    ]
+    parts = []
+    if rows:
+        align = "".join("l" if index < 3 else "r" for index in kept)
+        head = [shown.head[index] for index in kept]
+        body = table(head, [[row[index] for index in kept] for row in rows], align)
+        n = [f"n = {shared} seeds."] if shared else []
+        parts.append("\n".join([body, *shown.notes, *n]))
+    if report.damaged:
+        left = table(
+            ["directory", "why"], [[place.name, why] for place, why in report.damaged], "lw"
+        )
+        parts.append(f"Not reported, or not wholly:\n{left}")
+    parts.append(_written(written))
+    return "\n\n".join(parts)
+
+
+def _written(written: Sequence[Path]) -> str:
+    from ancl.reporting import INSTALL, can_draw
+
+    page, *others = written
+    folders = dict.fromkeys(path.parent for path in others)
+    lines = [f"Report: {page}"]
+    for folder in folders:
+        count = sum(path.parent == folder for path in others)
+        lines.append(f"  {folder}: {counted(count, 'file')}")
+    return "\n".join([*lines, *([] if can_draw() else [INSTALL])])
+
+
+def report_json(report: Report, written: Sequence[Path]) -> dict[str, Any]:
+    """Every number of the overview, what was left out, and what was written."""
+    from ancl.reporting.page import content
+
+    kept = (
+        *("stream", "scenario", "title", "method", "seeds", "decisive", "metrics", "difference"),
+        *("paper", "unlike_paper", "runs"),
+    )
+    found = content(report)
+    return {
+        "groups": [{key: group[key] for key in kept} for group in found["groups"]],
+        "damaged": found["damaged"],
+        "files": [str(path) for path in written],
+    }

@@ -1,0 +1,214 @@
+"""Methods side by side: means over seeds, and paired differences to each method's baseline."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from ancl.errors import AnclError, SpecError, StoreError, unknown
+from ancl.executors import ExecutorChoice, choose_executor
+from ancl.experiments.results import Finished, Places, estimate_json, estimates
+from ancl.experiments.run import Outcome, run_all
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.hashing import digest
+from ancl.methods.registry import MethodRef
+from ancl.metrics import METRICS, Estimate, paired_difference
+from ancl.stages.events import Events
+
+_TASK_AWARE = ("aac", "forgetting", "learning_accuracy")
+_TASK_AGNOSTIC = ("aiac", "final_accuracy", "forgetting")
+
+
+class Comparison:
+    """What runs of several methods and seeds found.
+
+    Args:
+        specs: All runs that were asked for.
+        outcome: The runs that finished, and what failed.
+        baseline: The method that all differences are taken to; by default each variant's is its
+            own host.
+        seconds: How long it took.
+    """
+
+    def __init__(
+        self, specs: Sequence[RunSpec], outcome: Outcome, baseline: str | None, seconds: float
+    ) -> None:
+        self.specs, self.outcome, self.seconds = specs, outcome, seconds
+        self.methods = list(dict.fromkeys(spec.method for spec in specs))
+        self.baselines = choose_baselines(self.methods, baseline)
+        self.columns = _TASK_AWARE if specs[0].task_aware else _TASK_AGNOSTIC
+        """The metrics to show; the first one decides."""
+
+    def of(self, method: str) -> list[Finished]:
+        """A method's finished runs."""
+        return [each for each in self.outcome.finished if each.result.spec.method == method]
+
+    def estimates(self, method: str) -> dict[str, Estimate]:
+        """A method's metrics: mean and standard error over its finished runs."""
+        return estimates([each.result for each in self.of(method)])
+
+    def difference(self, method: str, metric: str) -> Estimate | None:
+        """A method minus its baseline, seed by seed, or nothing where there is none."""
+        baseline = self.baselines[method]
+        if baseline == method:
+            return None
+        ours, theirs = (
+            {each.result.spec.seed: each.result.metrics[metric] for each in self.of(name)}
+            for name in (method, baseline)
+        )
+        return paired_difference(ours, theirs)
+
+    def json(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        return {
+            "benchmark": self.specs[0].benchmark,
+            "scenario": self.specs[0].data.scenario,
+            "seeds": sorted({spec.seed for spec in self.specs}),
+            "methods": {name: self._method_json(name) for name in self.methods if self.of(name)},
+            "failures": [failure.json() for failure in self.outcome.failures],
+            "seconds": self.seconds,
+        }
+
+    def _method_json(self, method: str) -> dict[str, Any]:
+        found = self.of(method)
+        means = self.estimates(method)
+        return {
+            "metrics": {name: estimate_json(each) for name, each in means.items()},
+            "baseline": None if self.baselines[method] == method else self.baselines[method],
+            "minus_baseline": {
+                name: estimate_json(gap)
+                for name in METRICS
+                if (gap := self.difference(method, name)) is not None
+            },
+            "runs": [str(each.directory) for each in found],
+        }
+
+    def write(self, runs: Path) -> Path:
+        """Write the comparison where a report finds it, to a deterministic file.
+
+        Raises:
+            StoreError: The file cannot be written.
+        """
+        mark = digest([json.loads(spec.model_dump_json()) for spec in self.specs])[:8]
+        name = f"{self.specs[0].benchmark.replace('/', '-')}_{mark}.json"
+        place = runs / "comparisons" / name
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps(self.json(), indent=1), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(
+                f"The comparison cannot be written to {place} ({error.strerror}). Make room or "
+                f"give another --runs DIR; the same command finds everything trained."
+            ) from error
+        return place
+
+
+def compare(
+    methods: Sequence[str],
+    benchmark: str,
+    *,
+    seeds: Sequence[int] = (0,),
+    settings: Mapping[str, Any] | None = None,
+    baseline: str | None = None,
+    runs: str | Path = "runs",
+    store: str | Path | None = None,
+    executor: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    data_root: str | Path | None = None,
+    events: Events | None = None,
+) -> Comparison:
+    """Compare methods on one benchmark; stages in common are computed once.
+
+    Args:
+        methods: Their names, such as ``["lwf", "a-lwf", "joint"]``.
+        benchmark: Its name, such as ``digits/5``.
+        seeds: One run per method and seed.
+        settings: Settings by dotted key; one of a method goes to the methods that have it.
+        baseline: The method that all differences are taken to; by default each variant's is its
+            own host, and the others' the first host among the methods, or the first method.
+        runs: Where run directories and the comparison are written.
+        store: Where stages are kept; by default ``.store`` below ``runs``.
+        executor: ``serial`` (the default), ``pool`` or ``ray``.
+        workers: The number of stages computed at the same time, by a pool or Ray.
+        address: The address of a running Ray cluster.
+        data_root: Where data lies; see ``ancl.data.data_root``.
+        events: Receives progress; silent by default.
+
+    Raises:
+        SpecError: All mistakes, each on its own line.
+    """
+    given = dict(settings or {})
+    choice = choose_executor(executor, workers, address, given.get("threads"))
+    if choice.threads is not None:
+        given["threads"] = choice.threads
+    specs = _specs(methods, benchmark, seeds, given)
+    places = Places.of(runs, store, data_root)
+    return compare_specs(specs, places, choice, baseline, events)
+
+
+def compare_specs(
+    specs: Sequence[RunSpec],
+    places: Places,
+    choice: ExecutorChoice | None = None,
+    baseline: str | None = None,
+    events: Events | None = None,
+) -> Comparison:
+    """Carry out runs of several methods and compare them."""
+    began = monotonic()
+    choose_baselines([spec.method for spec in specs], baseline)  # refused before training
+    outcome = run_all(specs, places, choice, events)
+    return Comparison(specs, outcome, baseline, monotonic() - began)
+
+
+def choose_baselines(methods: Sequence[str], forced: str | None = None) -> dict[str, str]:
+    """What each method's difference is taken to, by method; a baseline is its own.
+
+    A variant is compared with its own host where the host is there. All others are compared with
+    the first such host, or with the first method.
+
+    >>> choose_baselines(["finetune", "a-lwf", "lwf", "afec-ewc", "ewc"])
+    {'finetune': 'lwf', 'a-lwf': 'lwf', 'lwf': 'lwf', 'afec-ewc': 'ewc', 'ewc': 'lwf'}
+
+    Raises:
+        SpecError: The forced baseline is not among the methods.
+    """
+    refs = {method: MethodRef(method) for method in methods}
+    named = {ref.name: method for method, ref in refs.items()}
+    if forced is not None:
+        name = MethodRef(forced).name
+        if name not in named:
+            raise SpecError("--baseline: " + unknown("compared method", forced, named))
+        return dict.fromkeys(methods, named[name])
+    hosts = {
+        method: named[ref.base] for method, ref in refs.items() if ref.variant and ref.base in named
+    }
+    default = next(iter(hosts.values()), methods[0])
+    return {method: hosts.get(method, default) for method in methods}
+
+
+def _specs(
+    methods: Sequence[str], benchmark: str, seeds: Sequence[int], settings: Mapping[str, Any]
+) -> list[RunSpec]:
+    """Every method with every seed, each with the settings that it has."""
+    specs, mistakes, refs = list[RunSpec](), list[str](), dict[str, MethodRef]()
+    for method in methods:
+        try:
+            refs[method] = MethodRef(method)
+        except AnclError as error:
+            mistakes.append(str(error))
+    anywhere = {name for ref in refs.values() for name in ref.settings}
+    for method, ref in refs.items():
+        foreign = anywhere - {*ref.settings}
+        own = {key: value for key, value in settings.items() if key not in foreign}
+        try:
+            for seed in seeds:
+                layer = Layer("settings", {**own, "seed": seed})
+                specs.append(resolve(method, benchmark, [layer]).spec)
+        except AnclError as error:
+            mistakes += str(error).split("\n")
+    if mistakes or not specs:
+        missing = "There is nothing to compare. Name at least one method and one seed."
+        raise SpecError("\n".join(dict.fromkeys(mistakes)) or missing)
+    return specs

@@ -1,0 +1,271 @@
+"""The result of a run: made from stored stages, written to a run directory, read back."""
+
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from ruamel.yaml import YAML
+
+from ancl.errors import StoreError
+from ancl.experiments.spec import RunSpec
+from ancl.hashing import digest
+from ancl.metrics import (
+    METRICS,
+    Estimate,
+    Matrix,
+    mean_and_error,
+    read_matrix,
+    summary,
+    write_matrix,
+)
+from ancl.runtime import numerics
+from ancl.stages.plan import Stage
+
+MATRICES = ("taw", "tag", "taw_val", "tag_val")
+
+
+class Places(NamedTuple):
+    """Directories: of results, of stored stages, and of data, if it was named."""
+
+    runs: Path
+    store: Path
+    data: Path | None = None
+
+    @classmethod
+    def of(
+        cls, runs: str | Path, store: str | Path | None = None, data: str | Path | None = None
+    ) -> Self:
+        """The store is ``.store`` below the results unless another directory is named."""
+        place = Path(store) if store else Path(runs) / ".store"
+        return cls(Path(runs), place, Path(data) if data else None)
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """What a run found.
+
+    Args:
+        spec: What decided it.
+        matrices: Accuracy on task j after task i, by ``taw``, ``tag`` (and ``_val``).
+        sizes: Test images of every task.
+        images: The number of images to learn from, validation included, and to test on.
+        metrics: Numbers by name, of the matrix that counts in the scenario.
+        log: Every epoch of every training, in order.
+        keys: The keys of its stages, which ``ancl store prune`` keeps.
+        seconds: Seconds of training by stage, wherever they were spent.
+    """
+
+    spec: RunSpec
+    matrices: Mapping[str, Matrix]
+    sizes: tuple[int, ...]
+    images: tuple[int, int]
+    metrics: Mapping[str, float]
+    log: tuple[dict[str, Any], ...]
+    keys: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+    @property
+    def counted(self) -> Matrix:
+        """The matrix that counts in the scenario."""
+        return self.matrices[self.spec.accuracy]
+
+
+class Finished(NamedTuple):
+    """A run's result and the directory it was written to."""
+
+    directory: Path
+    result: RunResult
+
+
+def make_result(
+    spec: RunSpec,
+    stages: Sequence[Stage],
+    sizes: Sequence[tuple[int, int, int]],
+    metas: Mapping[str, Mapping[str, Any]],
+) -> RunResult:
+    """The result of a run whose stages are computed.
+
+    Args:
+        spec: What decided the run.
+        stages: Its stages in order.
+        sizes: Images to train, validate and test on, of every task.
+        metas: What each stage stored besides tensors, by key.
+    """
+    rows: dict[str, list[Sequence[float | None]]] = {name: [] for name in MATRICES}
+    log: list[dict[str, Any]] = []
+    seconds: dict[str, float] = {}
+    for stage in stages:
+        meta = metas[stage.key]
+        where = {"task": stage.task, "stage": stage.name}
+        log += [{**where, **epoch} for epoch in meta.get("log", [])]
+        seconds[f"{stage.name} {stage.task}"] = meta["seconds"]
+        if stage.name == "evaluate":
+            for name in MATRICES:
+                rows[name].append(meta[name])
+    matrices = {name: decode_matrix(values) for name, values in rows.items()}
+    tested = tuple(test for _, _, test in sizes)
+    images = (sum(train + val for train, val, _ in sizes), sum(tested))
+    metrics = summary(matrices[spec.accuracy], tested)
+    keys = tuple(stage.key for stage in stages)
+    return RunResult(spec, matrices, tested, images, metrics, tuple(log), keys, seconds)
+
+
+def decode_matrix(rows: Sequence[Sequence[float | None]]) -> Matrix:
+    """The accuracy matrix of stored rows, one after each task; NaN above the diagonal.
+
+    >>> decode_matrix([[0.5], [0.25, None]]).tolist()
+    [[0.5, nan], [0.25, nan]]
+    """
+    matrix = np.full((len(rows), len(rows)), np.nan)
+    for index, row in enumerate(rows):
+        matrix[index, : len(row)] = [np.nan if value is None else value for value in row]
+    return matrix
+
+
+def estimates(results: Sequence[RunResult]) -> dict[str, Estimate]:
+    """The mean of every metric over runs, with its standard error."""
+    return {name: mean_and_error([each.metrics[name] for each in results]) for name in METRICS}
+
+
+def estimate_json(estimate: Estimate) -> dict[str, Any]:
+    """Mean, standard error and number of seeds; what does not exist is null."""
+    mean, error, n = estimate
+    return {
+        "mean": None if math.isnan(mean) else mean,
+        "standard_error": None if math.isnan(error) else error,
+        "n": n,
+    }
+
+
+# -- the run directory -----------------------------------------------------------------------
+
+
+def run_directory(runs: Path, spec: RunSpec) -> Path:
+    """Deterministic directory of a run's results."""
+    method = Path(spec.method.rpartition(":")[0]).stem + spec.method.rpartition(":")[2]
+    name = method if ":" in spec.method else spec.method
+    mark = digest(json.loads(spec.model_dump_json()))[:8]
+    return runs / f"{spec.benchmark.replace('/', '-')}_{name}_s{spec.seed}_{mark}"
+
+
+def prepare_run(directory: Path, spec: RunSpec) -> None:
+    """Write ``spec.yaml`` before training, so that a stopped run is known to ``store prune``.
+
+    Raises:
+        StoreError: The directory cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _replace(directory / "spec.yaml", spec_yaml(spec))
+    except OSError as error:
+        raise StoreError(
+            f"Results cannot be written to {directory} ({error.strerror}). Choose a directory that "
+            f"you may write to with --runs DIR."
+        ) from error
+
+
+def write_run(directory: Path, result: RunResult) -> None:
+    """Write a run directory; ``result.json`` comes last and marks a complete one.
+
+    Raises:
+        StoreError: The directory cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _replace(directory / "spec.yaml", spec_yaml(result.spec))
+        for name, matrix in result.matrices.items():
+            write_matrix(directory / f"accuracy_{name}.csv", matrix)
+        _replace(directory / "log.jsonl", "".join(json.dumps(e) + "\n" for e in result.log))
+        _replace(directory / "environment.json", json.dumps(environment(result.spec), indent=1))
+        _replace(directory / "result.json", json.dumps(result_json(result), indent=1))
+    except OSError as error:
+        raise StoreError(
+            f"The results of this run cannot be written to {directory} ({error.strerror}). "
+            f"What was trained is kept in the store: make room or give another --runs DIR, and "
+            f"the same command goes on."
+        ) from error
+
+
+def read_run(directory: Path) -> RunResult:
+    """Read a run directory back.
+
+    Raises:
+        StoreError: A file is missing or damaged.
+    """
+    try:
+        found = json.loads((directory / "result.json").read_text())
+        log = (directory / "log.jsonl").read_text().splitlines()
+        matrices = {name: read_matrix(directory / f"accuracy_{name}.csv") for name in MATRICES}
+        return RunResult(
+            RunSpec.model_validate(found["spec"]),
+            matrices,
+            tuple(found["sizes"]),
+            tuple(found["images"]),
+            {name: math.nan if v is None else v for name, v in found["metrics"].items()},
+            tuple(json.loads(line) for line in log),
+            tuple(found["keys"]),
+            found["seconds"],
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise StoreError(
+            f"{directory} is not a whole run directory ({type(error).__name__}: {error}). Run the "
+            f"same command again: what was trained is found in the store."
+        ) from error
+
+
+def result_json(result: RunResult) -> dict[str, Any]:
+    """A result as JSON; what does not exist (forgetting of one task) is null."""
+    return {
+        "spec": json.loads(result.spec.model_dump_json()),
+        "metrics": {n: None if math.isnan(v) else v for n, v in result.metrics.items()},
+        "sizes": list(result.sizes),
+        "images": list(result.images),
+        "matrices": {
+            name: [[None if math.isnan(v) else v for v in row] for row in matrix.tolist()]
+            for name, matrix in result.matrices.items()
+        },
+        "keys": list(result.keys),
+        "seconds": dict(result.seconds),
+        "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
+    }
+
+
+def spec_yaml(spec: RunSpec) -> str:
+    """A spec as the YAML that ``--config`` reads."""
+    text = StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.dump(json.loads(spec.model_dump_json()), text)
+    return text.getvalue()
+
+
+def environment(spec: RunSpec) -> dict[str, Any]:
+    """The machine, the packages and the numerics of a run."""
+    packages = ("ancl", "torch", "numpy", "pillow", "safetensors", "pydantic")
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "packages": {name: version(name) for name in packages},
+        "numerics": numerics(torch.device(spec.device)) | {"threads": spec.threads},
+    }
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
