@@ -16,20 +16,22 @@ from pathlib import Path
 
 import numpy as np
 
-from ancl.cli.request import Request
 from ancl.executors import Executor
-from ancl.executors.graph import Graph, Node, Observer
+from ancl.executors.graph import Graph
 from ancl.executors.pool import Pool
 from ancl.executors.serial import Serial
-from ancl.experiments.spec import RunSpec
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.stages.events import Events
+from ancl.stages.plan import Stage
 from ancl.store.store import Store
+from ancl.training.loop import Epoch
 
 PAIRS, SEEDS, IMAGES, CLASSES = 5, 4, 128, 4
 EPOCHS = {32: 3, 16: 12}
 """By the side of the images: about as much work for small ones."""
 
 
-class Epochs(Observer):
+class Epochs(Events):
     """How many epochs ended between the first end of one and the last.
 
     Before the first interpreters start, after the last they stop: neither is throughput.
@@ -38,7 +40,7 @@ class Epochs(Observer):
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def epoch(self, node: Node, record: object) -> None:
+    def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
         """Note the time."""
         self.times.append(time.perf_counter())
 
@@ -52,20 +54,18 @@ def images(side: int, directory: Path) -> Path:
 
 
 def specs(file: Path, threads: int, batch: int, epochs: int) -> list[RunSpec]:
-    flags = {
-        "--data": f"arrays:{file}",
-        "--tasks": "1",
-        "--epochs": str(epochs),
-        "--threads": str(threads),
+    settings = {
+        "data.source": f"arrays:{file}",
+        "data.tasks": 1,
+        "data.val_fraction": 0.0,
+        "network.name": "resnet32",
+        "training.epochs": epochs,
+        "training.schedule": "constant",
+        "training.batch_size": batch,
+        "threads": threads,
     }
-    settings = [
-        "network.name=resnet32",
-        "training.schedule=constant",
-        f"training.batch_size={batch}",
-        "data.val_fraction=0",
-    ]
-    asked = Request("finetune", "digits/5", flags, settings, seeds=f"0-{SEEDS - 1}")
-    return [resolved.spec for resolved in asked.resolve()]
+    layers = [Layer("benchmarks/pool.py", {**settings, "seed": seed}) for seed in range(SEEDS)]
+    return [resolve("finetune", "digits/5", [layer]).spec for layer in layers]
 
 
 def throughput(executor: Executor, of: list[RunSpec]) -> float:

@@ -13,18 +13,18 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from ancl.cli.request import Request
 from ancl.errors import AnclError
-from ancl.executors.graph import Graph, Node, Observer
+from ancl.executors.graph import Graph, Node
 from ancl.executors.serial import Serial
 from ancl.experiments import grids
 from ancl.experiments.search_two_stage import validation_score
-from ancl.experiments.spec import RunSpec
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.stages.events import Events
 from ancl.store.store import Store
 
 BENCHMARKS = {
@@ -61,17 +61,17 @@ def random_images(classes: int, directory: Path) -> Path:
 def searched(benchmark: str, file: Path) -> tuple[list[RunSpec], list[str]]:
     """Every run of the paper's two-stage grids, and the methods that are not there yet."""
     specs, absent = [], []
-    common = {"--data": f"arrays:{file}", "--order": "natural", "--threads": "1"}
+    common = {"data.source": f"arrays:{file}", "data.order": "natural", "threads": 1}
     found = grids(benchmark)
     for method, grid in found.items():
-        flags = dict(common)
+        settings: dict[str, object] = dict(common)
         if grid.setting == "lamb_a":
-            flags["--lamb"] = repr(found[method.removeprefix("a-")].chosen)
-        flag = "--lamb" if grid.setting == "lamb" else "--lamb-a"
+            settings["lamb"] = found[method.removeprefix("a-")].chosen
         try:
-            for value in grid.values:
-                asked = Request(method, benchmark, {**flags, flag: repr(value)})
-                specs += [resolved.spec for resolved in asked.resolve()]
+            specs += [
+                spec_of(method, benchmark, {**settings, grid.setting: value})
+                for value in grid.values
+            ]
         except AnclError:
             absent.append(method)
     return specs, absent
@@ -106,14 +106,16 @@ def plans() -> None:
 
 
 def small_search() -> list[RunSpec]:
-    flags = {"--epochs": "3", "--threads": "1"}
-    specs = []
-    for lamb in LAMBS:
-        specs += Request("lwf", "hard-digits/5", {**flags, "--lamb": repr(lamb)}).resolve()
-    for lamb_a in AUXILIARY_LAMBS:
-        given = {**flags, "--lamb": "10", "--lamb-a": repr(lamb_a)}
-        specs += Request("a-lwf", "hard-digits/5", given).resolve()
-    return [resolved.spec for resolved in specs]
+    short = {"training.epochs": 3, "threads": 1}
+    plain = [spec_of("lwf", "hard-digits/5", {**short, "lamb": lamb}) for lamb in LAMBS]
+    return plain + [
+        spec_of("a-lwf", "hard-digits/5", {**short, "lamb": 10.0, "lamb_a": lamb_a})
+        for lamb_a in AUXILIARY_LAMBS
+    ]
+
+
+def spec_of(method: str, benchmark: str, settings: Mapping[str, object]) -> RunSpec:
+    return resolve(method, benchmark, [Layer("benchmarks/search.py", settings)]).spec
 
 
 def timed(groups: Iterable[list[RunSpec]]) -> tuple[float, list[float]]:
@@ -124,7 +126,7 @@ def timed(groups: Iterable[list[RunSpec]]) -> tuple[float, list[float]]:
             store = Store(Path(directory))
             began = time.perf_counter()
             graph = Graph(specs)
-            assert not Serial().run(graph, store, Observer())
+            assert not Serial().run(graph, store, Events())
             seconds += time.perf_counter() - began
             scores += [validation_score(plan, store) for plan in graph.plans]
     return seconds, scores

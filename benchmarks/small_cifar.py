@@ -12,21 +12,22 @@ goes on where it was stopped, and prints the table again where everything is sto
 
 import argparse
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from ancl.cli.session import Finished, run_all
 
-from ancl.cli.options import Places
-from ancl.cli.progress import make_progress
-from ancl.cli.request import parse_seeds
 from ancl.data import class_order
 from ancl.data.registry import known_source
+from ancl.experiments.results import RunResult
+from ancl.experiments.run import run
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import Estimate, mean_and_error
+from ancl.stages.events import Events
+from ancl.stages.plan import Stage
 
 CLASSES = 50
 PROTOCOL: dict[str, Any] = {
@@ -72,6 +73,20 @@ ARMS = (
 PAIRS = (("a-lwf", "lwf"), ("a-ewc", "ewc"))
 
 
+class Lines(Events):
+    """A line for the plan and for every training."""
+
+    def say(self, message: str) -> None:
+        """Print it."""
+        print(message, file=sys.stderr, flush=True)
+
+    note = say
+
+    def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
+        """Print which stage it was."""
+        self.say(f"task {stage.task + 1} {stage.name}: {seconds:.1f} s")
+
+
 def small_images(file: Path, root: str | None) -> None:
     """Write the classes of the protocol, averaged 2x2, labelled by their place in the order."""
     source = known_source("cifar100").load(root)
@@ -99,22 +114,22 @@ def percent(estimate: Estimate) -> str:
     return f"{100 * estimate.mean:.2f}{error}"
 
 
-def table(finished: dict[str, Sequence[Finished]]) -> str:
+def table(finished: dict[str, Sequence[RunResult]]) -> str:
     names = ("aac", "learning_accuracy", "forgetting")
     lines = ["| method | n | AAC % | accuracy when learned % | forgetting, points |"]
     lines.append("|---|---|---|---|---|")
     for arm in ARMS:
         runs = finished[arm.method]
-        found = [mean_and_error([each.result.metrics[name] for each in runs]) for name in names]
+        found = [mean_and_error([each.metrics[name] for each in runs]) for name in names]
         lines.append(f"| {arm.label} | {len(runs)} | {' | '.join(map(percent, found))} |")
     return "\n".join(lines)
 
 
-def differences(finished: dict[str, Sequence[Finished]]) -> str:
+def differences(finished: dict[str, Sequence[RunResult]]) -> str:
     lines = []
     for one, other in PAIRS:
         pairs = zip(finished[one], finished[other], strict=True)
-        gaps = [a.result.metrics["aac"] - b.result.metrics["aac"] for a, b in pairs]
+        gaps = [a.metrics["aac"] - b.metrics["aac"] for a, b in pairs]
         each = " ".join(f"{100 * gap:+.2f}" for gap in gaps)
         lines.append(f"{one} minus {other}, by seed: {percent(mean_and_error(gaps))} ({each})")
     return "\n".join(lines)
@@ -124,16 +139,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/small-cifar"))
     parser.add_argument("--data-root", default=None)
-    parser.add_argument("--seeds", default="0-2")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=None, help="fewer, to see that it runs")
     given = parser.parse_args()
     images = given.runs / "cifar100-16px-50.npz"
     if not images.is_file():
         small_images(images, given.data_root)
-    finished: dict[str, Sequence[Finished]] = {}
+    finished: dict[str, Sequence[RunResult]] = {}
     for arm in ARMS:
-        specs = [spec_of(arm, seed, images, given.epochs) for seed in parse_seeds(given.seeds)]
-        finished[arm.method] = run_all(specs, Places.of(given.runs, None), make_progress(False))
+        specs = [spec_of(arm, seed, images, given.epochs) for seed in given.seeds]
+        finished[arm.method] = run(specs, runs=given.runs, events=Lines())
     print(f"{table(finished)}\n\n{differences(finished)}")
 
 

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
+    from ancl.experiments.compare import Comparison, compare
+    from ancl.experiments.results import RunResult
+    from ancl.experiments.run import run
+    from ancl.experiments.spec import RunSpec
     from ancl.learner.learner import Learner
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
@@ -17,12 +21,18 @@ if TYPE_CHECKING:
     from ancl.methods.registry import make_method
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.regularizers import Regularizer, WeightRegularizer
+    from ancl.stages.events import Events
+    from ancl.store.store import Store
     from ancl.training.config import Training
     from ancl.training.objective import Objective, PenaltyTerm, anchor_for
     from ancl.types import Anchor, Output, Step
 
 _PLACES = {
     "errors": ("AnclError", "MethodError", "ScenarioError", "SpecError", "StoreError"),
+    "experiments.compare": ("Comparison", "compare"),
+    "experiments.results": ("RunResult",),
+    "experiments.run": ("run",),
+    "experiments.spec": ("RunSpec",),
     "learner.learner": ("Learner",),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
@@ -30,6 +40,8 @@ _PLACES = {
     "networks": ("Network", "architecture", "frozen", "without_head"),
     "training.objective": ("Objective", "PenaltyTerm", "anchor_for"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
+    "stages.events": ("Events",),
+    "store.store": ("Store",),
     "training.config": ("Training",),
     "types": ("Anchor", "Output", "Step"),
     "methods.registry": ("make_method",),
@@ -41,7 +53,9 @@ __all__ = [
     "Anchor",
     "AnclError",
     "Auxiliary",
+    "Comparison",
     "CrossEntropy",
+    "Events",
     "Learner",
     "Memory",
     "Method",
@@ -52,17 +66,22 @@ __all__ = [
     "PenaltyTerm",
     "Regularizer",
     "Rule",
+    "RunResult",
+    "RunSpec",
     "ScenarioError",
     "SpecError",
     "Step",
+    "Store",
     "StoreError",
     "Term",
     "Training",
     "WeightRegularizer",
     "anchor_for",
     "architecture",
+    "compare",
     "frozen",
     "make_method",
+    "run",
     "with_afec",
     "with_ancl",
     "without_head",

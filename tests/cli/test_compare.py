@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ancl.cli.compared import choose_baseline
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
 ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
@@ -40,7 +39,7 @@ def test_means_paired_differences_and_files(ancl: Any) -> None:
     difference = found["methods"]["a-lwf"]["minus_baseline"]["aac"]
     written = json.loads(next(Path("runs/comparisons").glob("*.json")).read_text())
 
-    assert found["baseline"] == "lwf"
+    assert [each["baseline"] for each in found["methods"].values()] == ["lwf", None, "lwf"]
     assert list(aac) == ["a-lwf", "lwf", "finetune"]
     assert difference["n"] == 3
     assert difference["mean"] == pytest.approx(mean)
@@ -87,19 +86,6 @@ def test_what_no_method_has_is_refused_and_told_of_each_once(ancl: Any) -> None:
     assert lines[0].startswith("--set: 'x' is no setting.")
     assert [line.split(" has no")[0] for line in lines[1:]] == ["--set: lwf", "--set: mas"]
     assert not Path("runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("methods", "asked", "chosen"),
-    [
-        (["a-lwf", "lwf"], None, "lwf"),
-        (["finetune", "afec-ewc", "ewc"], None, "ewc"),
-        (["mas", "a-lwf"], None, "mas"),
-        (["lwf+ancl", "lwf"], "a-lwf", "a-lwf"),
-    ],
-)
-def test_the_baseline(methods: list[str], asked: str | None, chosen: str) -> None:
-    assert choose_baseline(methods, asked) == chosen
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ancl.cli.comparison import _change, _difference
 
+from ancl.cli.demo import _change, _difference
 from ancl.metrics import Estimate
 
 
@@ -34,6 +34,7 @@ def test_quick_demo_prints_what_the_result_files_hold(ancl: Any) -> None:
         (Estimate(-0.03, 0.01, 3), "-3.0 ± 1.0 points (paired over 3 seeds): lower by more than"),
         (Estimate(0.03, 0.02, 3), "+3.0 ± 2.0 points (paired over 3 seeds): no difference beyond"),
         (Estimate(0.03, math.nan, 1), "+3.0 points with a single seed"),
+        (Estimate(-0.0001, 0.01, 3), "LwF: 0.0 ± 1.0 points"),
     ],
 )
 def test_the_reading_claims_only_what_is_beyond_two_errors(

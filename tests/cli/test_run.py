@@ -66,8 +66,8 @@ def test_a_runs_spec_is_a_config_that_gives_the_same_run(ancl: Any) -> None:
     again = ancl("resume", "--config", f"{directory}/spec.yaml", "--json")
 
     assert again.json["runs"] == first["runs"]
-    assert "found in the store" in again.err
-    assert "epoch" not in again.err
+    assert "20 stored, 0 to do" in again.err
+    assert "main" not in again.err
 
 
 def test_dry_run_trains_nothing_and_shows_what_another_method_stored(ancl: Any) -> None:

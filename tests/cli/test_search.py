@@ -9,9 +9,10 @@ import pytest
 
 import ancl.store.store as stored
 from ancl.cli.request import Request
-from ancl.executors.graph import Graph, Observer
+from ancl.executors.graph import Graph
 from ancl.executors.serial import Serial
 from ancl.experiments.search_per_task import Decay, follow
+from ancl.stages.events import Events
 from ancl.store.store import Store
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
@@ -187,7 +188,7 @@ def test_after_the_last_trial_the_next_value_is_taken_whatever_it_reaches(tmp_pa
 
     def compute(graph: Graph) -> None:
         trained_each.append(sum(graph.nodes[key].epochs > 0 for key in graph.todo(store)))
-        assert Serial().run(graph, store, Observer()) == {}
+        assert Serial().run(graph, store, Events()) == {}
 
     found = follow(resolved.spec, store, compute, decay=decay)
 

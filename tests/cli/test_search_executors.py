@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from ancl.cli.watching import Watching
 
 from ancl.cli import twostage
+from ancl.cli.progress import Progress
 from ancl.store.store import Store
 
 ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
@@ -85,17 +85,17 @@ def test_a_machine_lost_in_the_middle_of_a_search_changes_nothing(
     machines = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     nodes = [machines.add_node(num_cpus=1) for _ in range(2)]
 
-    class Losing(Watching):
+    class Losing(Progress):
         epochs = 0
 
-        def epoch(self, node: Any, record: Any) -> None:
+        def epoch_ends(self, stage: Any, epoch: Any) -> None:
             self.epochs += 1
             if self.epochs == 3:
                 machines.remove_node(nodes.pop(), allow_graceful=False)
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(twostage, "make_watching", lambda quiet: Losing())
+            patch.setattr(twostage, "make_progress", lambda quiet: Losing())
             shared = ancl(*TWO_STAGE, "--address", machines.address, "--runs", "shared", "--json")
     finally:
         machines.shutdown()

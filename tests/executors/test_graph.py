@@ -7,40 +7,41 @@ import numpy as np
 import pytest
 import torch
 
-from ancl.cli.request import Request
 from ancl.data.registry import load_source
-from ancl.errors import StoreError
+from ancl.errors import SpecError, StoreError
 from ancl.executors import graph as graphs
-from ancl.executors.graph import Graph, Node, Observer, Schedule
+from ancl.executors.graph import Graph, Schedule
 from ancl.executors.serial import Serial
-from ancl.experiments.spec import RunSpec
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.stages.events import Events
+from ancl.stages.plan import Stage
 from ancl.store.store import Store
+from ancl.training.loop import Epoch
 
-FLAGS = {"--epochs": "1", "--tasks": "2", "--threads": "1"}
+SHORT = {"training.epochs": 1, "data.tasks": 2, "threads": 1}
 
 
 def spec(method: str, seed: int = 0, **options: Any) -> RunSpec:
-    settings = [f"{key}={value}" for key, value in options.items()]
-    [resolved] = Request(method, "digits/5", FLAGS, settings, seed=str(seed)).resolve()
-    return resolved.spec
+    layer = Layer("test", {**SHORT, **options, "seed": seed})
+    return resolve(method, "digits/5", [layer]).spec
 
 
-class Heard(Observer):
-    """Keeps what was told."""
+class Heard(Events):
+    """Keeps what happened."""
 
     def __init__(self) -> None:
         self.ended: list[str] = []
         self.epochs = 0
         self.failed: list[str] = []
 
-    def epoch(self, node: Node, record: Any) -> None:
+    def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
         self.epochs += 1
 
-    def ends(self, node: Node, seconds: float) -> None:
-        self.ended.append(node.stage.key)
+    def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
+        self.ended.append(stage.key)
 
-    def fails(self, node: Node, reason: str) -> None:
-        self.failed.append(node.title)
+    def stage_fails(self, stage: Stage, reason: str) -> None:
+        self.failed.append(stage.key)
 
 
 def test_a_graph_holds_each_stage_once(tmp_path: Path) -> None:
@@ -74,12 +75,12 @@ def test_a_graph_reads_the_data_of_its_runs_once_and_the_next_graph_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, read = tmp_path / "mine.npz", list[str]()
-    flags = {**FLAGS, "--data": f"arrays:{file}"}
+    layer = Layer("test", {**SHORT, "data.source": f"arrays:{file}"})
 
     def keys(pixel: int) -> list[set[str]]:
         images = np.arange(40 * 16, dtype=np.uint8).reshape(40, 4, 4, 1) + np.uint8(pixel)
         np.savez(file, x=images, y=np.arange(40) % 4)
-        specs = [Request(m, "digits/5", flags).resolve()[0].spec for m in ("lwf", "ewc", "a-lwf")]
+        specs = [resolve(m, "digits/5", [layer]).spec for m in ("lwf", "ewc", "a-lwf")]
         return [set(plan) for plan in Graph(specs).plans]
 
     def counted(name: str, root: Path | None = None) -> Any:
@@ -143,7 +144,7 @@ def test_a_failing_stage_takes_its_dependants_along_and_nothing_else(tmp_path: P
     node = broken[key]
     assert (node.stage.name, node.stage.task) == ("main", 1)
     assert failures[key].startswith("ZeroDivisionError: as written (")
-    assert heard.failed == [node.title]
+    assert heard.failed == [key]
     assert all(store.has(key) for key in sound)
     lacking = [each.stage.name for key, each in broken.items() if not store.has(key)]
     assert lacking == ["main", "evaluate"]
@@ -175,3 +176,20 @@ def test_a_lost_stage_is_handed_out_again_before_others() -> None:
     schedule.fail(keys[1], "why")
     assert schedule.finished
     assert schedule.failures == {keys[1]: "why"}
+
+
+def test_a_single_run_is_named_once_and_several_are_named_at_every_stage(tmp_path: Path) -> None:
+    store, one, two = Store(tmp_path), Graph([spec("lwf")]), Graph([spec("lwf"), spec("ewc")])
+
+    assert one.summary(store) == (
+        "lwf on digits/5, seed 0, 6 stages: 0 shared, 0 stored, 6 to do (at most 2 epochs)"
+    )
+    assert list(one.titles().values())[1] == "task 1/2 main"
+    assert two.summary(store).startswith("2 runs, 14 stages: 4 shared, 0 stored, 10 to do")
+    assert list(two.titles().values())[1] == "lwf λ=10 seed 0, task 1/2 main"
+    assert "λ=3 " in list(Graph([spec("lwf")], lambs=[3.0]).titles().values())[1]
+
+
+def test_runs_with_different_threads_are_refused() -> None:
+    with pytest.raises(SpecError, match="one number of threads, not 1, 2"):
+        Graph([spec("lwf"), spec("ewc", threads=2)])

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.cli.request import Request
-from ancl.executors.graph import Graph, Observer
+from ancl.executors.graph import Graph
 from ancl.executors.pool import ATTEMPTS, Pool
 from ancl.executors.serial import Serial
-from ancl.experiments.spec import RunSpec
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.stages.events import Events
 from ancl.store.store import Store
 
-FLAGS = {"--epochs": "2", "--tasks": "2", "--threads": "1"}
+SHORT = Layer("test", {"training.epochs": 2, "data.tasks": 2, "threads": 1})
 METHODS = """
 import dataclasses, os, signal
 from pathlib import Path
@@ -49,7 +49,7 @@ def broken(*, lamb: float = 1.0) -> Method:
 """
 
 
-class Heard(Observer):
+class Heard(Events):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.epochs: list[tuple[str, int]] = []
@@ -57,12 +57,12 @@ class Heard(Observer):
     def say(self, message: str) -> None:
         self.said.append(message)
 
-    def epoch(self, node: Any, record: Any) -> None:
-        self.epochs.append((node.stage.key, record["epoch"]))
+    def epoch_ends(self, stage: Any, epoch: Any) -> None:
+        self.epochs.append((stage.key, epoch.epoch))
 
 
 def specs(*methods: str) -> list[RunSpec]:
-    return [Request(method, "digits/5", FLAGS).resolve()[0].spec for method in methods]
+    return [resolve(method, "digits/5", [SHORT]).spec for method in methods]
 
 
 def assert_same(one: Store, other: Store, keys: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_pool_gives_the_bits_of_one_process_whatever_befalls_its_workers(tmp_p
     assert graph.nodes[key].spec.method.endswith(":broken")
     assert failures[key].startswith("ZeroDivisionError: as written")
     [said] = heard.said
-    assert said.endswith("task 2/2 main was killed by signal 9; another goes on with it.")
+    assert said.endswith("task 2/2 main was killed by signal 9; another resumes it.")
     assert {epoch for _, epoch in heard.epochs} == {0, 1}
 
 

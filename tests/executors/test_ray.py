@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.cli.request import Request
 from ancl.errors import SpecError
 from ancl.executors import ray as cluster
-from ancl.executors.graph import Graph, Observer
+from ancl.executors.graph import Graph
 from ancl.executors.ray import Cluster, ship, unpack
 from ancl.executors.serial import Serial
-from ancl.experiments.spec import RunSpec
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.stages.events import Events
 from ancl.store.store import Store
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'ancl[ray]'")
-FLAGS = {"--epochs": "2", "--tasks": "2", "--threads": "1"}
+SHORT = Layer("test", {"training.epochs": 2, "data.tasks": 2, "threads": 1})
 BROKEN = """
 import dataclasses
 from ancl.methods.method import Method, Term
@@ -39,14 +39,14 @@ def mine(*, lamb: float = 1.0) -> Method:
 """
 
 
-class Heard(Observer):
+class Heard(Events):
     def __init__(self) -> None:
         self.begun, self.epochs = 0, 0
 
-    def begins(self, node: Any) -> None:
+    def stage_begins(self, stage: Any) -> None:
         self.begun += 1
 
-    def epoch(self, node: Any, record: Any) -> None:
+    def epoch_ends(self, stage: Any, epoch: Any) -> None:
         self.epochs += 1
 
 
@@ -87,7 +87,7 @@ class Reference:
 
 
 def specs(*methods: str) -> list[RunSpec]:
-    return [Request(method, "digits/5", FLAGS).resolve()[0].spec for method in methods]
+    return [resolve(method, "digits/5", [SHORT]).spec for method in methods]
 
 
 def assert_same(one: Store, other: Store, keys: Any) -> None:

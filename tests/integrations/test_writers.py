@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from ancl.errors import SpecError
-from ancl.experiments.build import RunResult, run
+from ancl.experiments.results import RunResult, result_json
+from ancl.experiments.run import run
 from ancl.experiments.spec import Layer, resolve
-from ancl.integrations import RunLog, Writer, make_writers
+from ancl.integrations import RunLog, TensorBoard, WandB, Writer, make_log
 from ancl.integrations.scalars import Point
+from ancl.stages.plan import Stage
+from ancl.training.loop import epoch_of
 
 
 class Collected(Writer):
@@ -22,7 +25,7 @@ class Collected(Writer):
         self.points: list[Point] = []
         self.ended = 0
 
-    def begin(self, spec: Any, directory: Path) -> None:
+    def begin(self, directory: Path, spec: Any) -> None:
         self.began.append(directory.name)
 
     def write(self, point: Point) -> None:
@@ -38,15 +41,20 @@ class Collected(Writer):
 @pytest.fixture(scope="module")
 def result() -> RunResult:
     short = {"training.epochs": 2, "data.per_class": 10, "data.tasks": 2, "threads": 1}
-    return run(resolve("a-lwf", "digits/5", [Layer("test", short)]).spec)
+    return run(resolve("a-lwf", "digits/5", [Layer("test", short)]).spec, runs=None)
+
+
+def plain(result: RunResult) -> dict[str, Any]:
+    """A result as events carry it."""
+    return {**result_json(result), "log": list(result.log)}
 
 
 def test_a_run_becomes_scalars_by_task_and_group(result: RunResult) -> None:
     collected = Collected()
-    log = RunLog([collected])
+    log = RunLog([lambda: collected])
 
-    log.begin(result.spec, Path("runs/one"))
-    log.end(result)
+    log.run_begins(Path("runs/one"), {}, result.keys)
+    log.run_ends(Path("runs/one"), plain(result))
 
     tags = collected.tags()
     main = next(e for e in result.log if (e["task"], e["stage"], e["epoch"]) == (1, "main", 1))
@@ -64,20 +72,23 @@ def test_a_run_becomes_scalars_by_task_and_group(result: RunResult) -> None:
 def test_what_was_sent_while_training_is_not_sent_again(result: RunResult) -> None:
     whole, partly = Collected(), Collected()
     for collected, live in ((whole, 0), (partly, 3)):
-        log = RunLog([collected])
-        log.begin(result.spec, Path("runs/one"))
+        log = RunLog([lambda kept=collected: kept])  # type: ignore[misc]
+        log.run_begins(Path("runs/one"), {}, ["a key"])
         for record in result.log[:live]:
-            log._send(record)
-        log.end(result)
+            stage = Stage(record["stage"], record["task"], "a key", {}, {})
+            own = {k: v for k, v in record.items() if k not in ("task", "stage")}
+            log.epoch_ends(stage, epoch_of(own))
+            log.epoch_ends(Stage("main", 0, "of another run", {}, {}), epoch_of(own))
+        log.run_ends(Path("runs/one"), plain(result))
 
     assert partly.points == whole.points
 
 
 def test_a_stopped_run_is_closed_once() -> None:
     collected = Collected()
-    log = RunLog([collected])
+    log = RunLog([lambda: collected])
     log.close()
-    log.begin(resolve("lwf", "digits/5").spec, Path("runs/one"))
+    log.run_begins(Path("runs/one"), {}, [])
     log.close()
     log.close()
 
@@ -99,8 +110,8 @@ def test_tensorboard_gets_every_scalar(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     fake = SimpleNamespace(SummaryWriter=SummaryWriter)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    [writer] = make_writers("tensorboard")
-    writer.begin(resolve("lwf", "digits/5").spec, tmp_path)
+    writer = TensorBoard()
+    writer.begin(tmp_path, {"method": "lwf"})
     writer.write(Point({"t0/train_loss": 1.5}, 3))
     writer.end()
 
@@ -123,14 +134,15 @@ def test_wandb_gets_the_spec_and_every_scalar(
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
     monkeypatch.setenv("WANDB_PROJECT", "mine")
-    [writer] = make_writers("wandb")
-    writer.begin(resolve("lwf", "digits/5").spec, tmp_path / "run_s0")
+    writer = WandB()
+    writer.begin(tmp_path / "run_s0", {"method": "lwf"})
     writer.write(Point({"t0/train_loss": 1.5}, 3))
     writer.end()
 
     begun, metric, *rest = calls
     assert (begun["project"], begun["id"], begun["resume"]) == ("mine", "run_s0", "allow")
-    assert begun["config"]["method"] == "lwf"
+    assert begun["config"] == {"method": "lwf"}
+    assert begun["reinit"] == "create_new"  # runs that share stages are open together
     assert metric == (("*",), {"step_metric": "step"})
     assert rest == [{"t0/train_loss": 1.5, "step": 3}, "finished"]
 
@@ -143,9 +155,9 @@ def test_a_missing_package_is_one_line_with_the_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SpecError, match=rf"pip install 'ancl\[{name}\]'"):
-        make_writers(name)
+        make_log(name)
 
 
 def test_an_unknown_log_is_told() -> None:
     with pytest.raises(SpecError, match="--log: There is no log 'tensorbord'"):
-        make_writers("tensorbord")
+        make_log("tensorbord")

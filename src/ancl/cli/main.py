@@ -23,6 +23,7 @@ from ancl.cli.search import search
 from ancl.errors import AnclError
 
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
+_STOPPED = "Stopped. What was finished is stored; the same command goes on."
 
 
 class _Terminated(KeyboardInterrupt):
@@ -44,9 +45,7 @@ class _Guarded(TyperGroup):
                 print(json.dumps({"error": str(error)}))
             raise typer.Exit(MISTAKE) from None
         except KeyboardInterrupt as stop:
-            print(
-                "Stopped. What was finished is stored; the same command goes on.", file=sys.stderr
-            )
+            print(_STOPPED, file=sys.stderr)
             code = TERMINATED if isinstance(stop, _Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
 

@@ -222,7 +222,7 @@ class TimeLeft:
         self._seconds, self._done = 0.0, 0
 
     def epoch(self, key: str, seconds: float, left: int | None) -> None:
-        """Count an epoch, and how many are left; ``None`` where it is not one of the stage's own."""
+        """Count an epoch; how many are left is ``None`` where it is not one of the stage's own."""
         self._seconds += seconds
         if left is not None:
             self._done += 1

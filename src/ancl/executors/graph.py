@@ -117,7 +117,9 @@ class Graph:
         self.nodes: dict[str, Node] = {}
         for plan in self.plans:
             for key, node in plan.items():
-                self.nodes.setdefault(key, node)
+                # A stage that one run must not store is stored for another that may.
+                if key not in self.nodes or self.nodes[key].stage.unstored:
+                    self.nodes[key] = node
 
     def todo(self, store: Holds) -> list[str]:
         """The keys to compute; code without a source file is left to the run that has it."""

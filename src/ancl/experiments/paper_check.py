@@ -1,4 +1,4 @@
-"""Runs beside the paper's numbers, what differs from its protocol, and the gap to joint training."""
+"""Runs beside the paper's numbers, differences from its protocol, and the gap to joint training."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -206,8 +206,8 @@ class _Collector(Forward):
     def end(self, failures: Sequence[Failure]) -> Outcome:
         """Finish what is left: runs that are not stored, or that another process completed."""
         failed = {each.node.stage.key for each in failures}
-        for index in list(self._missing):
-            if not failed & self._graph.plans[index].keys():
+        for index, plan in enumerate(self._graph.plans):
+            if index in self._missing and not failed & plan.keys():
                 self._finish(index)
         finished = [self._finished[index] for index in sorted(self._finished)]
         return Outcome(finished, [*failures, *self._failures])

@@ -184,13 +184,10 @@ class Store:
             over = math.inf if max_bytes is None else used - max_bytes
             freed = of_checkpoints + of_shards
             for info in found:
-                if (
-                    info.key in kept
-                    or over <= 0
-                    or not self._remove(self._entry(info.key), dry_run)
-                ):
+                if info.key in kept or over <= 0:
                     continue
-                removed, freed, over = removed + 1, freed + info.bytes, over - info.bytes
+                if self._remove(self._entry(info.key), dry_run):
+                    removed, freed, over = removed + 1, freed + info.bytes, over - info.bytes
             if not dry_run:
                 self._prune_locks()
         return removed, freed

@@ -1,0 +1,65 @@
+"""Runs beside the paper's numbers: compared only where the protocol is the paper's."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ancl.experiments.paper_check import verdict, verdict_json
+from ancl.experiments.results import RunResult
+from ancl.experiments.spec import Layer, resolve
+from ancl.metrics import summary
+
+
+def results(accuracies: list[float], method: str = "a-lwf", **values: Any) -> list[RunResult]:
+    """Runs on the paper's first benchmark that reached these accuracies on every task."""
+    found = []
+    for seed, accuracy in enumerate(accuracies):
+        given = {key.replace("__", "."): value for key, value in values.items()}
+        spec = resolve(method, "cifar100/10", [Layer("--set", {**given, "seed": seed})]).spec
+        matrix = np.tril(np.full((10, 10), accuracy)) + np.triu(np.full((10, 10), np.nan), 1)
+        matrices = dict.fromkeys(("taw", "tag"), matrix)
+        sizes = (1000,) * 10
+        metrics = summary(matrix, sizes)
+        result = RunResult(spec, matrices, sizes, (50_000, 10_000), metrics, (), (), {})
+        found.append(result)
+    return found
+
+
+def test_a_whole_protocol_is_comparable() -> None:
+    runs = results([0.78, 0.79, 0.80])
+    found = verdict(runs)
+
+    assert found is not None
+    as_json = verdict_json(found, runs)
+    assert as_json["comparable"]
+    assert as_json["metrics"]["aac"]["paper"]["mean"] == pytest.approx(0.7942)
+    assert as_json["metrics"]["aac"]["got"]["mean"] == pytest.approx(0.79)
+    assert found.notes[0].startswith("training.lr 0.05 is ours: the paper")
+
+
+def test_what_differs_is_listed() -> None:
+    [run] = results([0.5], training__epochs=5, lamb=3)
+    found = verdict([replace(run, images=(20_000, 10_000))])
+
+    assert found is not None
+    assert found.differences == [
+        "lamb is 3 instead of 10",
+        "training.epochs is 5 instead of 200",
+        "auxiliary.epochs is 5 instead of 200",
+        "20,000 of the publisher's 50,000 training images",
+        "n is 1 instead of 3 seeds",
+    ]
+
+
+def test_a_searched_rate_is_the_papers_own_rule() -> None:
+    found = verdict(results([0.7, 0.7, 0.7], training__lr="search"))
+
+    assert found is not None
+    assert found.differences == []
+    assert found.notes == ["training.lr=search: by the released code's rule."]
+
+
+def test_a_method_the_paper_does_not_report_has_no_verdict() -> None:
+    assert verdict(results([0.7], method="rwalk")) is None

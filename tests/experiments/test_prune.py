@@ -1,0 +1,57 @@
+"""One rule for what a prune removes: its dry run announces exactly that."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ancl.errors import StoreError
+from ancl.experiments.prune import Pruned, needed_keys, prune
+from ancl.experiments.results import Places, prepare_run, run_directory
+from ancl.experiments.run import run
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.store.entry import StageResult
+from ancl.store.store import Store
+
+
+def entry(size: int) -> StageResult:
+    return StageResult({"network/w": torch.zeros(size)}, {"stage": "main", "task": 0})
+
+
+def spec(method: str) -> RunSpec:
+    given = {"training.epochs": 1, "data.tasks": 2, "threads": 1, "data.per_class": 20}
+    return resolve(method, "digits/5", [Layer("test", given)]).spec
+
+
+def test_a_dry_run_to_a_size_announces_what_the_prune_removes(tmp_path: Path) -> None:
+    places = Places.of(tmp_path)
+    store, stopped = Store(places.store), spec("lwf")
+    prepare_run(run_directory(tmp_path, stopped), stopped)
+    needed = sorted(needed_keys(tmp_path))
+    for key in ("aaa", "bbb", "ccc"):
+        store.save(key, entry(500))
+    store.save_checkpoint(needed[0], entry(5000))  # kept, and larger than all entries
+    store.save_checkpoint("ddd", entry(50))  # nobody needs it
+    size = sum(info.bytes for info in store.entries())
+
+    told = prune(places, max_bytes=size, dry_run=True)
+    assert len(list(store.entries())) == 3
+    assert store.load_checkpoint("ddd") is not None
+    done = prune(places, max_bytes=size)
+
+    assert told == done
+    assert done.removed == 3
+    assert list(store.entries()) == []
+    assert store.load_checkpoint(needed[0]) is not None
+    assert prune(places, max_bytes=size) == Pruned(0, 0)
+
+
+def test_what_runs_need_is_kept(tmp_path: Path) -> None:
+    result = run(spec("lwf"), runs=tmp_path)
+    Store(tmp_path / ".store").save("aaa", entry(10))
+
+    assert needed_keys(tmp_path) == set(result.keys)
+    assert prune(Places.of(tmp_path)).removed == 1
+    assert prune(Places.of(tmp_path), keep_runs=False, dry_run=True).removed == len(result.keys)
+    with pytest.raises(StoreError, match="There is no directory"):
+        prune(Places.of(tmp_path / "elsewhere"))

@@ -1,0 +1,191 @@
+"""The engine: results as soon as they are there, failures contained, nothing computed twice."""
+
+import json
+import types
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ancl
+from ancl.errors import TrainingError
+from ancl.executors import choose_executor
+from ancl.executors.graph import Graph
+from ancl.experiments import run as engine
+from ancl.experiments.results import Places, read_run
+from ancl.experiments.run import run, run_all
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.methods import registry
+from ancl.methods.method import Method, Term
+from ancl.regularizers import Lwf
+from ancl.stages.events import Events
+from ancl.stages.plan import Stage
+from ancl.store.store import Store
+from ancl.training.loop import Epoch
+
+BROKEN = """
+import dataclasses
+from ancl.methods.method import Method, Term
+from ancl.regularizers import Lwf
+
+@dataclasses.dataclass(frozen=True)
+class Broken(Lwf):
+    def penalty(self, step, anchor):
+        raise ZeroDivisionError("as written")
+
+def broken(*, lamb: float = 1.0) -> Method:
+    return Method("broken", old=Term(Broken(2.0), lamb))
+"""
+
+
+def spec(method: str, seed: int = 0, **options: Any) -> RunSpec:
+    given = {"training.epochs": 1, "data.tasks": 2, "threads": 1, "seed": seed, **options}
+    return resolve(method, "digits/5", [Layer("test", given)]).spec
+
+
+class Heard(Events):
+    """Every event in order, in a word."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.said: list[str] = []
+        self.results: dict[str, Mapping[str, Any]] = {}
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def run_begins(self, directory: Path, spec: Mapping[str, Any], keys: Collection[str]) -> None:
+        assert (directory / "spec.yaml").is_file()
+        self.heard.append(f"begins {spec['method']} {spec['seed']} {len(keys)}")
+
+    def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
+        self.heard.append("epoch")
+
+    def stage_fails(self, stage: Stage, reason: str) -> None:
+        self.heard.append(f"fails {stage.name} {stage.task}")
+
+    def run_ends(self, directory: Path, result: Mapping[str, Any]) -> None:
+        assert json.loads((directory / "result.json").read_text())["keys"] == result["keys"]
+        self.heard.append(f"ends {result['spec']['method']}")
+        self.results[result["spec"]["method"]] = result
+
+
+def test_a_run_is_written_when_its_last_stage_is_stored(tmp_path: Path) -> None:
+    heard = Heard()
+    results = run([spec("lwf"), spec("a-lwf")], runs=tmp_path, events=heard)
+
+    assert heard.heard == [
+        *("begins lwf 0 6", "begins a-lwf 0 7"),
+        *("epoch", "epoch", "ends lwf"),  # its directory is there before a-lwf is trained
+        *("epoch", "epoch", "ends a-lwf"),
+    ]
+    assert [each.spec.method for each in results] == ["lwf", "a-lwf"]
+    assert [record["task"] for record in heard.results["lwf"]["log"]] == [0, 1]
+
+
+def test_a_finished_run_is_read_and_one_without_a_directory_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = run(spec("lwf"))
+    heard = Heard()
+    monkeypatch.setattr(engine, "build", None)  # nothing is built again to collect a result
+    again = run(spec("lwf"), events=heard)
+    [directory] = Path("runs").glob("digits-5_lwf_s0_*")
+    monkeypatch.chdir(directory)
+    alone = run(spec("lwf"), runs=None)
+
+    assert heard.heard == ["begins lwf 0 6", "ends lwf"]
+    for name, matrix in first.matrices.items():
+        np.testing.assert_array_equal(matrix, again.matrices[name])
+        np.testing.assert_array_equal(matrix, alone.matrices[name])
+    assert read_run(Path()).keys == first.keys
+    assert not Path("runs").exists()
+    assert first.seconds == again.seconds
+    assert ancl.run is run
+
+
+def test_a_failure_stops_its_run_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN)
+    broken, heard = f"{tmp_path}/mine.py:broken", Heard()
+    outcome = run_all([spec(broken), spec("lwf")], Places.of(tmp_path), events=heard)
+
+    assert [each.spec.method for each in outcome.results] == ["lwf"]
+    [failure] = outcome.failures
+    assert (failure.node.stage.name, failure.node.stage.task, failure.runs) == ("main", 1, 1)
+    assert failure.json()["reason"].startswith("ZeroDivisionError: as written")
+    assert heard.heard[-1] == "ends lwf"
+    assert "fails main 1" in heard.heard
+    with pytest.raises(TrainingError, match=r"1 stage failed:\n .*ZeroDivisionError: as written"):
+        run(spec(broken), runs=tmp_path)
+
+
+def test_the_same_run_twice_is_one_run(tmp_path: Path) -> None:
+    heard = Heard()
+    first, second = run([spec("lwf"), spec("lwf")], runs=tmp_path, events=heard)
+
+    assert first is second
+    assert heard.heard.count("ends lwf") == 1
+
+
+def test_a_damaged_stage_is_computed_again(tmp_path: Path) -> None:
+    first = run(spec("lwf"), runs=tmp_path)
+    plan = Graph([spec("lwf")]).plans[0]
+    key = next(s.key for s in plan.stages if (s.name, s.task) == ("main", 1))
+    file = tmp_path / ".store" / "entries" / key[:2] / key / "tensors.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    heard = Heard()
+    again = run(spec("lwf"), runs=tmp_path, events=heard)
+
+    assert again.metrics == first.metrics
+    assert heard.heard == ["begins lwf 0 6", "epoch", "ends lwf"]
+    assert "is damaged" in heard.said[0]
+    assert Store(tmp_path / ".store").verify() == []
+
+
+def made_here(penalty: str) -> types.FunctionType:
+    """A maker of a method whose Ω has no source file."""
+    space: dict[str, Any] = {"__name__": "nowhere", "Lwf": Lwf, "Method": Method, "Term": Term}
+    exec(
+        "class Mine(Lwf):\n"
+        f"    def penalty(self, step, anchor):\n        {penalty}\n"
+        "def mine() -> Method:\n    return Method('mine', old=Term(Mine(2.0), 1.0))\n",
+        space,
+    )
+    maker = space["mine"]
+    assert isinstance(maker, types.FunctionType)
+    return maker
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_code_without_a_source_file_is_computed_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int | None
+) -> None:
+    monkeypatch.setitem(registry.METHODS, "mine", made_here("return super().penalty(step, anchor)"))
+    monkeypatch.setitem(registry.METHODS, "bad", made_here("raise ZeroDivisionError('as written')"))
+    heard = Heard()
+    choice = choose_executor(workers=workers, threads=1)
+    outcome = run_all(
+        [spec("mine"), spec("lwf", lamb=1.0), spec("bad")], Places.of(tmp_path), choice, heard
+    )
+
+    mine, lwf = outcome.results
+    np.testing.assert_array_equal(mine.counted, lwf.counted)
+    [failure] = outcome.failures
+    assert (failure.node.spec.method, failure.node.stage.name) == ("bad", "main")
+    assert failure.reason.startswith("ZeroDivisionError: as written")
+    assert heard.said[0].startswith("Results of this run are not stored: ")
+    stored = {info.key for info in Store(tmp_path / ".store").entries()}
+    assert stored == set(lwf.keys)
+
+
+def test_a_pool_gives_the_same_results(tmp_path: Path) -> None:
+    specs = [spec("a-lwf", seed) for seed in (0, 1)]
+    alone = run(specs, runs=tmp_path / "alone")
+    pooled = run(specs, runs=tmp_path / "pool", workers=2)
+
+    for one, other in zip(alone, pooled, strict=True):
+        np.testing.assert_array_equal(one.counted, other.counted)
+        assert one.keys == other.keys
