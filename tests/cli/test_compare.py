@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ancl.cli.text import signed
+
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
 ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
 
@@ -59,6 +61,20 @@ def test_a_comparison_gives_what_single_runs_give_and_trains_nothing_twice(ancl:
     assert plan["stages_to_do"] == 0
     assert plan["stages"] - plan["unique_stages"] == 4  # the first task, the second one's head
     assert results(Path("alone")).items() <= results(Path("runs")).items()
+
+
+def test_each_variant_is_compared_with_its_own_host(ancl: Any) -> None:
+    asked = ("compare", "lwf", "a-lwf", "ewc", "a-ewc", "--on", "digits/5", *SHORT, "--quiet")
+    found = ancl(*asked, "--json").json["methods"]
+    several, forced = ancl(*asked).out, ancl(*asked, "--baseline", "ewc").out
+
+    aac = {method: each["metrics"]["aac"]["mean"] for method, each in found.items()}
+    rows = {line.split()[0]: line.split() for line in several.splitlines() if line}
+    assert "AAC minus baseline, points  baseline" in several
+    assert [rows[name][-1] for name in ("a-lwf", "ewc", "a-ewc")] == ["lwf", "lwf", "ewc"]
+    assert rows["a-ewc"][-2] == signed(aac["a-ewc"] - aac["ewc"])
+    assert "AAC minus ewc, points" in forced
+    assert "-0.0" not in several + forced
 
 
 def test_a_setting_goes_to_the_methods_that_have_it(ancl: Any) -> None:

@@ -66,7 +66,7 @@ def test_a_runs_spec_is_a_config_that_gives_the_same_run(ancl: Any) -> None:
     again = ancl("resume", "--config", f"{directory}/spec.yaml", "--json")
 
     assert again.json["runs"] == first["runs"]
-    assert "20 stored, 0 to do" in again.err
+    assert "19 stored, 0 to do" in again.err
     assert "main" not in again.err
 
 
@@ -135,3 +135,33 @@ def test_class_incremental_learning_without_memory_is_warned_of_once(ancl: Any) 
     assert joint.err == ""
     aac = sum(lwf.json["runs"][0]["matrices"]["tag"][-1]) / 5
     assert lwf.json["runs"][0]["metrics"]["aac"] == pytest.approx(aac)
+
+
+def test_seeds_go_through_a_pool_and_a_failure_is_told(ancl: Any) -> None:
+    Path("mine.py").write_text(
+        "import dataclasses\n"
+        "from ancl.methods.method import Method, Term\n"
+        "from ancl.regularizers import Lwf\n\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Broken(Lwf):\n"
+        "    def penalty(self, step, anchor):\n"
+        "        raise ZeroDivisionError('as written')\n\n"
+        "def broken() -> Method:\n"
+        "    return Method('broken', old=Term(Broken(2.0), 1.0))\n"
+    )
+    short = ("digits/5", "--epochs", "1", "--tasks", "2", "--threads", "1", "--seeds", "0-1")
+    alone = ancl("run", "lwf", *short, "--json", "--quiet", "--runs", "alone").json
+    pooled = ancl("run", "lwf", *short, "--workers", "2", "--json").json
+    failed = ancl("run", "mine.py:broken", *short, "--json", "--quiet")
+    text = ancl("run", "mine.py:broken", *short, "--quiet")
+
+    assert pooled["metrics"] == alone["metrics"]
+    assert [run["matrices"] for run in pooled["runs"]] == [r["matrices"] for r in alone["runs"]]
+    assert (failed.code, text.code) == (1, 1)
+    assert (failed.json["runs"], failed.json["paper"], len(failed.json["failures"])) == (
+        [],
+        None,
+        2,
+    )
+    assert text.out.startswith("Failed, while the others finished:")
+    assert text.out.count("ZeroDivisionError: as written") == 2

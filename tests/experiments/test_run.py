@@ -179,13 +179,3 @@ def test_code_without_a_source_file_is_computed_in_this_process(
     assert heard.said[0].startswith("Results of this run are not stored: ")
     stored = {info.key for info in Store(tmp_path / ".store").entries()}
     assert stored == set(lwf.keys)
-
-
-def test_a_pool_gives_the_same_results(tmp_path: Path) -> None:
-    specs = [spec("a-lwf", seed) for seed in (0, 1)]
-    alone = run(specs, runs=tmp_path / "alone")
-    pooled = run(specs, runs=tmp_path / "pool", workers=2)
-
-    for one, other in zip(alone, pooled, strict=True):
-        np.testing.assert_array_equal(one.counted, other.counted)
-        assert one.keys == other.keys
