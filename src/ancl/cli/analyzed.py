@@ -23,8 +23,8 @@ from ancl.errors import MethodError, SpecError, unknown
 from ancl.experiments.build import Experiment, build, most_epochs, threads
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
+from ancl.methods.task_history import ClassHistory
 from ancl.seeding import seeded
-from ancl.stages.plan import block_sizes
 from ancl.store.store import Store
 
 
@@ -200,7 +200,7 @@ def timed_point(experiment: Experiment, wishes: AnalysisOptions) -> float:
     """Seconds that one point takes, from a network that has learned nothing."""
     tasks, setting = experiment.stream.tasks[: wishes.task + 1], experiment.setting
     with seeded(0, "analysis"):
-        network = setting.architecture.build(block_sizes(tasks)).to(setting.device)
+        network = setting.architecture.build(ClassHistory.of(tasks).blocks).to(setting.device)
     images = [
         parts(tasks, split, wishes.images, setting.seed)
         for split in ("train", wishes.split or "test")
