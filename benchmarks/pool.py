@@ -22,7 +22,7 @@ from ancl.executors.pool import Pool
 from ancl.executors.serial import Serial
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.store.store import Store
 from ancl.training.loop import Epoch
 

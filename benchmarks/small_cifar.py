@@ -27,7 +27,7 @@ from ancl.experiments.run import run
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import Estimate, mean_and_error
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 
 CLASSES = 50
 PROTOCOL: dict[str, Any] = {

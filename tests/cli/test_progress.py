@@ -13,7 +13,7 @@ from ancl.executors.graph import Graph
 from ancl.experiments.run import run
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.training.loop import Epoch
 
 EPOCH = Epoch("main", 6, 0.1, {"task": 0.5, "old": 0.25}, {}, 0.979, True, "", 2.0)

@@ -21,7 +21,7 @@ from ancl.methods import registry
 from ancl.methods.method import Method, Term
 from ancl.regularizers import Lwf
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.store.store import Store
 from ancl.training.loop import Epoch
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,7 @@ from ancl.experiments.run import run
 from ancl.experiments.spec import Layer, resolve
 from ancl.integrations import RunLog, TensorBoard, WandB, Writer, make_log
 from ancl.integrations.scalars import Point
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.training.loop import epoch_of
 
 
@@ -75,10 +75,11 @@ def test_what_was_sent_while_training_is_not_sent_again(result: RunResult) -> No
         log = RunLog([lambda kept=collected: kept])  # type: ignore[misc]
         log.run_begins(Path("runs/one"), {}, ["a key"])
         for record in result.log[:live]:
-            stage = Stage(record["stage"], record["task"], "a key", {}, {})
+            stage = SimpleNamespace(name=record["stage"], task=record["task"], key="a key")
+            other = SimpleNamespace(name="main", task=0, key="of another run")
             own = {k: v for k, v in record.items() if k not in ("task", "stage")}
-            log.epoch_ends(stage, epoch_of(own))
-            log.epoch_ends(Stage("main", 0, "of another run", {}, {}), epoch_of(own))
+            log.epoch_ends(cast(Stage, stage), epoch_of(own))
+            log.epoch_ends(cast(Stage, other), epoch_of(own))
         log.run_ends(Path("runs/one"), plain(result))
 
     assert partly.points == whole.points

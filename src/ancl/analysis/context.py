@@ -16,10 +16,10 @@ from ancl.errors import ScenarioError
 from ancl.experiments.build import Experiment
 from ancl.losses import own_task_logits
 from ancl.methods.method import weight_at
+from ancl.methods.task_history import ClassHistory
 from ancl.networks import Network
 from ancl.regularizers import Regularizer
 from ancl.seeding import generator, seeded
-from ancl.stages.plan import block_sizes, class_counts
 from ancl.types import Params
 
 Split = Literal["test", "val", "train", "old"]
@@ -130,7 +130,7 @@ class AnalysisContext:
     def network(self) -> Network:
         """A network of the right shape, whatever its weights."""
         with seeded(0, "analysis"):
-            built = self.setting.architecture.build(block_sizes(self.tasks))
+            built = self.setting.architecture.build(ClassHistory.of(self.tasks).blocks)
         return built.to(self.setting.device)
 
     def images(self, split: Split) -> list[Part]:
@@ -152,7 +152,7 @@ class AnalysisContext:
 
     def lambs(self, lamb_a: float) -> tuple[float, float]:
         """λ and λ_a as numbers in this task."""
-        method, counts = self.ways.ancl[lamb_a].method, class_counts(self.tasks[-1])
+        method, counts = self.ways.ancl[lamb_a].method, ClassHistory.of(self.tasks).counts
         assert method.old is not None
         assert method.auxiliary is not None
         return weight_at(method.old.lamb, *counts), weight_at(method.auxiliary.lamb_a, *counts)

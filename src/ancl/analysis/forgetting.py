@@ -11,7 +11,6 @@ from ancl.analysis.interpolation import distance
 from ancl.data import Batches
 from ancl.networks import Network
 from ancl.seeding import generator
-from ancl.stages.context import answering
 from ancl.stages.plan import Setting
 from ancl.types import Params
 
@@ -44,7 +43,7 @@ class OldLoss:
     def value(self, tensors: Params) -> float:
         """The mean loss of a network with its own batch norms."""
         self._network.load(tensors)
-        answers = answering(self._network, self._setting)
+        answers = self._setting.images.answering(self._network, self._setting.device)
         losses = [
             len(part.samples) * self._loss(answers(part.samples).logits, part.samples.y, part.task)
             for part in self._parts

@@ -12,7 +12,6 @@ from ancl.analysis.interpolation import parameter_names
 from ancl.data import Batches, Samples
 from ancl.errors import AnclError
 from ancl.networks import Network
-from ancl.stages.context import answering
 from ancl.stages.plan import Setting
 from ancl.types import Params
 
@@ -112,7 +111,7 @@ class PointEvaluator:
         """Loss and accuracies on every task that is measured."""
         self._write(weights)
         self.reestimate()
-        answers = answering(self._network, self._setting)
+        answers = self._setting.images.answering(self._network, self._setting.device)
         return [
             score(
                 answers(part.samples).logits,

@@ -15,10 +15,10 @@ from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.regularization import joint
 from ancl.regularizers import WeightRegularizer
-from ancl.stages.context import Job
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage, StateKeys, plan_kept, plan_task
+from ancl.stages.plan import StateKeys, plan_kept, plan_task
 from ancl.stages.runner import MemoryStore, Runner, Storage
+from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult
 from ancl.types import Importance, Params, strip_prefix
 
@@ -130,7 +130,7 @@ def plan_regime(experiment: Experiment, task: int, lamb_as: Sequence[float]) -> 
             f"network, and there are {len(tasks)}. Possible: 1 to {len(tasks) - 1}."
         )
     host = replace(experiment.method, auxiliary=None)
-    if task > 1 and host.watcher():
+    if task > 1 and host.watcher:
         raise MethodError(
             f"{spec.method} gathers importance while it trains, which a multitask network's "
             f"training does not. Analyse task 1, whose old network the method trained itself."
@@ -217,10 +217,10 @@ def _obtain(
     store: Storage,
     reporter: Events,
 ) -> dict[str, StageResult]:
-    job = Job(course.method, experiment.stream.tasks, experiment.setting, reporter.say)
     # All courses read each other's networks from one store; storage_for has chosen which.
     stages = [replace(stage, unstored="") for stage in course.stages if stage.key in wanted]
-    runner = Runner(stages, job, store, reporter)
+    tasks, device = experiment.stream.tasks, experiment.setting.device
+    runner = Runner(stages, tasks, device, store, reporter)
     return {stage.key: runner.obtain(stage.key) for stage in stages}
 
 

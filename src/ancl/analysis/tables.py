@@ -11,9 +11,8 @@ from ancl.analysis.interpolation import BACKBONE, distance, distances, drawn_to,
 from ancl.analysis.landscape import mixed
 from ancl.analysis.landscape_tables import Terrain
 from ancl.data import Batches
+from ancl.methods.task_history import ClassHistory
 from ancl.regularizers import Lwf, WeightRegularizer
-from ancl.stages.context import answering
-from ancl.stages.plan import old_classes
 from ancl.stages.runner import Storage
 from ancl.types import Params
 
@@ -81,7 +80,7 @@ class Study:
     def forgetting(self) -> Iterator[Row]:
         """The bound ½ λ_max ‖θ₂ − θ₁‖² beside the increase of the earlier tasks' loss."""
         self._announce("sharpness of the earlier tasks' loss")
-        spoken = old_classes(self._scene.tasks[-1])
+        spoken = ClassHistory.of(self._scene.tasks).old_classes
         told = self._scene.setting.task_aware
         classes = {task.index: task.classes if told else spoken for task in self._scene.tasks[:-1]}
         names = [name for name in self._scene.names if name in self._scene.regime.old_names]
@@ -125,14 +124,15 @@ class Study:
         if not isinstance(self._scene.omega, Lwf):
             return
         samples = self._scene.images("train")[-1].samples
-        logits = {}
+        logits, setting = {}, self._scene.setting
         for key, trained in self._scene.regime.named.items():
             network = self._scene.network()
             network.load(trained.tensors)
-            logits[key] = answering(network, self._scene.setting)(samples).logits
+            logits[key] = setting.images.answering(network, setting.device)(samples).logits
         teachers = logits["old", None], logits["auxiliary", None]
         every = slice(0, self._scene.tasks[-1].classes.stop)
-        own = old_classes(self._scene.tasks[-1]), self._scene.tasks[-1].classes
+        history = ClassHistory.of(self._scene.tasks)
+        own = history.old_classes, history.current
         for lamb_a, temperature in product(self._scene.regime.ancl, TEMPERATURES):
             error = partial(
                 linear_error, logits["ancl", lamb_a], *teachers, self._scene.lambs(lamb_a)

@@ -19,13 +19,14 @@ from ancl.cli.progress import Progress, make_progress
 from ancl.cli.request import Request
 from ancl.cli.text import duration, percent, table
 from ancl.errors import MethodError, SpecError, counted, unknown
-from ancl.experiments.build import Experiment, build, most_epochs, threads
+from ancl.experiments.build import Experiment, build, threads
 from ancl.experiments.results import Places
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
+from ancl.methods.task_history import ClassHistory
 from ancl.seeding import seeded
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage, block_sizes
+from ancl.stages.stage import Stage
 from ancl.store.store import Store
 
 
@@ -167,7 +168,7 @@ def _begin(
     text = f" ({stored} of {counted(len(stages), 'stage')} stored)" if stored else ""
     events.note(f"{spec.method} on {spec.benchmark}, seed {spec.seed}{text}")
     titles = {stage.key: f"task {stage.task + 1}/{count} {stage.name}" for stage in stages}
-    epochs = {stage.key: most_epochs(spec, stage) for stage in stages}
+    epochs = {stage.key: stage.epochs for stage in stages}
     events.work_begins(titles, epochs, todo)
 
 
@@ -192,7 +193,7 @@ def planned(question: Question, places: Places) -> dict[str, Any]:
             planned_stages = plan_regime(experiment, wishes.task, wishes.lamb_as).stages
         left = [stage for stage in planned_stages if not store.has(stage.key)]
         stages, todo = stages + len(planned_stages), todo + len(left)
-        epochs += sum(most_epochs(spec, stage) for stage in left)
+        epochs += sum(stage.epochs for stage in left)
     networks = 4 + len(wishes.lamb_as)
     points = wishes.grid**2 + networks + len(PATHS) * STEPS if wishes.grid else 0
     with threads(spec.threads):
@@ -213,7 +214,7 @@ def timed_point(experiment: Experiment, wishes: AnalysisOptions) -> float:
     """Seconds that one point takes, from a network that has learned nothing."""
     tasks, setting = experiment.stream.tasks[: wishes.task + 1], experiment.setting
     with seeded(0, "analysis"):
-        network = setting.architecture.build(block_sizes(tasks)).to(setting.device)
+        network = setting.architecture.build(ClassHistory.of(tasks).blocks).to(setting.device)
     images = [
         parts(tasks, split, wishes.images, setting.seed)
         for split in ("train", wishes.split or "test")

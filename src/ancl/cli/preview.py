@@ -6,7 +6,7 @@ from typing import Any
 
 from ancl.cli.text import table
 from ancl.errors import counted
-from ancl.experiments.build import build, most_epochs, threads
+from ancl.experiments.build import build, threads
 from ancl.experiments.results import Places, run_directory
 from ancl.experiments.spec import SEARCH, Resolved
 from ancl.store.store import Store
@@ -46,7 +46,7 @@ def preview(resolved: Resolved, places: Places) -> Preview:
                 "stage": stage.name,
                 "key": stage.key,
                 "stored": store.has(stage.key),
-                "most_epochs": most_epochs(spec, stage),
+                "most_epochs": stage.epochs,
             }
             for stage in experiment.stages
         ],

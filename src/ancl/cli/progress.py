@@ -13,7 +13,7 @@ from rich.progress import Progress as Bars
 from ancl.cli.text import duration, percent
 from ancl.errors import counted
 from ancl.stages.events import Events, Forward
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.training.loop import Epoch
 
 _WORTH_A_LINE = 1.0

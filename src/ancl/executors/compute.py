@@ -2,7 +2,6 @@
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ from ancl.errors import AnclError, SpecError
 from ancl.executors.graph import Node
 from ancl.experiments.build import Experiment, Reading, build, threads
 from ancl.experiments.spec import RunSpec
-from ancl.stages.context import Job
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage
 from ancl.stages.runner import Runner, Storage
+from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult
 from ancl.training.loop import Epoch, epoch_of, epoch_record
 
@@ -60,7 +58,7 @@ class Workshop:
                     f"The worker plans other stages than the command did: {key[:12]} is not among "
                     f"them. Give all machines the same data, ancl, torch and kind of processor."
                 )
-            return ExperimentRunner(experiment, store, _Relay(key, tell)).obtain(key)
+            return runner_of(experiment, store, _Relay(key, tell)).obtain(key)
 
     def _experiment(self, spec: RunSpec, lambs: Sequence[float]) -> Experiment:
         text = f"{spec.model_dump_json()} {lambs}"
@@ -71,18 +69,10 @@ class Workshop:
         return self._built[text]
 
 
-class ExperimentRunner(Runner):
-    """Computes the stages of an experiment, each with the method of its task and its λ."""
-
-    def __init__(self, experiment: Experiment, store: Storage, events: Events) -> None:
-        tasks, setting = experiment.stream.tasks, experiment.setting
-        job = Job(experiment.method, tasks, setting, events.say)
-        super().__init__(experiment.stages, job, store, events)
-        self._method_at = experiment.method_at
-
-    def job_of(self, stage: Stage) -> Job:
-        """The job with the method of the stage's task."""
-        return replace(self._job, method=self._method_at(stage.task))
+def runner_of(experiment: Experiment, store: Storage, events: Events) -> Runner:
+    """What computes the stages of an experiment; call it under ``threads``."""
+    tasks, device = experiment.stream.tasks, experiment.setting.device
+    return Runner(experiment.stages, tasks, device, store, events)
 
 
 class _Relay(Events):

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, counted
-from ancl.experiments.build import Experiment, Reading, build, most_epochs, threads
+from ancl.experiments.build import Experiment, Reading, build, threads
 from ancl.experiments.spec import RunSpec
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Node:
     @property
     def epochs(self) -> int:
         """The most epochs; 0 where nothing is trained."""
-        return most_epochs(self.spec, self.stage)
+        return self.stage.epochs
 
 
 class Plan(dict[str, Node]):

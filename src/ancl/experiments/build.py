@@ -12,8 +12,10 @@ from ancl.data.registry import load_source
 from ancl.experiments.spec import RunSpec
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
+from ancl.methods.task_history import check_exemplars
 from ancl.networks import architecture
-from ancl.stages.plan import Setting, Stage, check_exemplars, plan_each
+from ancl.stages.plan import Setting, StateKeys, plan_each, plan_notes
+from ancl.stages.stage import Stage
 
 Reading = Callable[[str, Path | None], Source]
 """Loads the images of a name; ``lru_cache(1)(load_source)`` reads those of many runs once."""
@@ -27,7 +29,8 @@ _COLLAPSE = (
 class Experiment:
     """A spec as objects: what is learned, by which method, and the planned stages.
 
-    ``lambs`` are the λ of the planned tasks, where each task has its own.
+    ``state`` are the keys of what the last task leaves behind. ``lambs`` are the λ of the planned
+    tasks, where each task has its own.
     """
 
     spec: RunSpec
@@ -35,11 +38,8 @@ class Experiment:
     stream: Stream
     setting: Setting
     stages: tuple[Stage, ...]
+    state: StateKeys
     lambs: tuple[float, ...] = ()
-
-    def method_at(self, task: int) -> Method:
-        """The method of one task."""
-        return _method_at(self.spec, self.lambs[task]) if self.lambs else self.method
 
     @property
     def unstored(self) -> str:
@@ -53,6 +53,7 @@ class Experiment:
         kept = self.setting.memory is not None or self.method.data == "all"
         if self.stream.scenario == "cil" and not kept:
             found.append(_COLLAPSE.format(method=self.spec.method))
+        found += plan_notes(self.method, self.stream.tasks, self.setting)
         return (*found, *self.stream.source.notes)
 
 
@@ -117,24 +118,12 @@ def build(
         device=torch.device(spec.device),
     )
     for task in stream.tasks:
-        check_exemplars(method, stream.tasks[: task.index + 1], setting)
+        if method.data == "current":
+            check_exemplars(setting.memory, method.hold_out, stream.tasks[: task.index + 1])
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
-    stages = plan_each(each, stream.tasks, setting)
-    return Experiment(spec, method, stream, setting, stages, tuple(lambs))
+    stages, state = plan_each(each, stream.tasks, setting)
+    return Experiment(spec, method, stream, setting, stages, state, tuple(lambs))
 
 
 def _method_at(spec: RunSpec, lamb: float) -> Method:
     return MethodRef(spec.method).make({**spec.options, "lamb": lamb})
-
-
-def most_epochs(spec: RunSpec, stage: Stage) -> int:
-    """The most epochs of a stage; 0 where it trains nothing."""
-    training = {
-        "main": spec.training,
-        "auxiliary": spec.auxiliary,
-        "rate trial": spec.training,
-    }.get(stage.name)
-    if training:
-        return training.at(stage.task).epochs
-    part = stage.settings.get("part", {})
-    return part.get("epochs", 0) if isinstance(part, dict) else 0

@@ -29,7 +29,7 @@ from ancl.metrics import (
     write_matrix,
 )
 from ancl.runtime import numerics
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
 

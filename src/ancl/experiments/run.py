@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, overload
 
 from ancl.errors import StoreError, TrainingError, counted
 from ancl.executors import ExecutorChoice, choose_executor
-from ancl.executors.compute import ExperimentRunner, reason
+from ancl.executors.compute import reason, runner_of
 from ancl.executors.graph import Graph, Node, Plan
 from ancl.experiments.build import build, threads
 from ancl.experiments.results import (
@@ -23,7 +23,7 @@ from ancl.experiments.results import (
 )
 from ancl.experiments.spec import RunSpec
 from ancl.stages.events import Events, Forward
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.store.store import Store
 
 
@@ -239,7 +239,7 @@ class _Collector(Forward):
         metas: dict[str, Mapping[str, Any]] = {}
         with threads(plan.spec.threads):
             made = plan.experiment or build(plan.spec, self._graph.root, self._graph.read)
-            runner = ExperimentRunner(made, self._store, self)
+            runner = runner_of(made, self._store, self)
             for stage in made.stages:
                 try:
                     metas[stage.key] = runner.obtain(stage.key).meta
