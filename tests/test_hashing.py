@@ -90,11 +90,10 @@ def test_what_may_hold_unseen_values_is_refused(value) -> None:
 
 
 def test_code_without_a_file_is_refused() -> None:
-    namespace: dict[str, Callable[[], int]] = {}
-    exec("def made() -> int:\n    return 1\n", {"__name__": "nowhere"}, namespace)
+    made = type("Made", (), {"__module__": "nowhere"})
 
     with pytest.raises(UnstorableError, match="Put it into a file"):
-        describe(namespace["made"])
+        describe(made)
     assert issubclass(UnstorableError, AnclError)
 
 
