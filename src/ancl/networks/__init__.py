@@ -2,7 +2,13 @@
 
 from ancl.networks.mlp import Mlp
 from ancl.networks.network import Network, frozen
-from ancl.networks.registry import NETWORKS, Architecture, architecture, without_head
+from ancl.networks.registry import (
+    NETWORKS,
+    Architecture,
+    architecture,
+    network_options,
+    without_head,
+)
 from ancl.networks.resnet import ResNet
 
 __all__ = [
@@ -13,5 +19,6 @@ __all__ = [
     "ResNet",
     "architecture",
     "frozen",
+    "network_options",
     "without_head",
 ]
