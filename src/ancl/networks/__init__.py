@@ -6,6 +6,7 @@ from ancl.networks.registry import (
     NETWORKS,
     Architecture,
     architecture,
+    network_maker,
     network_options,
     without_head,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "ResNet",
     "architecture",
     "frozen",
+    "network_maker",
     "network_options",
     "without_head",
 ]

@@ -50,6 +50,8 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 """Backbones by name; each takes the shape of one sample and its options by keyword."""
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 """Types of options that can be settings: values that a file of settings can hold."""
+_RESERVED = ("name", "network", "input_shape", "head", "head_options")
+"""Names that say something else of a network."""
 _WANTED = (
     "a function or class that takes the shape of a sample first and options by keyword, and "
     "returns an nn.Module: def net(shape, *, width=16)"
@@ -101,11 +103,15 @@ def network_options(name: str) -> dict[str, inspect.Parameter]:
     if not found or found[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise SpecError(f"{name} does not take the shape of a sample. Name {_WANTED}.")
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {
+    options = {
         each.name: each.replace(annotation=_setting_type(each.annotation))
         for each in found[1:]
         if each.kind in named and (each.default is each.empty or isinstance(each.default, _PLAIN))
     }
+    taken = [option for option in options if option in _RESERVED]
+    if taken:
+        raise SpecError(f"{name} has an option {taken[0]!r}, a name that is taken. Rename it.")
+    return options
 
 
 def _parameters(make: Callable[..., nn.Module]) -> list[inspect.Parameter]:
