@@ -1,13 +1,15 @@
 """Code by name: found, refused with the reason, loaded anew where it changed."""
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from tests.outside.conftest import Write
 
 from ancl.errors import MethodError, SpecError
 from ancl.outside import load
+
+Write = Callable[[str, Mapping[str, str]], Path]
 
 HELPED = "import helper\ndef value(): return helper.NUMBER\n"
 
@@ -160,7 +162,7 @@ def test_a_file_that_loads_itself_is_told_so(write: Write) -> None:
     )
     folder = write("mine", {"script.py": text})
 
-    with pytest.raises(SpecError, match="script.py loads itself. Put what it does"):
+    with pytest.raises(SpecError, match=r"script\.py loads itself\. Put what it does"):
         call(f"{folder}/script.py:value")
 
 

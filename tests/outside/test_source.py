@@ -2,15 +2,18 @@
 
 import inspect
 import sys
+from collections.abc import Callable, Mapping
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 import typer
-from tests.outside.conftest import Write
 
 from ancl.errors import SpecError
 from ancl.hashing import UnstorableError, describe, source_hash
 from ancl.outside import load, sources_of
+
+Write = Callable[[str, Mapping[str, str]], Path]
 
 ENTRY = """
 import json
@@ -118,18 +121,12 @@ def test_a_star_import_of_a_package_may_reach_all_its_modules(write: Write) -> N
     ],
 )
 def test_what_cannot_be_hashed_is_named(write: Write, line: str, gap: str) -> None:
-    compiled = f"fast{importlib_suffix()}"
+    compiled = f"fast{EXTENSION_SUFFIXES[0]}"
     folder = write("mine", {"net.py": f"{line}\n", compiled: "", "old.pyc": "", "helper.py": ""})
 
     [found] = sources(folder).gaps
 
     assert found.startswith(f"net.py {gap}")
-
-
-def importlib_suffix() -> str:
-    from importlib.machinery import EXTENSION_SUFFIXES
-
-    return EXTENSION_SUFFIXES[0]
 
 
 def test_a_gap_of_a_helper_is_one_of_the_code(write: Write) -> None:

@@ -194,11 +194,12 @@ class Architecture:
 
     def _code_identity(self, code: Loaded) -> dict[str, object]:
         """Its source, wherever it lies; what else it reads shows in its weights."""
-        found: dict[str, object] = {"name": code.attribute, "weights": self.weights}
+        found = {"name": code.attribute, "weights": self.weights, "source": code.sources.digest}
         try:
-            return {**found, "source": known_digest(code.name, code.sources)}
+            known_digest(code.name, code.sources)
         except UnstorableError as error:
             return {**found, "stored": False, "why": str(error)}
+        return dict(found)
 
 
 def architecture(
