@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-
 from ancl.cli.request import Request
+
 from ancl.executors import Executor
 from ancl.executors.graph import Graph, Node, Observer
 from ancl.executors.pool import Pool

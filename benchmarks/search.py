@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-
 from ancl.cli.request import Request
+
 from ancl.errors import AnclError
 from ancl.executors.graph import Graph, Node, Observer
 from ancl.executors.serial import Serial

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-
 from ancl.cli.options import Places
-from ancl.cli.progress import make_progress
 from ancl.cli.request import parse_seeds
+
+from ancl.cli.progress import make_progress
 from ancl.cli.session import Finished, run_all
 from ancl.data import class_order
 from ancl.data.registry import known_source

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Settings, Weights, grouped
+from ancl.cli.request import FLAGS, Request
 from typer.testing import CliRunner
 
 from ancl.cli import options
-from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Settings, Weights, grouped
-from ancl.cli.request import FLAGS, Request
 
 
 def test_a_group_is_spread_into_its_flags_and_gathered_again() -> None:

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ancl.cli.options import Places
+from ancl.cli.request import Request
 from rich.console import Console
 
 from ancl.cli.live import TimeLeft
-from ancl.cli.options import Places
 from ancl.cli.progress import Display, Lines, Progress, epoch_line
-from ancl.cli.request import Request
 from ancl.cli.session import run_all
 from ancl.stages.plan import Stage
 from ancl.training.loop import Epoch

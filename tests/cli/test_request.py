@@ -1,6 +1,7 @@
 """What flags become before anything is resolved."""
 
 from ancl.cli.request import quick_settings
+
 from ancl.methods.registry import MethodRef
 
 

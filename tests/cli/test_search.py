@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ancl.cli.request import Request
 
 import ancl.store.store as stored
-from ancl.cli.request import Request
 from ancl.executors.graph import Graph, Observer
 from ancl.executors.serial import Serial
 from ancl.experiments.search_per_task import Decay, follow

@@ -4,9 +4,9 @@ import io
 from typing import Any
 
 import pytest
+from ancl.cli.request import Request
 from rich.console import Console
 
-from ancl.cli.request import Request
 from ancl.cli.watching import Watching, WatchingDisplay, WatchingLines, make_watching
 from ancl.executors.graph import Graph, Node
 

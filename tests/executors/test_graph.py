@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from ancl.cli.request import Request
+
 from ancl.data.registry import load_source
 from ancl.errors import StoreError
 from ancl.executors import graph as graphs

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-
 from ancl.cli.request import Request
+
 from ancl.executors.graph import Graph, Observer
 from ancl.executors.pool import ATTEMPTS, Pool
 from ancl.executors.serial import Serial

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-
 from ancl.cli.request import Request
+
 from ancl.errors import SpecError
 from ancl.executors import ray as cluster
 from ancl.executors.graph import Graph, Observer

@@ -95,17 +95,23 @@ class Layer(NamedTuple):
         values: The settings.
         lines: Where it is a file, the line of each.
         origins: Where the source itself took a value from.
+        labels: The source of single values, where it has another name: the flag of each.
     """
 
     source: str
     values: Mapping[str, Any]
     lines: Mapping[str, int] = {}
     origins: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
+
+    def label(self, key: str) -> str:
+        """The source of one value."""
+        return self.labels.get(key, self.source)
 
     def named(self, key: str) -> str:
         """Where a value comes from, for a reader."""
         origin = self.origins.get(key)
-        return f"{self.source} ({origin})" if origin else self.source
+        return f"{self.source} ({origin})" if origin else self.label(key)
 
 
 class Field(NamedTuple):
@@ -234,7 +240,7 @@ class _Resolver:
     def set(self, layer: Layer, key: str, value: Any, network: str) -> None:
         """Take one value, or note why not."""
         line = layer.lines.get(key)
-        place = f"{layer.source}:{line}: " if line else f"{layer.source}: "
+        place = f"{layer.source}:{line}: " if line else f"{layer.label(key)}: "
         if key not in self.accepted:
             self.mistakes.append(place + self.unknown(key, network))
             return
