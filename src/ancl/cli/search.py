@@ -116,7 +116,7 @@ def plan_text(protocol: str, plan: SearchPlan) -> str:
         f"{SIGNS[step]} of {method} in {', '.join(f'{value:g}' for value in grid)}"
         for step, method, grid in plan.tried
     )
-    return f"Search by {plan.decided_by}: {tried}\nIn total {plan.summary}; {cost}"
+    return f"Search by {plan.decided_by}: {tried}\n{plan.summary}; {cost}"
 
 
 def _halving_text(plan: SearchPlan, cost: str) -> str:

@@ -72,13 +72,14 @@ def search(
         TrainingError: No value of a grid could be trained.
     """
     values = {**(settings or {}), **options}
+    threads = values.get("threads")
     asked = SearchRequest(
         make_request(method, benchmark, values, search_seeds, preset, quick, config),
         protocol,
         {"lamb": lamb_grid, "lamb_a": lamb_a_grid},
         report_seeds,
         Places.of(runs, store, data_root),
-        choose_executor(executor, workers, address, values.get("threads")),
+        choose_executor(executor, workers, address, threads if isinstance(threads, int) else None),
     )
     return prepare_search(asked, events or Events()).run()
 

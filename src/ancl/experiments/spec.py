@@ -34,15 +34,15 @@ class DataSpec:
 
     Args:
         source: Where the images come from; ``ancl list data`` shows what there is.
-        scenario: ``til`` tells the task at test time, ``cil`` does not, ``dil`` changes the domain.
+        scenario: ``til``: the task is known at test time. ``cil``: it is not. ``dil``: new domains.
         tasks: The number of equal tasks.
         classes: Or the classes of each task, such as 50,10x5.
         first: The classes of the first task, where it is larger.
         order: Order of classes: natural, icarl, tinyimagenet, seed:N, or a list.
         domains: What changes in ``dil``: rotation, permutation, corruption, or rotation:0,30,60.
         val_fraction: Share of each class's training images kept for validation.
-        per_class: At most so many training images a class.
-        test_per_class: At most so many test images a class.
+        per_class: Most training images per class.
+        test_per_class: Most test images per class.
         augment: Augmentation of training images.
     """
 
@@ -258,7 +258,7 @@ class _Resolver:
         twin = key.replace("training.", "auxiliary.", 1)
         own = key.removeprefix("training.") in AUXILIARY_DEFAULTS
         if twin != key and not own and self.sources[twin] in ("default", _INHERITED):
-            # The auxiliary network is trained as the main one unless told otherwise.
+            # The auxiliary network is trained as the main one by default.
             self.values[twin], self.sources[twin] = taken, _INHERITED
 
     def end_search(self, layer: Layer, network: str) -> None:
@@ -323,7 +323,7 @@ class _Resolver:
                 self.values[key] = value
 
     def check_memory(self, made: Method, scenario: str, groups: int) -> None:
-        """Note what does not fit a memory shared by so many classes (and domains)."""
+        """Note what does not fit a memory shared by this number of classes (and domains)."""
         memory = Memory(**self.section("memory"))
         self.mistakes += memory.problems(groups, scenario) or made.problems(
             scenario, memory if memory.size else None, groups
