@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ancl.cli.request import Request
 from ancl.executors import Executor
 from ancl.executors.graph import Graph, Node, Observer
 from ancl.executors.pool import Pool
 from ancl.executors.serial import Serial
+from ancl.experiments import settings
 from ancl.experiments.spec import RunSpec
 from ancl.store.store import Store
 
@@ -52,20 +52,17 @@ def images(side: int, directory: Path) -> Path:
 
 
 def specs(file: Path, threads: int, batch: int, epochs: int) -> list[RunSpec]:
-    flags = {
-        "--data": f"arrays:{file}",
-        "--tasks": "1",
-        "--epochs": str(epochs),
-        "--threads": str(threads),
+    given = {
+        "data.source": f"arrays:{file}",
+        "data.tasks": 1,
+        "data.val_fraction": 0,
+        "network.name": "resnet32",
+        "training.schedule": "constant",
+        "training.batch_size": batch,
+        "training.epochs": epochs,
+        "threads": threads,
     }
-    settings = [
-        "network.name=resnet32",
-        "training.schedule=constant",
-        f"training.batch_size={batch}",
-        "data.val_fraction=0",
-    ]
-    asked = Request("finetune", "digits/5", flags, settings, seeds=f"0-{SEEDS - 1}")
-    return [resolved.spec for resolved in asked.resolve()]
+    return settings.specs(["finetune"], "digits/5", seeds=range(SEEDS), settings=given)
 
 
 def throughput(executor: Executor, of: list[RunSpec]) -> float:

@@ -15,15 +15,16 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ancl.cli.request import Request
 from ancl.errors import AnclError
 from ancl.executors.graph import Graph, Node, Observer
 from ancl.executors.serial import Serial
 from ancl.experiments import grids
 from ancl.experiments.search_two_stage import validation_score
+from ancl.experiments.settings import spec
 from ancl.experiments.spec import RunSpec
 from ancl.store.store import Store
 
@@ -61,17 +62,15 @@ def random_images(classes: int, directory: Path) -> Path:
 def searched(benchmark: str, file: Path) -> tuple[list[RunSpec], list[str]]:
     """Every run of the paper's two-stage grids, and the methods that are not there yet."""
     specs, absent = [], []
-    common = {"--data": f"arrays:{file}", "--order": "natural", "--threads": "1"}
+    common = {"data.source": f"arrays:{file}", "data.order": "natural", "threads": 1}
     found = grids(benchmark)
     for method, grid in found.items():
-        flags = dict(common)
+        given: dict[str, Any] = dict(common)
         if grid.setting == "lamb_a":
-            flags["--lamb"] = repr(found[method.removeprefix("a-")].chosen)
-        flag = "--lamb" if grid.setting == "lamb" else "--lamb-a"
+            given["lamb"] = found[method.removeprefix("a-")].chosen
         try:
             for value in grid.values:
-                asked = Request(method, benchmark, {**flags, flag: repr(value)})
-                specs += [resolved.spec for resolved in asked.resolve()]
+                specs.append(spec(method, benchmark, settings={**given, grid.setting: value}))
         except AnclError:
             absent.append(method)
     return specs, absent
@@ -106,14 +105,12 @@ def plans() -> None:
 
 
 def small_search() -> list[RunSpec]:
-    flags = {"--epochs": "3", "--threads": "1"}
-    specs = []
-    for lamb in LAMBS:
-        specs += Request("lwf", "hard-digits/5", {**flags, "--lamb": repr(lamb)}).resolve()
-    for lamb_a in AUXILIARY_LAMBS:
-        given = {**flags, "--lamb": "10", "--lamb-a": repr(lamb_a)}
-        specs += Request("a-lwf", "hard-digits/5", given).resolve()
-    return [resolved.spec for resolved in specs]
+    def made(method: str, **options: float) -> RunSpec:
+        settings = {"training.epochs": 3, "threads": 1}
+        return spec(method, "hard-digits/5", settings=settings, **options)
+
+    plain = [made("lwf", lamb=lamb) for lamb in LAMBS]
+    return plain + [made("a-lwf", lamb=10.0, lamb_a=lamb_a) for lamb_a in AUXILIARY_LAMBS]
 
 
 def timed(groups: Iterable[list[RunSpec]]) -> tuple[float, list[float]]:
@@ -136,7 +133,7 @@ def measured(pairs: int) -> None:
     timed([specs[:1]])  # the first training of a process is slow
     ratios = []
     for _ in range(pairs):
-        alone, expected = timed([spec] for spec in specs)
+        alone, expected = timed([each] for each in specs)
         shared, found = timed([specs])
         assert found == expected, "sharing must not change a result"
         ratios.append(alone / shared)

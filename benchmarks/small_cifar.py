@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ancl.cli.options import Places
 from ancl.cli.progress import make_progress
-from ancl.cli.request import parse_seeds
 from ancl.cli.session import Finished, run_all
 from ancl.data import class_order
 from ancl.data.registry import known_source
+from ancl.experiments.results import Places
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import Estimate, mean_and_error
 
@@ -124,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/small-cifar"))
     parser.add_argument("--data-root", default=None)
-    parser.add_argument("--seeds", default="0-2")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=None, help="fewer, to see that it runs")
     given = parser.parse_args()
     images = given.runs / "cifar100-16px-50.npz"
@@ -132,7 +131,7 @@ def main() -> None:
         small_images(images, given.data_root)
     finished: dict[str, Sequence[Finished]] = {}
     for arm in ARMS:
-        specs = [spec_of(arm, seed, images, given.epochs) for seed in parse_seeds(given.seeds)]
+        specs = [spec_of(arm, seed, images, given.epochs) for seed in given.seeds]
         finished[arm.method] = run_all(specs, Places.of(given.runs, None), make_progress(False))
     print(f"{table(finished)}\n\n{differences(finished)}")
 

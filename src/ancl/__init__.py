@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
+    from ancl.experiments.benchmarks import list_benchmarks
+    from ancl.experiments.search import search
+    from ancl.experiments.search_base import SearchResult
+    from ancl.experiments.settings import list_options, spec, specs
+    from ancl.experiments.spec import RunSpec
     from ancl.learner.learner import Learner
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
-    from ancl.methods.method import Auxiliary, Method, Rule, Term, with_afec, with_ancl
-    from ancl.methods.registry import make_method
+    from ancl.methods.method import Auxiliary, Finish, Method, Rule, Term, with_afec, with_ancl
+    from ancl.methods.registry import list_methods, make_method
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.regularizers import Regularizer, WeightRegularizer
     from ancl.training.config import Training
@@ -23,16 +28,21 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "errors": ("AnclError", "MethodError", "ScenarioError", "SpecError", "StoreError"),
+    "experiments.benchmarks": ("list_benchmarks",),
+    "experiments.search": ("search",),
+    "experiments.search_base": ("SearchResult",),
+    "experiments.settings": ("list_options", "spec", "specs"),
+    "experiments.spec": ("RunSpec",),
     "learner.learner": ("Learner",),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
-    "methods.method": ("Auxiliary", "Method", "Rule", "Term", "with_afec", "with_ancl"),
+    "methods.method": ("Auxiliary", "Finish", "Method", "Rule", "Term", "with_afec", "with_ancl"),
     "networks": ("Network", "architecture", "frozen", "without_head"),
     "training.objective": ("Objective", "PenaltyTerm", "anchor_for"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
     "training.config": ("Training",),
     "types": ("Anchor", "Output", "Step"),
-    "methods.registry": ("make_method",),
+    "methods.registry": ("list_methods", "make_method"),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
@@ -42,6 +52,7 @@ __all__ = [
     "AnclError",
     "Auxiliary",
     "CrossEntropy",
+    "Finish",
     "Learner",
     "Memory",
     "Method",
@@ -52,7 +63,9 @@ __all__ = [
     "PenaltyTerm",
     "Regularizer",
     "Rule",
+    "RunSpec",
     "ScenarioError",
+    "SearchResult",
     "SpecError",
     "Step",
     "StoreError",
@@ -62,7 +75,13 @@ __all__ = [
     "anchor_for",
     "architecture",
     "frozen",
+    "list_benchmarks",
+    "list_methods",
+    "list_options",
     "make_method",
+    "search",
+    "spec",
+    "specs",
     "with_afec",
     "with_ancl",
     "without_head",

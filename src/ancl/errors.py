@@ -40,3 +40,12 @@ def unknown(kind: str, given: str, possible: Iterable[str]) -> str:
     return (
         f"There is no {kind} {given!r}.{did_you_mean(given, names)} Possible: {', '.join(names)}."
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "stage"), counted(3, "stage")
+    ('1 stage', '3 stages')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

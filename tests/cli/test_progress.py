@@ -7,20 +7,21 @@ import pytest
 from rich.console import Console
 
 from ancl.cli.live import TimeLeft
-from ancl.cli.options import Places
 from ancl.cli.progress import Display, Lines, Progress, epoch_line
-from ancl.cli.request import Request
 from ancl.cli.session import run_all
+from ancl.experiments.results import Places
+from ancl.experiments.settings import spec
 from ancl.stages.stage import Stage
 from ancl.training.loop import Epoch
 
 EPOCH = Epoch("main", 6, 0.1, {"task": 0.5, "old": 0.25}, {}, 0.979, True, "", 2.0)
 
 
-def learn(tmp_path: Path, progress: Progress, method: str = "a-lwf", **flags: str) -> None:
-    given = {"--epochs": "2", "--tasks": "2", **{f"--{k}": v for k, v in flags.items()}}
-    [resolved] = Request(method, "digits/5", given).resolve()
-    run_all([resolved.spec], Places.of(tmp_path / "runs", None), progress)
+def learn(tmp_path: Path, progress: Progress, method: str = "a-lwf", **more: Any) -> None:
+    settings = {"training.epochs": 2, "data.tasks": 2, **more}
+    run_all(
+        [spec(method, "digits/5", settings=settings)], Places.of(tmp_path / "runs", None), progress
+    )
 
 
 def test_lines_tell_every_training_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,6 +96,6 @@ def test_an_epoch_of_the_network_ahead_costs_time_and_is_none_of_the_stages_own(
 
 
 def test_quiet_says_only_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[Any]) -> None:
-    learn(tmp_path, Progress(), "lwf", scenario="cil")
+    learn(tmp_path, Progress(), "lwf", **{"data.scenario": "cil"})
 
     assert capsys.readouterr().err.startswith("Warning: lwf keeps no images of earlier tasks.")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.cli import twostage
+from ancl.cli import watching
 from ancl.cli.watching import Watching
 from ancl.store.store import Store
 
@@ -95,7 +95,7 @@ def test_a_machine_lost_in_the_middle_of_a_search_changes_nothing(
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(twostage, "make_watching", lambda quiet: Losing())
+            patch.setattr(watching, "make_watching", lambda quiet: Losing())
             shared = ancl(*TWO_STAGE, "--address", machines.address, "--runs", "shared", "--json")
     finally:
         machines.shutdown()

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ancl.cli.request import Request
 from ancl.cli.watching import Watching, WatchingDisplay, WatchingLines, make_watching
 from ancl.executors.graph import Graph, Node
+from ancl.experiments.settings import spec
 
 
 class Nothing:
@@ -20,8 +20,7 @@ class Nothing:
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    [resolved] = Request("afec-lwf", "digits/5", {"--epochs": "4", "--tasks": "2"}).resolve()
-    return Graph([resolved.spec])
+    return Graph([spec("afec-lwf", "digits/5", settings={"training.epochs": 4, "data.tasks": 2})])
 
 
 def main(graph: Graph, task: int) -> Node:
@@ -36,7 +35,7 @@ def test_a_training_is_told_by_its_best_epoch(
     graph: Graph, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watching, node = WatchingLines(), main(graph, 1)
-    watching.begin(graph, Nothing(), 1)
+    watching.work_begins(graph, Nothing(), 1)
     watching.epoch(node, record(0, best=True, accuracy=0.75))
     watching.epoch(node, record(1, "auxiliary", best=True, accuracy=1.0))
     watching.epoch(node, record(1, accuracy=0.5))
@@ -46,7 +45,8 @@ def test_a_training_is_told_by_its_best_epoch(
 
     plan, *lines = capsys.readouterr().err.splitlines()
     total = len(graph.nodes)
-    assert plan == f"1 run, {total} stages: 0 shared, 0 stored, {total} to do (at most 8 epochs)"
+    assert plan.startswith(f"afec-lwf on digits/5, seed 0, {total} stages: 0 shared, 0 stored, ")
+    assert plan.endswith(f"{total} to do (at most 8 epochs)")
     assert lines == [f"[1/{total}] {node.title}: 2 epochs, val 75.0 %, 8.0 s"]
 
 
@@ -54,7 +54,7 @@ def test_live_lines_show_the_stages_at_work_and_the_time_left(graph: Graph) -> N
     file = io.StringIO()
     first, node = main(graph, 0), main(graph, 1)
     with WatchingDisplay(Console(file=file, force_terminal=True, width=120)) as watching:
-        watching.begin(graph, Nothing(), 2)
+        watching.work_begins(graph, Nothing(), 2)
         watching.begins(first)
         watching.begins(node)
         watching.epoch(node, record(0, "auxiliary"))
@@ -78,7 +78,7 @@ def test_what_is_no_terminal_gets_lines_and_quiet_only_warnings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     quiet = make_watching(quiet=True)
-    quiet.news("a plan")
+    quiet.note("a plan")
     quiet.say("a warning")
 
     assert type(make_watching(quiet=False)) is WatchingLines

@@ -7,22 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from ancl.cli.request import Request
 from ancl.data.registry import load_source
 from ancl.errors import StoreError
 from ancl.executors import graph as graphs
 from ancl.executors.graph import Graph, Node, Observer, Schedule
 from ancl.executors.serial import Serial
+from ancl.experiments import settings
 from ancl.experiments.spec import RunSpec
 from ancl.store.store import Store
 
-FLAGS = {"--epochs": "1", "--tasks": "2", "--threads": "1"}
+SETTINGS = {"training.epochs": 1, "data.tasks": 2, "threads": 1}
 
 
 def spec(method: str, seed: int = 0, **options: Any) -> RunSpec:
-    settings = [f"{key}={value}" for key, value in options.items()]
-    [resolved] = Request(method, "digits/5", FLAGS, settings, seed=str(seed)).resolve()
-    return resolved.spec
+    return settings.spec(method, "digits/5", seed=seed, settings=SETTINGS, **options)
 
 
 class Heard(Observer):
@@ -74,12 +72,12 @@ def test_a_graph_reads_the_data_of_its_runs_once_and_the_next_graph_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, read = tmp_path / "mine.npz", list[str]()
-    flags = {**FLAGS, "--data": f"arrays:{file}"}
+    given = {**SETTINGS, "data.source": f"arrays:{file}"}
 
     def keys(pixel: int) -> list[set[str]]:
         images = np.arange(40 * 16, dtype=np.uint8).reshape(40, 4, 4, 1) + np.uint8(pixel)
         np.savez(file, x=images, y=np.arange(40) % 4)
-        specs = [Request(m, "digits/5", flags).resolve()[0].spec for m in ("lwf", "ewc", "a-lwf")]
+        specs = settings.specs(["lwf", "ewc", "a-lwf"], "digits/5", settings=given)
         return [set(plan) for plan in Graph(specs).plans]
 
     def counted(name: str, root: Path | None = None) -> Any:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.cli.request import Request
 from ancl.executors.graph import Graph, Observer
 from ancl.executors.pool import ATTEMPTS, Pool
 from ancl.executors.serial import Serial
+from ancl.experiments import settings
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.store.store import Store
 
-FLAGS = {"--epochs": "2", "--tasks": "2", "--threads": "1"}
+SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
 METHODS = """
 import dataclasses, os, signal
 from pathlib import Path
@@ -63,7 +63,7 @@ class Heard(Observer):
 
 
 def specs(*methods: str) -> list[RunSpec]:
-    return [Request(method, "digits/5", FLAGS).resolve()[0].spec for method in methods]
+    return settings.specs(methods, "digits/5", settings=SETTINGS)
 
 
 def assert_same(one: Store, other: Store, keys: Any) -> None:

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.cli.request import Request
 from ancl.errors import SpecError
 from ancl.executors import ray as cluster
 from ancl.executors.graph import Graph, Observer
 from ancl.executors.ray import Cluster, Shipped, ship, unpack
 from ancl.executors.serial import Serial
+from ancl.experiments import settings
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.store.store import Store
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'ancl[ray]'")
-FLAGS = {"--epochs": "2", "--tasks": "2", "--threads": "1"}
+SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
 BROKEN = """
 import dataclasses
 from ancl.methods.method import Method, Term
@@ -91,7 +91,7 @@ class Reference:
 
 
 def specs(*methods: str) -> list[RunSpec]:
-    return [Request(method, "digits/5", FLAGS).resolve()[0].spec for method in methods]
+    return settings.specs(methods, "digits/5", settings=SETTINGS)
 
 
 def assert_same(one: Store, other: Store, keys: Any) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from ancl.cli import options
-from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Weights, grouped
+from ancl.cli import flags
+from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
 from ancl.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from ancl.cli.labour import ExecutorChoice
+    from ancl.executors import ExecutorChoice
+    from ancl.experiments.results import Places
     from ancl.experiments.spec import RunSpec
 
 Methods = Annotated[
@@ -48,14 +49,14 @@ def compare(
     """Compare methods on one benchmark; a setting goes to the methods that have it."""
     from ancl.cli.compared import choose_baseline
     from ancl.cli.labour import choose_labour
-    from ancl.cli.request import Request
-    from ancl.cli.several import resolve_several
     from ancl.cli.sweeping import show_plan
+    from ancl.experiments.settings import resolve_methods
 
     labour = choose_labour(machines.executor, machines.workers, machines.address, machines.threads)
-    machines = replace(machines, threads=labour.threads)
-    request = Request.of(None, on, weights, seeding, settings, machines)
-    specs = resolve_several(request, methods)
+    if labour.threads is not None:
+        machines = replace(machines, threads=machines.threads or str(labour.threads))
+    request = flags.make_request(None, on, weights, seeding, settings, machines)
+    specs = resolve_methods(request, methods)
     against = choose_baseline(methods, baseline)
     places = results.places(settings.data_root)
     if results.dry_run:
@@ -67,7 +68,7 @@ def compare(
 def _train(
     specs: Sequence[RunSpec],
     baseline: str,
-    places: options.Places,
+    places: Places,
     labour: ExecutorChoice,
     shown: Results,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from ancl.cli import options
+from ancl.cli import flags
 from ancl.cli.guard import guarded
 
 Quick = Annotated[bool, Option("--quick", help="One seed and two epochs a task: a smoke test.")]
@@ -21,27 +21,29 @@ def demo(
     quick: Quick = False,
     seeds: Seeds = None,
     threads: Threads = None,
-    runs: options.Runs = options.RUNS,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    runs: flags.Runs = flags.RUNS,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Compare fine-tuning, LwF, LwF with ANCL and joint training on hard digits, no download."""
     from ancl.cli.comparison import BENCHMARK, METHODS, comparison_json, comparison_text
     from ancl.cli.progress import make_progress
     from ancl.cli.reported import page_of
-    from ancl.cli.request import Request
     from ancl.cli.session import run_all
+    from ancl.experiments.results import Places
+    from ancl.experiments.settings import resolve_methods
 
     began = monotonic()
     # One thread is the fastest for images this small, and gives the same bits everywhere.
-    flags = {"--threads": threads or "1"} | ({"--epochs": "2"} if quick else {})
-    wanted = seeds or ("0" if quick else "0-2")
-    specs = [
-        resolved.spec
-        for method in METHODS
-        for resolved in Request(method, BENCHMARK, flags, seeds=wanted).resolve()
-    ]
-    finished = run_all(specs, options.Places.of(runs, None), make_progress(quiet))
+    request = flags.make_request(
+        None,
+        BENCHMARK,
+        flags.Settings(epochs="2" if quick else None),
+        flags.Machine(threads=threads or "1"),
+        flags.Seeding(seeds=seeds or ("0" if quick else "0-2")),
+    )
+    specs = resolve_methods(request, METHODS)
+    finished = run_all(specs, Places.of(runs, None), make_progress(quiet))
     seconds = monotonic() - began
     page = page_of(finished, runs)
     if as_json:

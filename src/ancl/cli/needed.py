@@ -13,11 +13,10 @@ from ruamel.yaml.error import YAMLError
 
 from ancl.errors import AnclError, SpecError, StoreError
 from ancl.experiments.build import build, threads
+from ancl.experiments.search_base import STAGES
 from ancl.experiments.spec import RunSpec
 from ancl.store.store import Info, Store
 
-STAGES = "stages.json"
-"""The file of a search's directory that holds its keys."""
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 

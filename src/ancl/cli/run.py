@@ -6,34 +6,33 @@ import json
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ancl.cli import options
-from ancl.cli.groups import Machine, PresetSettings, Results, Seeding, Weights, grouped
+from ancl.cli import flags
+from ancl.cli.flags import Machine, PresetSettings, Results, Seeding, Weights, grouped
 from ancl.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from ancl.cli.request import Request
+    from ancl.experiments.results import Places
+    from ancl.experiments.settings import Request
 
 
 @guarded
 @grouped
 def run(
-    method: options.Method = None,
-    benchmark: options.Benchmark = None,
+    method: flags.Method = None,
+    benchmark: flags.Benchmark = None,
     *,
     weights: Weights,
     seeding: Seeding,
     settings: PresetSettings,
     machine: Machine,
-    log: options.Log = None,
+    log: flags.Log = None,
     results: Results,
 ) -> None:
     """Learn a benchmark's tasks by a method; a stopped run goes on by the same command.
 
     METHOD and BENCHMARK may also come from --config.
     """
-    from ancl.cli.request import Request
-
-    request = Request.of(method, benchmark, weights, seeding, settings, machine)
+    request = flags.make_request(method, benchmark, weights, seeding, settings, machine)
     places = results.places(settings.data_root)
     if results.dry_run:
         _preview(request, places, results.as_json)
@@ -41,16 +40,15 @@ def run(
         _train(request, places, log, results.as_json, results.quiet)
 
 
-def _preview(request: Request, places: options.Places, as_json: bool) -> None:
-    from ancl.cli.preview import preview, preview_text
+def _preview(request: Request, places: Places, as_json: bool) -> None:
+    from ancl.cli.preview import preview_text
+    from ancl.experiments.settings import preview
 
     shown = [preview(resolved, places) for resolved in request.resolve()]
     print(json.dumps({"runs": shown}) if as_json else preview_text(shown))
 
 
-def _train(
-    request: Request, places: options.Places, log: str | None, as_json: bool, quiet: bool
-) -> None:
+def _train(request: Request, places: Places, log: str | None, as_json: bool, quiet: bool) -> None:
     from ancl.cli.closing import closing_json, closing_text
     from ancl.cli.logs import Logged
     from ancl.cli.outcome import outcome_json, outcome_text

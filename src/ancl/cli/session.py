@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ancl.cli.options import Places
 from ancl.cli.progress import Progress
 from ancl.errors import StoreError
 from ancl.experiments.build import (
@@ -17,6 +16,7 @@ from ancl.experiments.build import (
     threads,
     write_run,
 )
+from ancl.experiments.results import Places
 from ancl.experiments.spec import RunSpec
 from ancl.store.store import Store
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ancl.cli import options
+from ancl.cli import flags
 from ancl.cli.guard import guarded
 from ancl.cli.table import byte_size, duration, table
 
@@ -36,15 +36,16 @@ DAMAGED = 1
 @guarded
 def list_entries(
     *,
-    runs: options.Runs = options.RUNS,
-    store: options.Store = None,
-    as_json: options.Json = False,
+    runs: flags.Runs = flags.RUNS,
+    store: flags.Store = None,
+    as_json: flags.Json = False,
 ) -> None:
     """What is stored: key, stage, task, size and when it was last used; and for which searches."""
     from ancl.cli.needed import held_by_searches
+    from ancl.experiments.results import Places
     from ancl.store.store import Store
 
-    place, now = options.Places.of(runs, store).store, time.time()
+    place, now = Places.of(runs, store).store, time.time()
     found = list(Store(place).entries())
     total = sum(info.bytes for info in found)
     searches = held_by_searches(runs, found)
@@ -77,14 +78,15 @@ def list_entries(
 @guarded
 def verify(
     *,
-    runs: options.Runs = options.RUNS,
-    store: options.Store = None,
-    as_json: options.Json = False,
+    runs: flags.Runs = flags.RUNS,
+    store: flags.Store = None,
+    as_json: flags.Json = False,
 ) -> None:
     """Compare every checksum; the exit code is 1 where something is damaged."""
+    from ancl.experiments.results import Places
     from ancl.store.store import Store
 
-    place = options.Places.of(runs, store).store
+    place = Places.of(runs, store).store
     count, damaged = sum(1 for _ in Store(place).entries()), Store(place).verify()
     if as_json:
         faults = [{"key": key, "reason": reason} for key, reason in damaged]
@@ -102,22 +104,23 @@ def verify(
 @guarded
 def prune(
     *,
-    runs: options.Runs = options.RUNS,
-    store: options.Store = None,
+    runs: flags.Runs = flags.RUNS,
+    store: flags.Store = None,
     keep_runs: KeepRuns = True,
     keep_searches: KeepSearches = True,
     max_size: MaxSize = None,
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
+    dry_run: flags.DryRun = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Remove what no run or search needs; stopped ones count too.
 
     To drop one run or search, delete its directory first.
     """
     from ancl.cli.needed import needed_keys, parse_size, removable
+    from ancl.experiments.results import Places
     from ancl.store.store import Store
 
-    place = options.Places.of(runs, store).store
+    place = Places.of(runs, store).store
     most = None if max_size is None else parse_size(max_size)
     keep = needed_keys(runs, searches=keep_searches) if keep_runs else frozenset()
     if dry_run:

@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ancl.cli.labour import ExecutorChoice
-from ancl.cli.options import Places
 from ancl.cli.session import COLLAPSE, Finished, collapses, prepare
 from ancl.cli.table import table
 from ancl.cli.watching import Watching, plan_text
+from ancl.executors import ExecutorChoice
 from ancl.executors.graph import Graph
 from ancl.experiments.build import run_directory, write_run
+from ancl.experiments.results import Places
 from ancl.experiments.run import Failure, collect, compute, whole
 from ancl.experiments.spec import RunSpec
 from ancl.stages.runner import Reporter
@@ -36,7 +36,9 @@ def sweep(
     graph = Graph(specs, places.data)
     for spec in specs:
         prepare(run_directory(places.runs, spec), spec)
-    failures = compute_told(graph, store, labour, watching)
+    if labour.description:
+        watching.note(labour.description)
+    failures = compute(graph, store, labour, watching)
     finished, once = [], _Once(watching)
     for experiment, result in collect(whole(graph, failures), store, once, places.data):
         if collapses(experiment):
@@ -45,16 +47,6 @@ def sweep(
         write_run(directory, result)
         finished.append(Finished(directory, result))
     return Swept(finished, failures)
-
-
-def compute_told(
-    graph: Graph, store: Store, labour: ExecutorChoice, watching: Watching
-) -> list[Failure]:
-    """Compute what the store lacks of a graph, and tell of it."""
-    if labour.said:
-        watching.news(labour.said)
-    watching.begin(graph, store, labour.workers)
-    return compute(graph, store, labour.executor, watching)
 
 
 class _Once(Reporter):
@@ -83,12 +75,4 @@ def failures_text(failures: Sequence[Failure]) -> str:
 
 def failures_json(failures: Sequence[Failure]) -> list[dict[str, Any]]:
     """The same as JSON."""
-    return [
-        {
-            "stage": each.node.title,
-            "key": each.node.stage.key,
-            "runs": each.runs,
-            "reason": each.reason,
-        }
-        for each in failures
-    ]
+    return [each.json() for each in failures]

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import TaskID
 
 from ancl.cli.live import Live, TimeLeft, Told, is_own, suited, trained_text
-from ancl.cli.table import counted, duration, percent
+from ancl.cli.table import duration, percent
 from ancl.executors.graph import Graph, Holds, Node, Observer
 
 
@@ -18,12 +18,6 @@ class Watching(Told, Observer):
         """Failures are told at once, and again in a table at the end."""
         self.say(f"{node.title} failed: {reason}")
 
-    def news(self, message: str) -> None:
-        """Something that may be left out."""
-
-    def begin(self, graph: Graph, store: Holds, workers: int) -> None:
-        """A graph is about to be computed."""
-
 
 class WatchingLines(Watching):
     """A line for the plan and for every training."""
@@ -32,11 +26,11 @@ class WatchingLines(Watching):
         self._done = self._total = 0
         self._newest: dict[str, Mapping[str, Any]] = {}
 
-    def news(self, message: str) -> None:
+    def note(self, message: str) -> None:
         """A line."""
         self.say(message)
 
-    def begin(self, graph: Graph, store: Holds, workers: int) -> None:
+    def work_begins(self, graph: Graph, store: Holds, workers: int) -> None:
         """Say what there is to do."""
         todo = [graph.nodes[key] for key in graph.todo(store)]
         self._done, self._total = 0, len(todo)
@@ -66,9 +60,9 @@ class WatchingDisplay(Live, WatchingLines):
         self._sweep = self._bars.add_task("stages", visible=False, now="")
         self._of: dict[str, TaskID] = {}
 
-    def begin(self, graph: Graph, store: Holds, workers: int) -> None:
+    def work_begins(self, graph: Graph, store: Holds, workers: int) -> None:
         """Begin to count and to estimate."""
-        super().begin(graph, store, workers)
+        super().work_begins(graph, store, workers)
         most = {key: graph.nodes[key].epochs for key in graph.todo(store)}
         self._time = TimeLeft(most, workers)
         self._bars.reset(self._sweep, total=self._total or None, visible=True, now="")
@@ -115,14 +109,7 @@ class WatchingDisplay(Live, WatchingLines):
 
 def plan_text(graph: Graph, store: Holds) -> str:
     """What there is to do, and what is not because it is shared or stored."""
-    counts = graph.counts(store)
-    shared = counts["stages"] - counts["unique_stages"]
-    stored = counts["unique_stages"] - counts["stages_to_do"]
-    return (
-        f"{counted(counts['runs'], 'run')}, {counted(counts['stages'], 'stage')}: {shared} shared, "
-        f"{stored} stored, {counts['stages_to_do']} to do "
-        f"(at most {counted(counts['most_epochs_to_do'], 'epoch')})"
-    )
+    return graph.summary(store)
 
 
 def make_watching(quiet: bool) -> Watching:

@@ -1,7 +1,9 @@
-"""Where the stages of a sweep are computed: in this process, in a pool of processes, or on Ray."""
+"""Where stages are computed: in this process, in a pool of processes, or on Ray."""
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ancl.errors import SpecError, counted, unknown
 
 if TYPE_CHECKING:
     from ancl.executors.graph import Graph, Observer
@@ -11,7 +13,7 @@ EXECUTORS = ("serial", "pool", "ray")
 
 
 class Executor(Protocol):
-    """Computes what a store lacks of a graph."""
+    """Computes the stages of a graph that a store lacks."""
 
     def run(self, graph: "Graph", store: "Store", observer: "Observer") -> dict[str, str]:
         """Compute every stage that can be; the reason of each that failed by itself, by key.
@@ -20,6 +22,82 @@ class Executor(Protocol):
             StoreError: The store cannot be written, so nothing more can be kept.
         """
         ...
+
+
+class ExecutorChoice(NamedTuple):
+    """An executor and how it uses the machine.
+
+    Args:
+        executor: What computes.
+        workers: The number of stages computed at the same time.
+        threads: CPU threads of every stage; nothing where each run's own number holds.
+        description: The same in words; empty for this process alone.
+    """
+
+    executor: Executor
+    workers: int = 1
+    threads: int | None = None
+    description: str = ""
+
+
+def choose_executor(
+    name: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    threads: int | None = None,
+) -> ExecutorChoice:
+    """The executor that was asked for; threads are part of every key, so they are fixed first.
+
+    Args:
+        name: ``serial``, ``pool`` or ``ray``; by default what the other values ask for.
+        workers: The number of stages at the same time; by default the number of cores.
+        address: The address of a running Ray cluster.
+        threads: CPU threads of every stage.
+
+    Raises:
+        SpecError: Values that do not fit together.
+    """
+    name = name or ("ray" if address else "pool" if workers is not None else "serial")
+    if name not in EXECUTORS:
+        raise SpecError("--executor: " + unknown("executor", name, EXECUTORS))
+    if address and name != "ray":
+        raise SpecError(f"--address is for --executor ray, not for {name}. Leave out one.")
+    if workers is not None and workers < 1:
+        raise SpecError(f"--workers: {workers} is no number of workers. Write 1 or more.")
+    if name == "serial":
+        if workers not in (None, 1):
+            raise SpecError("--workers is for --executor pool or ray; serial computes alone.")
+        return _serial(threads)
+    count = workers or cores()
+    return _pool(count, threads) if name == "pool" else _ray(count, address, threads)
+
+
+def _serial(threads: int | None) -> ExecutorChoice:
+    from ancl.executors.serial import Serial
+
+    return ExecutorChoice(Serial(), threads=threads)
+
+
+def _pool(count: int, threads: int | None) -> ExecutorChoice:
+    from ancl.executors.pool import Pool
+
+    each = threads or max(cores() // count, 1)
+    text = (
+        f"{counted(count, 'worker')}, each with {counted(each, 'thread')}, on "
+        f"{counted(cores(), 'core')}."
+    )
+    if count * each > cores():
+        text += " More threads than cores are slow: lower --workers or --threads."
+    return ExecutorChoice(Pool(count), count, each, text)
+
+
+def _ray(count: int, address: str | None, threads: int | None) -> ExecutorChoice:
+    from ancl.executors.ray import Cluster
+
+    each = threads or 1
+    where = f"the cluster at {address}" if address else f"{count} CPUs of this machine"
+    text = f"Ray on {where}, {counted(each, 'thread')} per stage."
+    return ExecutorChoice(Cluster(address, count), count, each, text)
 
 
 def cores() -> int:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ancl.data.registry import load_source
+from ancl.errors import counted
 from ancl.experiments.build import Reading, build, most_epochs, threads
 from ancl.experiments.spec import RunSpec
+from ancl.stages.events import Events
 from ancl.stages.stage import Stage
 
 
@@ -114,6 +116,21 @@ class Graph:
             "most_epochs_to_do": _total(todo),
         }
 
+    def summary(self, store: Holds) -> str:
+        """What there is to do, and what is not because it is shared or stored."""
+        counts = self.counts(store)
+        runs = counted(counts["runs"], "run")
+        if len(self.plans) == 1:
+            spec = self.plans[0].spec
+            runs = f"{spec.method} on {spec.benchmark}, seed {spec.seed}"
+        shared = counts["stages"] - counts["unique_stages"]
+        stored = counts["unique_stages"] - counts["stages_to_do"]
+        return (
+            f"{runs}, {counted(counts['stages'], 'stage')}: {shared} shared, {stored} stored, "
+            f"{counts['stages_to_do']} to do (at most "
+            f"{counted(counts['most_epochs_to_do'], 'epoch')})"
+        )
+
 
 def _total(nodes: Iterable[Node]) -> int:
     """At most so many epochs in all."""
@@ -167,11 +184,8 @@ class Schedule:
                 self._waiting.remove(each)
 
 
-class Observer:
+class Observer(Events):
     """Told of every stage of a sweep, wherever it is computed; this one keeps quiet."""
-
-    def say(self, message: str) -> None:
-        """Something a user should know."""
 
     def begins(self, node: Node) -> None:
         """A stage is being computed."""

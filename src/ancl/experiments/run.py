@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ancl.executors import Executor
+from ancl.errors import counted
+from ancl.executors import ExecutorChoice
 from ancl.executors.graph import Graph, Node, Observer
 from ancl.experiments.build import Experiment, RunResult, build, run_experiment, threads
 from ancl.experiments.spec import RunSpec
+from ancl.stages.events import Events
 from ancl.stages.runner import Reporter
 from ancl.store.store import Store
 
@@ -19,10 +21,28 @@ class Failure(NamedTuple):
     reason: str
     runs: int
 
+    def json(self) -> dict[str, Any]:
+        """The failure as JSON."""
+        stage = self.node.stage
+        return {
+            "stage": self.node.title,
+            "key": stage.key,
+            "runs": self.runs,
+            "reason": self.reason,
+        }
 
-def compute(graph: Graph, store: Store, executor: Executor, observer: Observer) -> list[Failure]:
-    """Compute what the store lacks of a graph; what fails, fails what depends on it alone."""
-    return failures_of(graph, executor.run(graph, store, observer))
+
+def compute(graph: Graph, store: Store, choice: ExecutorChoice, events: Events) -> list[Failure]:
+    """Compute what the store lacks of a graph. A failure stops only what depends on it."""
+    events.work_begins(graph, store, choice.workers)
+    observer = events if isinstance(events, Observer) else Observer()
+    return failures_of(graph, choice.executor.run(graph, store, observer))
+
+
+def failures_message(failures: Sequence[Failure]) -> str:
+    """What failed and why, one line for each."""
+    lines = [f"  {each.node.title}: {each.reason}" for each in failures]
+    return "\n".join([f"{counted(len(failures), 'stage')} failed:", *lines])
 
 
 def failures_of(graph: Graph, reasons: Mapping[str, str]) -> list[Failure]:

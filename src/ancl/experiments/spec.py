@@ -39,15 +39,15 @@ class DataSpec:
     Args:
         source: Where the images come from: a name of ``ancl list data``, folder:PATH@32,
             arrays:FILE.npz, or path/file.py:NAME for a function that returns them.
-        scenario: ``til`` tells the task at test time, ``cil`` does not, ``dil`` changes the domain.
+        scenario: ``til``: the task is known at test time. ``cil``: it is not. ``dil``: new domains.
         tasks: The number of equal tasks.
         classes: Or the classes of each task, such as 50,10x5.
         first: The classes of the first task, where it is larger.
         order: Order of classes: natural, icarl, tinyimagenet, seed:N, or a list.
         domains: What changes in ``dil``: rotation, permutation, corruption, or rotation:0,30,60.
         val_fraction: Share of each class's training images kept for validation.
-        per_class: At most so many training images a class.
-        test_per_class: At most so many test images a class.
+        per_class: Most training images per class.
+        test_per_class: Most test images per class.
         augment: Augmentation of training images.
     """
 
@@ -122,17 +122,23 @@ class Layer(NamedTuple):
         values: The settings.
         lines: Where it is a file, the line of each.
         origins: Where the source itself took a value from.
+        labels: The source of single values, where it has another name: the flag of each.
     """
 
     source: str
     values: Mapping[str, Any]
     lines: Mapping[str, int] = {}
     origins: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
+
+    def label(self, key: str) -> str:
+        """The source of one value."""
+        return self.labels.get(key, self.source)
 
     def named(self, key: str) -> str:
         """Where a value comes from, for a reader."""
         origin = self.origins.get(key)
-        return f"{self.source} ({origin})" if origin else self.source
+        return f"{self.source} ({origin})" if origin else self.label(key)
 
 
 class Field(NamedTuple):
@@ -279,7 +285,7 @@ class _Resolver:
     def set(self, layer: Layer, key: str, value: Any, network: str) -> None:
         """Take one value, or note why not."""
         line = layer.lines.get(key)
-        place = f"{layer.source}:{line}: " if line else f"{layer.source}: "
+        place = f"{layer.source}:{line}: " if line else f"{layer.label(key)}: "
         if key not in self.accepted:
             self.mistakes.append(place + self.unknown(key, network))
             return
@@ -297,7 +303,7 @@ class _Resolver:
         twin = key.replace("training.", "auxiliary.", 1)
         own = key.removeprefix("training.") in AUXILIARY_DEFAULTS
         if twin != key and not own and self.sources[twin] in ("default", _INHERITED):
-            # The auxiliary network is trained as the main one unless told otherwise.
+            # The auxiliary network is trained as the main one by default.
             self.values[twin], self.sources[twin] = taken, _INHERITED
 
     def end_search(self, layer: Layer, network: str) -> None:
@@ -370,7 +376,7 @@ class _Resolver:
                 self.values[key] = value
 
     def check_memory(self, made: Method, scenario: str, groups: int) -> None:
-        """Note what does not fit a memory shared by so many classes (and domains)."""
+        """Note what does not fit a memory shared by this number of classes (and domains)."""
         self.mistakes += memory_problems(Memory(**self.section("memory")), made, scenario, groups)
 
     def spec(self) -> RunSpec:

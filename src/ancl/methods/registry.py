@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ancl.checks import checked
 from ancl.errors import MethodError, SpecError, did_you_mean, unknown
@@ -79,6 +79,12 @@ class MethodRef:
         added = {name: v for name, v in settings.items() if name not in own}
         return VARIANTS[self.variant](**added)(method)
 
+    @property
+    def explanation(self) -> str:
+        """One line about the method, and one about its variant."""
+        makers = [self.maker, *([VARIANTS[self.variant]] if self.variant else [])]
+        return " ".join(map(summary, makers))
+
     def explanations(self) -> dict[str, str]:
         """One line for each setting, from the docstrings."""
         found = arguments(self.maker)
@@ -98,6 +104,38 @@ def make_method(name: str, **settings: Any) -> Method:
 def summary(maker: Callable[..., Any]) -> str:
     """The first line of a docstring."""
     return (inspect.getdoc(maker) or "").split("\n")[0]
+
+
+class MethodInfo(TypedDict):
+    """A method: its name, one line about it, and for each variant its name or why there is none."""
+
+    name: str
+    explanation: str
+    variants: dict[str, dict[str, str]]
+
+
+def list_methods() -> list[MethodInfo]:
+    """Every method with its variants: ``a`` is ANCL, ``afec`` is AFEC.
+
+    >>> [each["variants"]["a"] for each in list_methods() if each["name"] == "lwf"]
+    [{'name': 'a-lwf'}]
+    """
+    return [
+        {
+            "name": name,
+            "explanation": summary(maker),
+            "variants": {variant: _variant(variant, name) for variant in VARIANTS},
+        }
+        for name, maker in METHODS.items()
+    ]
+
+
+def _variant(variant: str, base: str) -> dict[str, str]:
+    try:
+        MethodRef(f"{variant}-{base}").make({})
+    except MethodError as error:
+        return {"refused": str(error)}
+    return {"name": f"{variant}-{base}"}
 
 
 def _split(name: str) -> tuple[str, str]:
