@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
+    from ancl.experiments.benchmarks import list_benchmarks
     from ancl.experiments.compare import Comparison, compare
     from ancl.experiments.results import RunResult
     from ancl.experiments.run import run
+    from ancl.experiments.search import search
+    from ancl.experiments.search_base import SearchResult
+    from ancl.experiments.settings import list_options, spec, specs
     from ancl.experiments.spec import RunSpec
     from ancl.learner.learner import Learner
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
-    from ancl.methods.method import Auxiliary, Method, Rule, Term, with_afec, with_ancl
-    from ancl.methods.registry import make_method
+    from ancl.methods.method import Auxiliary, Finish, Method, Rule, Term, with_afec, with_ancl
+    from ancl.methods.registry import list_methods, make_method
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.regularizers import Regularizer, WeightRegularizer
     from ancl.stages.events import Events
@@ -29,14 +33,18 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "errors": ("AnclError", "MethodError", "ScenarioError", "SpecError", "StoreError"),
+    "experiments.benchmarks": ("list_benchmarks",),
     "experiments.compare": ("Comparison", "compare"),
     "experiments.results": ("RunResult",),
     "experiments.run": ("run",),
+    "experiments.search": ("search",),
+    "experiments.search_base": ("SearchResult",),
+    "experiments.settings": ("list_options", "spec", "specs"),
     "experiments.spec": ("RunSpec",),
     "learner.learner": ("Learner",),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
-    "methods.method": ("Auxiliary", "Method", "Rule", "Term", "with_afec", "with_ancl"),
+    "methods.method": ("Auxiliary", "Finish", "Method", "Rule", "Term", "with_afec", "with_ancl"),
     "networks": ("Network", "architecture", "frozen", "without_head"),
     "training.objective": ("Objective", "PenaltyTerm", "anchor_for"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
@@ -44,7 +52,7 @@ _PLACES = {
     "store.store": ("Store",),
     "training.config": ("Training",),
     "types": ("Anchor", "Output", "Step"),
-    "methods.registry": ("make_method",),
+    "methods.registry": ("list_methods", "make_method"),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
@@ -56,6 +64,7 @@ __all__ = [
     "Comparison",
     "CrossEntropy",
     "Events",
+    "Finish",
     "Learner",
     "Memory",
     "Method",
@@ -69,6 +78,7 @@ __all__ = [
     "RunResult",
     "RunSpec",
     "ScenarioError",
+    "SearchResult",
     "SpecError",
     "Step",
     "Store",
@@ -80,8 +90,14 @@ __all__ = [
     "architecture",
     "compare",
     "frozen",
+    "list_benchmarks",
+    "list_methods",
+    "list_options",
     "make_method",
     "run",
+    "search",
+    "spec",
+    "specs",
     "with_afec",
     "with_ancl",
     "without_head",

@@ -1,10 +1,21 @@
-"""Values checked against their annotated types, with messages that end a sentence."""
+"""Values checked against annotated types, and such types as text."""
 
 import inspect
 import math
-from typing import Any
+import types
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import TypeAdapter, ValidationError
+
+_PLAIN = {int: "integer", float: "number", str: "text", bool: "true | false", type(None): "null"}
+_BOUNDS: Mapping[type, tuple[str, str]] = {
+    Ge: ("≥", "ge"),
+    Gt: (">", "gt"),
+    Le: ("≤", "le"),
+    Lt: ("<", "lt"),
+}
 
 
 def checked(kind: Any, value: Any) -> Any:
@@ -27,3 +38,28 @@ def checked(kind: Any, value: Any) -> Any:
 def _readable(message: str) -> str:
     text = message.removeprefix("Input ").replace("should be", "must be")
     return text.split(", unable to parse")[0].split(", got a")[0]
+
+
+def type_text(kind: Any) -> str:
+    """A type as a user writes values of it.
+
+    >>> type_text(Annotated[int, Ge(1)] | None), type_text(Literal["til", "cil"])
+    ('integer ≥ 1 or null', 'til | cil')
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if origin is Annotated:
+        return f"{type_text(arguments[0])} {' and '.join(map(_bound, arguments[1:]))}"
+    if origin is Literal:
+        return " | ".join(map(str, arguments))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(type_text, arguments))
+    if origin in (tuple, list, Sequence):
+        return f"list of {type_text(arguments[0])}s"
+    return "value"
+
+
+def _bound(bound: Any) -> str:
+    sign, name = _BOUNDS[type(bound)]
+    return f"{sign} {getattr(bound, name):g}"

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 RUN = ("run", "lwf", "digits/5", "--epochs", "1")
@@ -158,10 +159,26 @@ def test_seeds_go_through_a_pool_and_a_failure_is_told(ancl: Any) -> None:
     assert pooled["metrics"] == alone["metrics"]
     assert [run["matrices"] for run in pooled["runs"]] == [r["matrices"] for r in alone["runs"]]
     assert (failed.code, text.code) == (1, 1)
-    assert (failed.json["runs"], failed.json["paper"], len(failed.json["failures"])) == (
-        [],
-        None,
-        2,
-    )
+    assert (failed.json["runs"], failed.json["paper"]) == ([], None)
+    assert len(failed.json["failures"]) == 2
     assert text.out.startswith("Failed, while the others finished:")
     assert text.out.count("ZeroDivisionError: as written") == 2
+
+
+def test_own_data_needs_no_benchmark(ancl: Any) -> None:
+    x = np.arange(40 * 9, dtype=np.uint8).reshape(40, 3, 3)
+    np.savez("photos.npz", x=x, y=np.arange(40) % 4)
+    Path("own.py").write_text(
+        "import math\nfrom torch import nn\n"
+        "def net(shape, *, width: int = 4):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), width))\n"
+    )
+    own = ["--data", "arrays:photos.npz", "--tasks", "2", "--set", "network.name=own.py:net"]
+
+    ended = ancl("run", "lwf", *own, "--epochs", "1", "--json", "--threads", "1")
+    [directory] = [path for path in Path("runs").iterdir() if not path.name.startswith(".")]
+    again = ancl("run", "--config", str(directory / "spec.yaml"), "--json")
+
+    assert ended.code == again.code == 0
+    assert directory.name.startswith("arrays-photos-2_lwf_s0_")
+    assert ended.json["runs"][0]["directory"] == again.json["runs"][0]["directory"]

@@ -8,11 +8,6 @@ from typing import Any
 import pytest
 
 import ancl.store.store as stored
-from ancl.cli.request import Request
-from ancl.executors.graph import Graph
-from ancl.executors.serial import Serial
-from ancl.experiments.search_per_task import Decay, follow
-from ancl.stages.events import Events
 from ancl.store.store import Store
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
@@ -91,7 +86,7 @@ def test_what_a_search_says_of_its_limits(ancl: Any) -> None:
     grids = ("--lamb-grid", "1,10", "--lamb-a-grid", "1")
     found = ancl(*SEARCH, *grids, "--seeds", "0-2", "--json", "--quiet").json
 
-    assert any("lies on the edge of its grid" in note for note in found["notes"])
+    assert any("is at the edge of its grid" in note for note in found["notes"])
     assert any("Seeds that decided are reported too (0)" in note for note in found["notes"])
     assert found["command"].endswith("--seeds 0-2")
 
@@ -178,25 +173,3 @@ def test_task_by_task_lambda_is_halved_until_the_task_is_learned(ancl: Any) -> N
     assert results["0"]["metrics"]["aac"] == pytest.approx(
         sum(results["0"]["matrices"]["taw"][-1]) / 2
     )
-
-
-def test_after_the_last_trial_the_next_value_is_taken_whatever_it_reaches(tmp_path: Path) -> None:
-    flags = {"--tasks": "2", "--epochs": "1", "--lamb": "1e6", "--threads": "1"}
-    [resolved] = Request("lwf", "digits/5", flags, ["training.lr_search=true"]).resolve()
-    decay = Decay(drop=-1.0, factor=0.1, trials=2)  # twice the reachable accuracy: never near
-    store, trained_each = Store(tmp_path), list[int]()
-
-    def compute(graph: Graph) -> None:
-        trained_each.append(sum(graph.nodes[key].epochs > 0 for key in graph.todo(store)))
-        assert Serial().run(graph, store, Events()) == {}
-
-    found = follow(resolved.spec, store, compute, decay=decay)
-
-    assert trained_each == [4, 4, 1, 1]  # three rates and the task; then the task with another λ
-
-    assert [(a.task, a.lamb, a.taken) for a in found.attempts] == [
-        (0, None, True),
-        (1, 1e6, False),
-        (1, 1e5, False),
-        (1, 1e4, True),
-    ]

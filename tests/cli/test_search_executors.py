@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.cli import twostage
+from ancl.cli import progress
 from ancl.cli.progress import Progress
 from ancl.store.store import Store
 
@@ -95,7 +95,7 @@ def test_a_machine_lost_in_the_middle_of_a_search_changes_nothing(
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(twostage, "make_progress", lambda quiet: Losing())
+            patch.setattr(progress, "make_progress", lambda quiet: Losing())
             shared = ancl(*TWO_STAGE, "--address", machines.address, "--runs", "shared", "--json")
     finally:
         machines.shutdown()

@@ -12,18 +12,18 @@ from ancl.errors import SpecError, StoreError
 from ancl.executors import graph as graphs
 from ancl.executors.graph import Graph, Schedule
 from ancl.executors.serial import Serial
-from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.experiments import settings
+from ancl.experiments.spec import RunSpec
 from ancl.stages.events import Events
 from ancl.stages.stage import Stage
 from ancl.store.store import Store
 from ancl.training.loop import Epoch
 
-SHORT = {"training.epochs": 1, "data.tasks": 2, "threads": 1}
+SETTINGS = {"training.epochs": 1, "data.tasks": 2, "threads": 1}
 
 
 def spec(method: str, seed: int = 0, **options: Any) -> RunSpec:
-    layer = Layer("test", {**SHORT, **options, "seed": seed})
-    return resolve(method, "digits/5", [layer]).spec
+    return settings.spec(method, "digits/5", seed=seed, settings=SETTINGS, **options)
 
 
 class Heard(Events):
@@ -75,12 +75,12 @@ def test_a_graph_reads_the_data_of_its_runs_once_and_the_next_graph_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, read = tmp_path / "mine.npz", list[str]()
-    layer = Layer("test", {**SHORT, "data.source": f"arrays:{file}"})
+    given = {**SETTINGS, "data.source": f"arrays:{file}"}
 
     def keys(pixel: int) -> list[set[str]]:
         images = np.arange(40 * 16, dtype=np.uint8).reshape(40, 4, 4, 1) + np.uint8(pixel)
         np.savez(file, x=images, y=np.arange(40) % 4)
-        specs = [resolve(m, "digits/5", [layer]).spec for m in ("lwf", "ewc", "a-lwf")]
+        specs = settings.specs(["lwf", "ewc", "a-lwf"], "digits/5", settings=given)
         return [set(plan) for plan in Graph(specs).plans]
 
     def counted(name: str, root: Path | None = None) -> Any:

@@ -9,8 +9,13 @@ from ancl.experiments import BENCHMARKS, benchmark, expected, grids, preset, rep
 from ancl.experiments.spec import Layer, resolve
 from ancl.methods.regularization import METHODS
 
-TOLD = {"cifar100/10": 10, "cifar100/20": 5, "tinyimagenet/10": 20, "tinyimagenet/20": 10}
-NOT_TOLD = {
+TASK_INCREMENTAL = {
+    "cifar100/10": 10,
+    "cifar100/20": 5,
+    "tinyimagenet/10": 20,
+    "tinyimagenet/20": 10,
+}
+CLASS_INCREMENTAL = {
     "cifar100/6": (50, *(10,) * 5),
     "cifar100/11": (50, *(5,) * 10),
     "tinyimagenet/11": (100, *(10,) * 10),
@@ -18,26 +23,26 @@ NOT_TOLD = {
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", TASK_INCREMENTAL)
 def test_task_incremental_streams_are_cut_as_in_the_paper(name: str) -> None:
     spec = resolve("lwf", name).spec
 
     assert spec.data.scenario == "til"
-    assert set(spec.data.sizes()) == {TOLD[name]}
+    assert set(spec.data.sizes()) == {TASK_INCREMENTAL[name]}
     assert not spec.memory.size
     assert spec.data.augment == ("facil" if "cifar" in name else "flip")
 
 
-@pytest.mark.parametrize("name", NOT_TOLD)
+@pytest.mark.parametrize("name", CLASS_INCREMENTAL)
 def test_class_incremental_streams_are_cut_as_in_the_paper(name: str) -> None:
     spec = resolve("icarl", name).spec
 
     assert spec.data.scenario == "cil"
-    assert spec.data.sizes() == NOT_TOLD[name]
+    assert spec.data.sizes() == CLASS_INCREMENTAL[name]
     assert (spec.memory.per_class, spec.memory.selection) == (20, "herding")
 
 
-@pytest.mark.parametrize("name", [*TOLD, *NOT_TOLD])
+@pytest.mark.parametrize("name", [*TASK_INCREMENTAL, *CLASS_INCREMENTAL])
 def test_training_is_the_papers(name: str) -> None:
     training = resolve("finetune", name).spec.training
 
@@ -72,14 +77,16 @@ def test_every_value_says_where_it_comes_from() -> None:
     assert "AFEC's authors" in found["lamb_a"]
     assert "(ours: the paper" in found["training.lr"]
     assert "(released code" in found["auxiliary.weight_decay"]
-    for name in (*TOLD, *NOT_TOLD):
+    for name in (*TASK_INCREMENTAL, *CLASS_INCREMENTAL):
         recipe = benchmark(name)
         for method in (*METHODS, *(f"a-{each}" for each in METHODS)):
             assert recipe.sources(method).keys() == recipe.values(method).keys()
 
 
 def test_a_chosen_value_is_in_its_grid_and_never_at_its_edge() -> None:
-    found = [grid for name in (*TOLD, *NOT_TOLD) for grid in grids(name).values()]
+    found = [
+        grid for name in (*TASK_INCREMENTAL, *CLASS_INCREMENTAL) for grid in grids(name).values()
+    ]
 
     assert len(found) == 64
     assert all(grid.values[0] < grid.chosen < grid.values[-1] for grid in found)
@@ -88,7 +95,12 @@ def test_a_chosen_value_is_in_its_grid_and_never_at_its_edge() -> None:
 
 def test_the_papers_numbers_are_all_there() -> None:
     # 160 rows, of which tables 4 and 5 repeat CL and ANCL of four methods each.
-    numbers = [n for name in (*TOLD, *NOT_TOLD) for each in reported(name).values() for n in each]
+    numbers = [
+        n
+        for name in (*TASK_INCREMENTAL, *CLASS_INCREMENTAL)
+        for each in reported(name).values()
+        for n in each
+    ]
 
     assert len(numbers) == 160 - 16
     assert [(n.metric, n.mean, n.error, n.table) for n in expected("cifar100/6", "bic")] == [
@@ -131,7 +143,7 @@ def test_the_documents_table_is_the_shipped_one() -> None:
 
     shipped = {
         (method, f"{number.mean:.2f} ± {number.error:.2f}")
-        for name in (*TOLD, *NOT_TOLD)
+        for name in (*TASK_INCREMENTAL, *CLASS_INCREMENTAL)
         for method, numbers in reported(name).items()
         for number in numbers
     }

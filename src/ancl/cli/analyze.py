@@ -6,8 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from ancl.cli import options
-from ancl.cli.groups import Machine, Results, Seeding, Settings, Weights, grouped
+from ancl.cli import flags
+from ancl.cli.flags import Machine, Results, Seeding, Settings, Weights, grouped
 
 Analyzed = Annotated[
     str,
@@ -65,7 +65,7 @@ def analyze(
     benchmark: On,
     *,
     lamb_a: Lambs,
-    lamb: options.Lamb = None,
+    lamb: flags.Lamb = None,
     search_lamb: SearchLamb = None,
     measured: Measured,
     seeding: Seeding,
@@ -75,10 +75,9 @@ def analyze(
 ) -> None:
     """Weight distance, CKA and accuracy landscape of one task over a set of λ_a."""
     from ancl.cli.analyzed import analyzed, analyzed_text, asked, planned, planned_text
-    from ancl.cli.request import Request
 
     weights = Weights(lamb=lamb)
-    request = Request.of(method, benchmark, weights, seeding, settings, machine)
+    request = flags.make_request(method, benchmark, weights, seeding, settings, machine)
     wishes = {**vars(measured), "images": measured.images or None}
     question = asked(request, lamb_a, search_lamb, wishes)
     places = results.places(settings.data_root)

@@ -16,11 +16,11 @@ from ancl.analysis.landscape import PointEvaluator
 from ancl.analysis.landscape_tables import PATHS, STEPS
 from ancl.analysis.run import Announce, Found, lamb_row
 from ancl.cli.progress import Progress, make_progress
-from ancl.cli.request import Request
 from ancl.cli.text import duration, percent, table
 from ancl.errors import MethodError, SpecError, counted, unknown
 from ancl.experiments.build import Experiment, build, threads
 from ancl.experiments.results import Places
+from ancl.experiments.settings import Request
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import ClassHistory
@@ -74,13 +74,15 @@ def asked(request: Request, lamb_as: str, lambs: str | None, wishes: Mapping[str
         raise SpecError("--split: " + unknown("split", str(wishes["split"]), SPLITS))
     if wishes["estimator"] not in ESTIMATORS:
         raise SpecError("--cka: " + unknown("estimator", wishes["estimator"], ESTIMATORS))
-    if lambs and "--lamb" in request.flags:
+    if lambs and request.given("lamb"):
         raise SpecError("--lamb and --search-lamb were both given. Leave out one.")
     if wishes["grid"] == 1:
         raise SpecError("--grid 1 is no landscape. Give 2 or more points a side, or 0 for none.")
     every = _numbers("--lamb-a", lamb_as)
-    flags = {**request.flags, "--lamb-a": str(every[0])}
-    resolved = replace(request, method=f"a-{method.base}", flags=flags).resolve()
+    asked = replace(request, method=f"a-{method.base}").with_values(
+        "--lamb-a", {"lamb_a": every[0]}
+    )
+    resolved = asked.resolve()
     return Question(
         [each.spec for each in resolved],
         AnalysisOptions(every, **wishes),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from ancl.cli import options
-from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Weights, grouped
+from ancl.cli import flags
+from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,20 +46,18 @@ def compare(
     seeding: Seeding,
     settings: PresetSettings,
     machines: Machines,
-    log: options.Log = None,
+    log: flags.Log = None,
     results: Results,
 ) -> None:
     """Compare methods on one benchmark; a setting goes to the methods that have it."""
     from ancl.cli.progress import progress_and_log
-    from ancl.cli.request import Request
-    from ancl.cli.several import resolve_several
     from ancl.cli.text import FAILED, page_of
     from ancl.experiments.compare import choose_baselines, compare_specs
+    from ancl.experiments.settings import resolve_methods
 
     choice = machines.choose()
-    given = machines.with_threads(choice.threads)
-    request = Request.of(None, on, weights, seeding, settings, given)
-    specs = resolve_several(request, list(dict.fromkeys(methods)))
+    request = flags.make_request(None, on, weights, seeding, settings, machines)
+    specs = resolve_methods(request.with_threads(choice.threads), list(dict.fromkeys(methods)))
     choose_baselines([spec.method for spec in specs], baseline)
     places = results.places(settings.data_root)
     if results.dry_run:

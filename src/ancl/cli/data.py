@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ancl.cli import options
+from ancl.cli import flags
 from ancl.cli.text import byte_size, table
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ DAMAGED = 1
 
 
 @app.command("list")
-def list_data(*, data_root: options.DataRoot = None, as_json: options.Json = False) -> None:
+def list_data(*, data_root: flags.DataRoot = None, as_json: flags.Json = False) -> None:
     """What there is, and where it was found."""
     from ancl.data import PUBLISHED
     from ancl.data import data_root as root_of
@@ -73,10 +73,10 @@ def list_data(*, data_root: options.DataRoot = None, as_json: options.Json = Fal
 def fetch(
     name: Name,
     *,
-    data_root: options.DataRoot = None,
+    data_root: flags.DataRoot = None,
     offline: Offline = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Download a data set, check and unpack it; a broken download is gone on with."""
     from ancl.data import data_root as root_of
@@ -91,8 +91,8 @@ def fetch(
 def check(
     name: MaybeName = None,
     *,
-    data_root: options.DataRoot = None,
-    as_json: options.Json = False,
+    data_root: flags.DataRoot = None,
+    as_json: flags.Json = False,
 ) -> None:
     """Read data and compare it with what was published; the exit code is 1 where it differs."""
     from ancl.data import data_root as root_of
@@ -118,8 +118,8 @@ def import_data(
     name: Name,
     path: ImportPath,
     *,
-    data_root: options.DataRoot = None,
-    as_json: options.Json = False,
+    data_root: flags.DataRoot = None,
+    as_json: flags.Json = False,
 ) -> None:
     """Check an archive or folder you have, and copy it into the data root."""
     from ancl.data import data_root as root_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from ancl.cli import options
+from ancl.cli import flags
 
 if TYPE_CHECKING:
     from ancl.experiments.compare import Comparison
@@ -32,25 +32,26 @@ def demo(
     quick: Quick = False,
     seeds: Seeds = None,
     threads: Threads = None,
-    runs: options.Runs = options.RUNS,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    runs: flags.Runs = flags.RUNS,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Compare fine-tuning, LwF, LwF with ANCL and joint training on hard digits, no download."""
     from ancl.cli.progress import make_progress
-    from ancl.cli.request import Request
     from ancl.cli.text import FAILED, failures_text, page_of
     from ancl.experiments.compare import compare_specs
     from ancl.experiments.results import Places
+    from ancl.experiments.settings import resolve_methods
 
     # One thread is the fastest for images this small, and gives the same bits everywhere.
-    flags = {"--threads": threads or "1"} | ({"--epochs": "2"} if quick else {})
-    wanted = seeds or ("0" if quick else "0-2")
-    specs = [
-        resolved.spec
-        for method in METHODS
-        for resolved in Request(method, BENCHMARK, flags, seeds=wanted).resolve()
-    ]
+    request = flags.make_request(
+        None,
+        BENCHMARK,
+        flags.Settings(epochs="2" if quick else None),
+        flags.Machine(threads=threads or "1"),
+        flags.Seeding(seeds=seeds or ("0" if quick else "0-2")),
+    )
+    specs = resolve_methods(request, METHODS)
     with make_progress(quiet) as progress:
         found = compare_specs(specs, Places.of(runs), events=progress)
     if found.outcome.failures:

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ancl.cli import data, listing, store
+from ancl.cli import data, store
+from ancl.cli import list as listing
 from ancl.cli.analyze import analyze
 from ancl.cli.compare import compare
 from ancl.cli.demo import demo

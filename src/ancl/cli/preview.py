@@ -1,4 +1,4 @@
-"""``--dry-run``: the tasks, stages and settings of a run, and what of it is stored."""
+"""``--dry-run`` as text: the tasks, stages and settings of a run, and what is stored."""
 
 import json
 from collections.abc import Sequence
@@ -6,55 +6,16 @@ from typing import Any
 
 from ancl.cli.text import table
 from ancl.errors import counted
-from ancl.experiments.build import build, threads
-from ancl.experiments.results import Places, run_directory
-from ancl.experiments.spec import SEARCH, Resolved
-from ancl.store.store import Store
+from ancl.experiments.spec import SEARCH
 from ancl.training.config import FIRST_RATES, LATER_RATES, TRIALS
 
 Preview = dict[str, Any]
 
 _SEARCHED = (
-    f"A searched rate is the one by which fine-tuning reaches the best validation accuracy: of "
+    f"A searched rate is the one with which fine-tuning has the best validation accuracy: of "
     f"{FIRST_RATES} for the first task, of the {TRIALS} largest of {LATER_RATES} below it for "
     f"each later one."
 )
-
-
-def preview(resolved: Resolved, places: Places) -> Preview:
-    """A run that is not carried out, as JSON."""
-    spec, store = resolved.spec, Store(places.store)
-    with threads(spec.threads):
-        experiment = build(spec, places.data)
-    values = json.loads(spec.model_dump_json())
-    return {
-        "method": spec.method,
-        "benchmark": spec.benchmark,
-        "seed": spec.seed,
-        "directory": str(run_directory(places.runs, spec)),
-        "tasks": [
-            {
-                "task": task.index,
-                "classes": list(task.names),
-                **dict(zip(("train", "val", "test"), task.sizes, strict=True)),
-            }
-            for task in experiment.stream.tasks
-        ],
-        "stages": [
-            {
-                "task": stage.task,
-                "stage": stage.name,
-                "key": stage.key,
-                "stored": store.has(stage.key),
-                "most_epochs": stage.epochs,
-            }
-            for stage in experiment.stages
-        ],
-        "settings": {
-            key: {"value": _value(values, key), "source": resolved.sources[_decides(values, key)]}
-            for key in resolved.sources
-        },
-    }
 
 
 def preview_text(shown: Sequence[Preview]) -> str:
@@ -64,20 +25,6 @@ def preview_text(shown: Sequence[Preview]) -> str:
     for each in shown:
         parts.append(_stages(each))
     return "\n\n".join(parts)
-
-
-def _decides(values: Preview, key: str) -> str:
-    """The setting that decides a value: a rate may be one to search."""
-    section, _, name = key.partition(".")
-    searched = name in ("lr", "lr_first") and values[section]["lr_search"]
-    return f"{section}.lr_search" if searched else key
-
-
-def _value(values: Preview, key: str) -> Any:
-    section, dot, name = key.partition(".")
-    if dot:
-        return SEARCH if _decides(values, key) != key else values[section][name]
-    return values[key] if key in values else values["options"][key]
 
 
 def _tasks(shown: Preview) -> str:

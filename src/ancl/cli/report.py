@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from ancl.cli import options
+from ancl.cli import flags
 
 Stored = Annotated[
     list[Path] | None,
@@ -24,9 +24,9 @@ Out = Annotated[
 def report(
     stored: Stored = None,
     *,
-    runs: options.Runs = options.RUNS,
+    runs: flags.Runs = flags.RUNS,
     out: Out = None,
-    as_json: options.Json = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Tables (Markdown, LaTeX, CSV), figures and one HTML page, from stored results alone."""
     from ancl.cli.text import report_json, report_text

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ancl.cli import options
-from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Weights, grouped
+from ancl.cli import flags
+from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ancl.cli.request import Request
     from ancl.executors import ExecutorChoice
     from ancl.experiments.paper_check import Verdict
     from ancl.experiments.results import Places, RunResult
     from ancl.experiments.run import Outcome
+    from ancl.experiments.settings import Request
     from ancl.metrics import Estimate
 
 QUICK = (
@@ -31,25 +31,23 @@ _INTRANSIGENCE = "1/T sum_j (R_joint[j,j] - R[j,j])"
 
 @grouped
 def run(
-    method: options.Method = None,
-    benchmark: options.Benchmark = None,
+    method: flags.Method = None,
+    benchmark: flags.Benchmark = None,
     *,
     weights: Weights,
     seeding: Seeding,
     settings: PresetSettings,
     machines: Machines,
-    log: options.Log = None,
+    log: flags.Log = None,
     results: Results,
 ) -> None:
     """Learn a benchmark's tasks by a method; the same command resumes a stopped run.
 
     METHOD and BENCHMARK may also come from --config.
     """
-    from ancl.cli.request import Request
-
     choice = machines.choose()
-    given = machines.with_threads(choice.threads)
-    request = Request.of(method, benchmark, weights, seeding, settings, given)
+    request = flags.make_request(method, benchmark, weights, seeding, settings, machines)
+    request = request.with_threads(choice.threads)
     places = results.places(settings.data_root)
     if results.dry_run:
         _preview(request, places, results.as_json)
@@ -58,7 +56,8 @@ def run(
 
 
 def _preview(request: Request, places: Places, as_json: bool) -> None:
-    from ancl.cli.preview import preview, preview_text
+    from ancl.cli.preview import preview_text
+    from ancl.experiments.settings import preview
 
     shown = [preview(resolved, places) for resolved in request.resolve()]
     print(json.dumps({"runs": shown}) if as_json else preview_text(shown))

@@ -1,13 +1,20 @@
 """``ancl search``: λ with the plain method, then λ_a with λ fixed, or λ task by task."""
 
+from __future__ import annotations
+
 import json
-from typing import Annotated
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
 
-from ancl.cli import options
-from ancl.cli.groups import Machines, PresetSettings, Results, Seeding, Weights, grouped
+from ancl.cli import flags
+from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
+
+if TYPE_CHECKING:
+    from ancl.experiments.search_base import SearchPlan, SearchRequest, SearchResult
 
 Protocol = Annotated[
     str,
@@ -34,8 +41,8 @@ ReportSeeds = Annotated[
 
 @grouped
 def search(
-    method: options.Method = None,
-    benchmark: options.Benchmark = None,
+    method: flags.Method = None,
+    benchmark: flags.Benchmark = None,
     *,
     protocol: Protocol = "two-stage",
     lamb_grid: LambGrid = None,
@@ -48,17 +55,129 @@ def search(
     results: Results,
 ) -> None:
     """Search λ and λ_a by validation images, and print the command that runs what was found."""
-    from ancl.cli.request import Request
-    from ancl.cli.searching import Asked, search_by
-    from ancl.cli.text import FAILED
+    from ancl.experiments.search_base import SearchRequest
 
-    choice = machines.choose()
-    machines = machines.with_threads(choice.threads)
     deciding = Seeding(seeds=search_seeds)
-    request = Request.of(method, benchmark, weights, deciding, settings, machines)
-    grids = {"lamb": lamb_grid, "lamb_a": lamb_a_grid}
-    asked = Asked(request, grids, seeds, results.places(settings.data_root), choice)
-    found = search_by(protocol, asked, results.dry_run, results.quiet)
-    print(json.dumps(found.json) if results.as_json else found.text)
-    if found.failed:
+    grids = {
+        "lamb": flags.parse_numbers("--lamb-grid", lamb_grid),
+        "lamb_a": flags.parse_numbers("--lamb-a-grid", lamb_a_grid),
+    }
+    asked = SearchRequest(
+        flags.make_request(method, benchmark, weights, deciding, settings, machines),
+        protocol,
+        grids,
+        flags.parse_seeds(seeds) if seeds is not None else None,
+        results.places(settings.data_root),
+        machines.choose(),
+    )
+    _search(asked, results)
+
+
+def _search(asked: SearchRequest, shown: Results) -> None:
+    from ancl.cli.progress import make_progress
+    from ancl.cli.text import FAILED
+    from ancl.experiments.search import prepare_search
+
+    with make_progress(shown.quiet) as events:
+        search = prepare_search(asked, events)
+        plan = search.plan()
+        text = plan_text(asked.protocol, plan)
+        if shown.dry_run:
+            costs = {**plan.counts, "most_seconds": plan.most_seconds, "text": text}
+            print(json.dumps(costs) if shown.as_json else text)
+            return
+        events.note(text)
+        result = search.run()
+    if shown.as_json:
+        found = {**result.decision(), "trials": result.trials, "directory": str(result.directory)}
+        print(json.dumps(found))
+    else:
+        print(result_text(result))
+    if result.failures:
         raise typer.Exit(FAILED)
+
+
+# -- text ------------------------------------------------------------------------------------
+
+
+def plan_text(protocol: str, plan: SearchPlan) -> str:
+    """What a search will try, and what it costs."""
+    from ancl.cli.text import duration
+    from ancl.experiments.search_base import SIGNS
+
+    cost = f"at most about {duration(plan.most_seconds)}, from a few timed steps"
+    if protocol == "per-task":
+        return _halving_text(plan, cost)
+    tried = ", then ".join(
+        f"{SIGNS[step]} of {method} in {', '.join(f'{value:g}' for value in grid)}"
+        for step, method, grid in plan.tried
+    )
+    return f"Search by {plan.decided_by}: {tried}\n{plan.summary}; {cost}"
+
+
+def _halving_text(plan: SearchPlan, cost: str) -> str:
+    from ancl.experiments.search_per_task import Decay
+
+    decay, [(_, _, [first])] = Decay(), plan.tried
+    return (
+        f"Search task by task: λ begins at {first:g} and is halved at most {decay.trials} times "
+        f"per task, while accuracy on the task is below {1 - decay.drop:.0%} of fine-tuning's\n"
+        f"{plan.counts['stages']} stages, {plan.counts['stages_to_do']} to do if the first λ is "
+        f"kept: {cost}; every halving trains a task again"
+    )
+
+
+def result_text(result: SearchResult) -> str:
+    """Every trial, what failed, what to know, and what to do next."""
+    from ancl.cli.text import failures_text
+
+    where = f"Trials and decision: {result.directory}"
+    if result.protocol == "per-task":
+        return (
+            f"{_attempts_table(result.trials)}\n\n{where}\n"
+            f"The runs with these λ are done: their test accuracy is in "
+            f"{result.directory / 'result.json'}.\n"
+            f"The same command finds all of it in the store."
+        )
+    failed = [failures_text(result.failures)] if result.failures else []
+    parts = [_trials_table(result), *failed, *result.notes]
+    return "\n\n".join([*parts, f"{where}\nRun it:\n  {result.command}"])
+
+
+def _trials_table(result: SearchResult) -> str:
+    """Every trial with the score that decides; no test image is used for it."""
+    from ancl.cli.text import percent, table
+    from ancl.experiments.search_base import SIGNS
+
+    rows = [
+        [
+            SIGNS[each["step"]],
+            each["method"],
+            *("" if each[name] is None else f"{each[name]:g}" for name in SIGNS),
+            percent(math.nan if each["mean"] is None else each["mean"]),
+            str(len(each["scores"])),
+            "failed" if each["failed"] else "chosen" if each["chosen"] else "",
+        ]
+        for each in result.trials
+    ]
+    head = ["searched", "method", "λ", "λ_a", f"{result.decided_by}, %", "n", ""]
+    return table(head, rows, "llrrrrl")
+
+
+def _attempts_table(trials: Sequence[Any]) -> str:
+    from ancl.cli.text import percent, table
+
+    rows = [
+        [
+            str(each["seed"]),
+            str(each["task"] + 1),
+            f"{each['rate']:g}",
+            percent(each["reachable"]),
+            "" if each["lamb"] is None else f"{each['lamb']:g}",
+            percent(each["accuracy"]),
+            "taken" if each["taken"] else "halved",
+        ]
+        for each in trials
+    ]
+    head = ["seed", "task", "rate", "fine-tuning, val %", "λ", "val %", ""]
+    return table(head, rows, "rrrrrrl")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ancl.cli import options
+from ancl.cli import flags
 from ancl.cli.text import byte_size, duration, table
 
 app = typer.Typer(no_args_is_help=True, help="List, verify and prune what is kept of stages.")
@@ -36,9 +36,9 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 @app.command("list")
 def list_entries(
     *,
-    runs: options.Runs = options.RUNS,
-    store: options.Store = None,
-    as_json: options.Json = False,
+    runs: flags.Runs = flags.RUNS,
+    store: flags.Store = None,
+    as_json: flags.Json = False,
 ) -> None:
     """What is stored: key, stage, task, size and when it was last used; and for which searches."""
     from ancl.experiments.prune import held_by_searches
@@ -77,9 +77,9 @@ def list_entries(
 @app.command("verify")
 def verify(
     *,
-    runs: options.Runs = options.RUNS,
-    store: options.Store = None,
-    as_json: options.Json = False,
+    runs: flags.Runs = flags.RUNS,
+    store: flags.Store = None,
+    as_json: flags.Json = False,
 ) -> None:
     """Compare every checksum; the exit code is 1 where something is damaged."""
     from ancl.experiments.results import Places
@@ -102,13 +102,13 @@ def verify(
 @app.command("prune")
 def prune(
     *,
-    runs: options.Runs = options.RUNS,
-    store: options.Store = None,
+    runs: flags.Runs = flags.RUNS,
+    store: flags.Store = None,
     keep_runs: KeepRuns = True,
     keep_searches: KeepSearches = True,
     max_size: MaxSize = None,
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
+    dry_run: flags.DryRun = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Remove what no run or search needs; stopped ones count too.
 

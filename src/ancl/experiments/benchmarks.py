@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from ancl.errors import SpecError, unknown
-from ancl.experiments.paper import PAPER, Grid, plain, sources
+from ancl.experiments.paper import PAPER, Grid, plain, reported, sources
 
 
 @dataclass(frozen=True)
@@ -95,3 +95,45 @@ def benchmark(name: str) -> Benchmark:
     if name not in BENCHMARKS:
         raise SpecError(unknown("benchmark", name, BENCHMARKS))
     return BENCHMARKS[name]
+
+
+class BenchmarkInfo(TypedDict):
+    """A benchmark: its settings, where they come from, and the paper's numbers as fractions."""
+
+    name: str
+    explanation: str
+    settings: dict[str, Any]
+    sources: dict[str, str]
+    paper: list[dict[str, Any]]
+
+
+def list_benchmarks() -> list[BenchmarkInfo]:
+    """Every benchmark with its settings and what the paper reports on it.
+
+    >>> [each["name"] for each in list_benchmarks()][:2]
+    ['digits/5', 'hard-digits/5']
+    """
+    return [
+        {
+            "name": name,
+            "explanation": each.explanation,
+            "settings": each.values(""),
+            "sources": each.sources(""),
+            "paper": _paper_numbers(name),
+        }
+        for name, each in BENCHMARKS.items()
+    ]
+
+
+def _paper_numbers(name: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "method": method,
+            "metric": number.metric,
+            "mean": number.mean / 100,
+            "standard_error": number.error / 100,
+            "table": number.table,
+        }
+        for method, numbers in reported(name).items()
+        for number in numbers
+    ]

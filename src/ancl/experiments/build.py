@@ -9,7 +9,8 @@ import torch
 
 from ancl.data import Source, Stream, make_stream
 from ancl.data.registry import load_source
-from ancl.experiments.spec import RunSpec
+from ancl.errors import SpecError
+from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_exemplars
@@ -98,6 +99,7 @@ def build(
         test_per_class=data.test_per_class,
     )
     method = MethodRef(spec.method).make(spec.options)
+    _check_memory(spec, method, stream)
     options = dict(spec.network)
     name = options.pop("name")
     setting = Setting(
@@ -123,6 +125,14 @@ def build(
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
     stages, state = plan_each(each, stream.tasks, setting)
     return Experiment(spec, method, stream, setting, stages, state, tuple(lambs))
+
+
+def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
+    """Check what a spec cannot where the number of classes is known only after reading."""
+    groups = sum(len(task.names) for task in stream.tasks)
+    problems = memory_problems(spec.memory, method, spec.data.scenario, groups)
+    if problems:
+        raise SpecError("\n".join(problems))
 
 
 def _method_at(spec: RunSpec, lamb: float) -> Method:

@@ -6,11 +6,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ancl.errors import AnclError, SpecError, StoreError, unknown
+from ancl.errors import SpecError, StoreError, unknown
 from ancl.executors import ExecutorChoice, choose_executor
 from ancl.experiments.results import Finished, Places, estimate_json, estimates
 from ancl.experiments.run import Outcome, run_all
-from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.experiments.settings import make_request, resolve_methods
+from ancl.experiments.spec import RunSpec
 from ancl.hashing import digest
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, Estimate, paired_difference
@@ -106,11 +107,14 @@ class Comparison:
 
 def compare(
     methods: Sequence[str],
-    benchmark: str,
+    benchmark: str | None = None,
     *,
-    seeds: Sequence[int] = (0,),
-    settings: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] = (),
     baseline: str | None = None,
+    preset: str = "paper",
+    quick: bool = False,
+    config: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
     runs: str | Path = "runs",
     store: str | Path | None = None,
     executor: str | None = None,
@@ -118,16 +122,20 @@ def compare(
     address: str | None = None,
     data_root: str | Path | None = None,
     events: Events | None = None,
+    **options: Any,
 ) -> Comparison:
     """Compare methods on one benchmark; stages in common are computed once.
 
     Args:
         methods: Their names, such as ``["lwf", "a-lwf", "joint"]``.
         benchmark: Its name, such as ``digits/5``.
-        seeds: One run per method and seed.
-        settings: Settings by dotted key; one of a method goes to the methods that have it.
+        seeds: One run per method and seed; seed 0 by default.
         baseline: The method that all differences are taken to; by default each variant's is its
             own host, and the others' the first host among the methods, or the first method.
+        preset: As in ``spec``.
+        quick: As in ``spec``.
+        config: As in ``spec``.
+        settings: As in ``spec``; a setting goes to the methods that have it.
         runs: Where run directories and the comparison are written.
         store: Where stages are kept; by default ``.store`` below ``runs``.
         executor: ``serial`` (the default), ``pool`` or ``ray``.
@@ -135,15 +143,18 @@ def compare(
         address: The address of a running Ray cluster.
         data_root: Where data lies; see ``ancl.data.data_root``.
         events: Receives progress; silent by default.
+        options: As in ``spec``.
 
     Raises:
         SpecError: All mistakes, each on its own line.
     """
-    given = dict(settings or {})
-    choice = choose_executor(executor, workers, address, given.get("threads"))
-    if choice.threads is not None:
-        given["threads"] = choice.threads
-    specs = _specs(methods, benchmark, seeds, given)
+    values = {**(settings or {}), **options}
+    threads = values.get("threads")
+    choice = choose_executor(
+        executor, workers, address, threads if isinstance(threads, int) else None
+    )
+    request = make_request(None, benchmark, values, seeds, preset, quick, config)
+    specs = resolve_methods(request.with_threads(choice.threads), list(dict.fromkeys(methods)))
     places = Places.of(runs, store, data_root)
     return compare_specs(specs, places, choice, baseline, events)
 
@@ -155,8 +166,14 @@ def compare_specs(
     baseline: str | None = None,
     events: Events | None = None,
 ) -> Comparison:
-    """Carry out runs of several methods and compare them."""
+    """Carry out runs of several methods and compare them.
+
+    Raises:
+        SpecError: There are no runs, or the baseline is not among the methods.
+    """
     began = monotonic()
+    if not specs:
+        raise SpecError("There is nothing to compare. Name at least one method.")
     choose_baselines([spec.method for spec in specs], baseline)  # refused before training
     outcome = run_all(specs, places, choice, events)
     return Comparison(specs, outcome, baseline, monotonic() - began)
@@ -186,29 +203,3 @@ def choose_baselines(methods: Sequence[str], forced: str | None = None) -> dict[
     }
     default = next(iter(hosts.values()), methods[0])
     return {method: hosts.get(method, default) for method in methods}
-
-
-def _specs(
-    methods: Sequence[str], benchmark: str, seeds: Sequence[int], settings: Mapping[str, Any]
-) -> list[RunSpec]:
-    """Every method with every seed, each with the settings that it has."""
-    specs, mistakes, refs = list[RunSpec](), list[str](), dict[str, MethodRef]()
-    for method in methods:
-        try:
-            refs[method] = MethodRef(method)
-        except AnclError as error:
-            mistakes.append(str(error))
-    anywhere = {name for ref in refs.values() for name in ref.settings}
-    for method, ref in refs.items():
-        foreign = anywhere - {*ref.settings}
-        own = {key: value for key, value in settings.items() if key not in foreign}
-        try:
-            for seed in seeds:
-                layer = Layer("settings", {**own, "seed": seed})
-                specs.append(resolve(method, benchmark, [layer]).spec)
-        except AnclError as error:
-            mistakes += str(error).split("\n")
-    if mistakes or not specs:
-        missing = "There is nothing to compare. Name at least one method and one seed."
-        raise SpecError("\n".join(dict.fromkeys(mistakes)) or missing)
-    return specs

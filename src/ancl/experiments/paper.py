@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 RUNS = 3
-"""How many seeds the paper's means are over."""
+"""The number of seeds of the paper's means."""
 
 _BENCHMARKS = {"CIFAR-100": "cifar100", "TinyImagenet-200": "tinyimagenet"}
 _METHODS = {"Fine-tuning": "finetune"}
@@ -51,7 +51,7 @@ class Grid(NamedTuple):
 
 
 def expected(benchmark: str, method: str) -> tuple[Expected, ...]:
-    """What the paper reports for a method, one number a metric.
+    """What the paper reports for a method, one number per metric.
 
     >>> expected("cifar100/10", "a-lwf")
     (Expected(metric='aac', mean=79.42, error=0.57, table=2),)
@@ -169,11 +169,11 @@ def _recipe(name: str, explanation: str, *parts: Mapping[str, Any]) -> Recipe:
     return Recipe(name, explanation, settings, _options(name), grids(name))
 
 
-def _told(tasks: int) -> dict[str, Any]:
+def _task_incremental(tasks: int) -> dict[str, Any]:
     return {"data.scenario": Sourced("til", _SAID), "data.tasks": Sourced(tasks, _SAID)}
 
 
-def _not_told(tasks: int, first: int) -> dict[str, Any]:
+def _class_incremental(tasks: int, first: int) -> dict[str, Any]:
     return {
         "data.scenario": Sourced("cil", _SAID),
         "data.tasks": Sourced(tasks, _SAID),
@@ -185,43 +185,51 @@ def _not_told(tasks: int, first: int) -> dict[str, Any]:
 
 PAPER = (
     _recipe(
-        "cifar100/10", "CIFAR-100, task-incremental: 10 tasks of 10 classes", _CIFAR, _told(10)
+        "cifar100/10",
+        "CIFAR-100, task-incremental: 10 tasks of 10 classes",
+        _CIFAR,
+        _task_incremental(10),
     ),
-    _recipe("cifar100/20", "CIFAR-100, task-incremental: 20 tasks of 5 classes", _CIFAR, _told(20)),
+    _recipe(
+        "cifar100/20",
+        "CIFAR-100, task-incremental: 20 tasks of 5 classes",
+        _CIFAR,
+        _task_incremental(20),
+    ),
     _recipe(
         "tinyimagenet/10",
         "Tiny ImageNet at 32x32, task-incremental: 10 tasks of 20 classes",
         _TINY,
-        _told(10),
+        _task_incremental(10),
     ),
     _recipe(
         "tinyimagenet/20",
         "Tiny ImageNet at 32x32, task-incremental: 20 tasks of 10 classes",
         _TINY,
-        _told(20),
+        _task_incremental(20),
     ),
     _recipe(
         "cifar100/6",
         "CIFAR-100, class-incremental: 50 classes, then 5 tasks of 10",
         _CIFAR,
-        _not_told(6, 50),
+        _class_incremental(6, 50),
     ),
     _recipe(
         "cifar100/11",
         "CIFAR-100, class-incremental: 50 classes, then 10 tasks of 5",
         _CIFAR,
-        _not_told(11, 50),
+        _class_incremental(11, 50),
     ),
     _recipe(
         "tinyimagenet/11",
         "Tiny ImageNet at 32x32, class-incremental: 100 classes, then 10 tasks of 10",
         _TINY,
-        _not_told(11, 100),
+        _class_incremental(11, 100),
     ),
     _recipe(
         "tinyimagenet/21",
         "Tiny ImageNet at 32x32, class-incremental: 100 classes, then 20 tasks of 5",
         _TINY,
-        _not_told(21, 100),
+        _class_incremental(21, 100),
     ),
 )

@@ -12,11 +12,9 @@ from ruamel.yaml.error import YAMLError
 from ancl.errors import AnclError, SpecError, StoreError
 from ancl.experiments.build import build, threads
 from ancl.experiments.results import Places
+from ancl.experiments.search_base import STAGES
 from ancl.experiments.spec import RunSpec
 from ancl.store.store import Info, Store
-
-STAGES = "stages.json"
-"""The file of a search's directory that holds the keys of its stages."""
 
 
 class Pruned(NamedTuple):

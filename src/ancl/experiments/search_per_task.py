@@ -1,19 +1,35 @@
-"""A search task by task, which sees the current task's images alone.
+"""Per-task search: λ is decided at every task, from the current task's images alone.
 
-How well could the task be learned if nothing had to be kept? The rate is searched by fine-tuning.
-Then λ starts high and is halved until the method comes near enough to that accuracy.
+Fine-tuning shows what accuracy the task allows, and its search finds the learning rate. Then λ
+starts high and is halved until the method comes near enough to that accuracy.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
 from ancl.experiments.build import build, threads
+from ancl.experiments.run import failures_message
+from ancl.experiments.search_base import (
+    Search,
+    SearchDirectory,
+    SearchPlan,
+    SearchRequest,
+    SearchResult,
+)
+from ancl.experiments.search_two_stage import seconds_to_train
 from ancl.experiments.spec import RunSpec
+from ancl.metrics import summary
+from ancl.stages.events import Events
 from ancl.stages.runner import Storage
 from ancl.store.entry import StageResult
+
+_DECIDED_BY = "validation accuracy on the current task"
 
 
 @dataclass(frozen=True)
@@ -23,7 +39,7 @@ class Decay:
     Args:
         drop: The share of fine-tuning's accuracy that may be lost.
         factor: What λ is multiplied by.
-        trials: At most so many values are tried; the next one is then taken untried.
+        trials: The most values that are tried; the next one is then taken as it is.
     """
 
     drop: float = 0.2
@@ -39,7 +55,7 @@ class Attempt:
         task: The task's index.
         lamb: The value; the first task has none.
         rate: The learning rate that fine-tuning found.
-        reachable: The accuracy it reached, on the task's validation images.
+        reachable: The accuracy of fine-tuning on the task's validation images.
         accuracy: The method's accuracy on the same images.
         taken: Whether the value was kept.
     """
@@ -54,11 +70,105 @@ class Attempt:
 
 @dataclass(frozen=True, eq=False)
 class Followed:
-    """All attempts, and the accuracy on every task after each, with those that were taken."""
+    """All attempts, and with the λ taken the accuracy on every task after each task."""
 
     attempts: tuple[Attempt, ...]
     rows: tuple[dict[str, Any], ...]
     sizes: tuple[int, ...]
+
+
+class PerTaskSearch(Search):
+    """λ of every task, for each search seed. What is decided is computed at once.
+
+    Raises:
+        SpecError: The settings do not fit, or there is no λ to halve.
+    """
+
+    def __init__(self, asked: SearchRequest, events: Events) -> None:
+        if any(grid is not None for grid in asked.grids.values()):
+            raise SpecError(
+                "--protocol per-task halves λ, beginning with --lamb, so it has no grid. Leave out "
+                "--lamb-grid and --lamb-a-grid."
+            )
+        # The rate is searched by fine-tuning, which also shows what accuracy can be reached.
+        request = asked.request.with_values("--protocol per-task", {"training.lr_search": True})
+        super().__init__(asked, [resolved.spec for resolved in request.resolve()], events)
+        if not isinstance(self.spec.options.get("lamb"), int | float):
+            raise SpecError(f"{self.spec.method} has no λ that is a number: nothing can be halved.")
+        self.decay = Decay()
+        self.directory = SearchDirectory(asked.places.runs, "per-task", self.spec, self.seeds)
+
+    def plan(self) -> SearchPlan:
+        """The stages where the first λ is kept; every halving trains a task again."""
+        graph = self.graph(self.specs)
+        todo = [graph.nodes[key] for key in graph.todo(self.store)]
+        return SearchPlan(
+            _DECIDED_BY,
+            (("lamb", self.spec.method, (float(self.spec.options["lamb"]),)),),
+            graph.counts(self.store),
+            graph.summary(self.store),
+            seconds_to_train(self.spec, todo, self.asked.places.data),
+        )
+
+    def decide(self) -> SearchResult:
+        """Decide at every task, for each seed in turn."""
+        root = self.asked.places.data
+        followed = {
+            spec.seed: follow(spec, self.store, self._compute, root, self.decay, self._note)
+            for spec in self.specs
+        }
+        return self._result(followed)
+
+    def _compute(self, graph: Graph) -> None:
+        failures = self.compute(graph, self.directory)
+        if failures:  # the next decision would need it
+            raise TrainingError(failures_message(failures))
+
+    def _note(self, attempt: Attempt) -> None:
+        if attempt.lamb is not None:
+            self.events.note(
+                f"task {attempt.task + 1}: λ = {attempt.lamb:g} reaches "
+                f"{100 * attempt.accuracy:.1f} %, fine-tuning {100 * attempt.reachable:.1f} %: "
+                f"{'taken' if attempt.taken else 'halved'}"
+            )
+
+    def _result(self, followed: dict[int, Followed]) -> SearchResult:
+        taken = {
+            str(seed): [attempt.lamb for attempt in each.attempts if attempt.taken]
+            for seed, each in followed.items()
+        }
+        result = SearchResult(
+            "per-task",
+            self.spec.method,
+            self.spec.benchmark,
+            _DECIDED_BY,
+            self.seeds,
+            {"lamb_by_task": taken},
+            tuple(
+                {"seed": seed, **asdict(attempt)}
+                for seed, each in followed.items()
+                for attempt in each.attempts
+            ),
+            self.directory.path,
+            details={"decay": asdict(self.decay)},
+        )
+        accuracy = {str(seed): _accuracy(self.spec, each) for seed, each in followed.items()}
+        self.directory.write(result, {"result.json": accuracy})
+        return result
+
+
+def _accuracy(spec: RunSpec, followed: Followed) -> dict[str, Any]:
+    """Accuracy on test images with the λ that were taken."""
+    count = len(followed.rows)
+    matrix = np.full((count, count), np.nan)
+    name = "taw" if spec.data.scenario == "til" else "tag"
+    for index, row in enumerate(followed.rows):
+        matrix[index, : len(row[name])] = row[name]
+    metrics = summary(matrix, followed.sizes)
+    return {
+        "metrics": {key: None if np.isnan(value) else value for key, value in metrics.items()},
+        "matrices": {key: [row[key] for row in followed.rows] for key in ("taw", "tag")},
+    }
 
 
 def follow(
@@ -67,23 +177,23 @@ def follow(
     compute: Callable[[Graph], None],
     root: Path | None = None,
     decay: Decay | None = None,
-    told: Callable[[Attempt], None] = lambda attempt: None,
+    on_attempt: Callable[[Attempt], None] = lambda attempt: None,
 ) -> Followed:
     """Learn a stream, deciding λ at every task.
 
     Args:
         spec: What is learned; it searches rates and has the first λ.
         store: Where results of stages are found.
-        compute: Puts there what a graph lacks, or raises.
-        root: Where data lies; see ``ancl.data.data_root``.
+        compute: Computes what the store lacks of a graph, or raises.
+        root: Where data is; see ``ancl.data.data_root``.
         decay: When λ is halved.
-        told: Receives every attempt.
+        on_attempt: Receives every attempt.
     """
-    return _Search(spec, store, compute, root, decay or Decay(), told).run()
+    return _Decisions(spec, store, compute, root, decay or Decay(), on_attempt).run()
 
 
-class _Search:
-    """The decisions of one run, one after the other; each is a graph of its own."""
+class _Decisions:
+    """The decisions of one run in turn; each is a graph of its own."""
 
     def __init__(
         self,
@@ -92,10 +202,10 @@ class _Search:
         compute: Callable[[Graph], None],
         root: Path | None,
         decay: Decay,
-        told: Callable[[Attempt], None],
+        on_attempt: Callable[[Attempt], None],
     ) -> None:
         self._spec, self._store, self._compute, self._root = spec, store, compute, root
-        self._decay, self._told = decay, told
+        self._decay, self._on_attempt = decay, on_attempt
         with threads(spec.threads):
             self._tasks = build(spec, root).stream.tasks
         self._first = float(spec.options["lamb"])
@@ -122,7 +232,7 @@ class _Search:
             taken = index == 0 or near or number == self._decay.trials
             shown = lamb if index else None
             self._attempts.append(Attempt(index, shown, rate["lr"], reachable, accuracy, taken))
-            self._told(self._attempts[-1])
+            self._on_attempt(self._attempts[-1])
             if taken:
                 break
             lamb *= self._decay.factor

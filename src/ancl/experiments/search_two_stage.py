@@ -1,4 +1,7 @@
-"""The search for λ and λ_a: by validation images alone, on stages that trials have in common."""
+"""Two-stage search: λ with the plain method, then λ_a with the auxiliary network and λ fixed.
+
+Validation images alone decide. Stages that trials have in common are computed once.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +13,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from ancl.errors import SpecError
+from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Node, Plan
+from ancl.experiments.benchmarks import benchmark as benchmark_named
 from ancl.experiments.build import build, threads
+from ancl.experiments.run import Failure, failures_message
+from ancl.experiments.search_base import (
+    SIGNS,
+    Search,
+    SearchDirectory,
+    SearchPlan,
+    SearchRequest,
+    SearchResult,
+    seeds_to_report,
+)
+from ancl.experiments.settings import resolve_methods
 from ancl.experiments.spec import RunSpec
+from ancl.methods.registry import MethodRef
 from ancl.metrics import aac, aiac
+from ancl.stages.events import Events
 from ancl.stages.runner import Storage, image_loader
 from ancl.stages.stage import StageContext
 from ancl.stages.steps import TrainMain
@@ -51,6 +68,153 @@ class Trial:
         """The score that decides; NaN for a trial that failed."""
         return float(np.mean(list(self.scores.values()))) if not self.failed else math.nan
 
+    def json(self, chosen: Mapping[str, float]) -> dict[str, Any]:
+        """The trial as JSON, given what was chosen; what failed has no score."""
+        return {
+            "step": self.step,
+            "method": self.method,
+            "lamb": self.options.get("lamb"),
+            "lamb_a": self.options.get("lamb_a"),
+            "scores": {str(seed): score for seed, score in self.scores.items()},
+            "mean": None if self.failed else self.mean,
+            "chosen": chosen[self.step] == self.value,
+            "failed": self.failed,
+        }
+
+
+class TwoStageSearch(Search):
+    """The steps of one search, their grids, and what is decided so far.
+
+    Raises:
+        SpecError: The settings do not fit, or there is nothing to search.
+    """
+
+    def __init__(self, asked: SearchRequest, events: Events) -> None:
+        # Everything but λ and λ_a is checked here, and names from a file are filled in.
+        super().__init__(asked, [resolved.spec for resolved in asked.request.resolve()], events)
+        self.ref = MethodRef(self.spec.method)
+        self.steps = [s for s in STEPS if s in self._method_of(s).settings]
+        if not self.steps:
+            raise SpecError(f"{self.ref.name} has neither λ nor λ_a: there is nothing to search.")
+        self.grids = {step: self._grid(step) for step in self.steps}
+        decisive = [self.grids, self.seeds]
+        self.directory = SearchDirectory(asked.places.runs, "two-stage", self.spec, decisive)
+        self.chosen: dict[str, float] = {}
+        self.trials: list[Trial] = []
+        self.failures: list[Failure] = []
+        self.notes: list[str] = []
+
+    def plan(self) -> SearchPlan:
+        """All steps; λ_a's are counted with the first λ, since none is chosen yet."""
+        specs: list[RunSpec] = []
+        chosen: dict[str, float] = {}
+        for step in self.steps:
+            for value in self.grids[step]:
+                specs += self._specs({**chosen, step: value})
+            chosen[step] = self.grids[step][0]
+        graph = self.graph(specs)
+        todo = [graph.nodes[key] for key in graph.todo(self.store)]
+        cost = (
+            seconds_to_train(self.spec, todo, self.asked.places.data) / self.asked.executor.workers
+        )
+        return SearchPlan(
+            score_name(self.spec),
+            tuple((step, self._method_of(step).name, self.grids[step]) for step in self.steps),
+            graph.counts(self.store),
+            graph.summary(self.store),
+            cost,
+        )
+
+    def decide(self) -> SearchResult:
+        """Every step: all its trials, then its decision."""
+        for step in self.steps:
+            trials = self._try(step)
+            self.trials += trials
+            winner = best(trials)
+            if winner is None:
+                raise TrainingError(
+                    f"Every value of {SIGNS[step]} failed. {failures_message(self.failures)}"
+                )
+            self.chosen[step] = winner.value
+            if on_edge(winner, self.grids[step]):
+                self.notes.append(
+                    f"{SIGNS[step]} = {winner.value:g} is at the edge of its grid: a better value "
+                    f"may be outside."
+                )
+        return self._result()
+
+    def _method_of(self, step: str) -> MethodRef:
+        """λ is searched with the plain method, λ_a with the variant."""
+        return MethodRef(self.ref.base) if step == "lamb" else self.ref
+
+    def _grid(self, step: str) -> tuple[float, ...]:
+        given, flag = self.asked.grids.get(step), f"--{step.replace('_', '-')}-grid"
+        if given is None:
+            grid = benchmark_named(self.spec.benchmark).grids.get(self._method_of(step).name)
+            if grid is None or grid.setting != step:
+                raise SpecError(
+                    f"{self.spec.benchmark} has no grid for {SIGNS[step]} of {self.ref.name}. "
+                    f"Give one: {flag} 0.1,1,10."
+                )
+            return grid.values
+        values = tuple(dict.fromkeys(map(float, given)))
+        if not values or not all(math.isfinite(v) and v >= 0 for v in values):
+            raise SpecError(
+                f"{flag}: {', '.join(f'{v:g}' for v in values) or 'nothing'} is no list of numbers "
+                f"≥ 0. Give some, such as {flag} 0.1,1,10."
+            )
+        return values
+
+    def _specs(self, lambs: Mapping[str, float]) -> list[RunSpec]:
+        """One run per search seed; the last of these values is the one that is tried."""
+        *_, step = lambs
+        request = replace(self.asked.request, benchmark=self.spec.benchmark)
+        request = request.with_values("search", lambs)
+        return resolve_methods(request, [self._method_of(step).name], [self.ref.name])
+
+    def _try(self, step: str) -> list[Trial]:
+        tried = {value: self._specs({**self.chosen, step: value}) for value in self.grids[step]}
+        graph = self.graph([spec for specs in tried.values() for spec in specs])
+        failures = self.compute(graph, self.directory)
+        self.failures += failures
+        lacking = {failure.node.stage.key: failure.reason for failure in failures}
+        plans = iter(graph.plans)
+        trials = []
+        for value, specs in tried.items():
+            own = [next(plans) for _ in specs]
+            why = next((lacking[key] for plan in own for key in plan if key in lacking), "")
+            scores = {plan.spec.seed: validation_score(plan, self.store) for plan in own if not why}
+            spec = specs[0]
+            trials.append(Trial(step, spec.method, spec.options, value, scores, why))
+        return trials
+
+    def _result(self) -> SearchResult:
+        seeds, noted = seeds_to_report(self.asked.report_seeds, self.seeds)
+        follow_up = replace(
+            self.asked.request,
+            method=self.spec.method,
+            benchmark=self.spec.benchmark,
+            seeds=seeds,
+        )
+        for step, value in self.chosen.items():
+            follow_up = follow_up.with_values(f"--{step.replace('_', '-')}", {step: value})
+        result = SearchResult(
+            "two-stage",
+            self.spec.method,
+            self.spec.benchmark,
+            score_name(self.spec),
+            self.seeds,
+            dict(self.chosen),
+            tuple(trial.json(self.chosen) for trial in self.trials),
+            self.directory.path,
+            notes=(*self.notes, *noted),
+            failures=tuple(self.failures),
+            follow_up=follow_up,
+            data_root=self.asked.places.data,
+        )
+        self.directory.write(result)
+        return result
+
 
 def best(trials: Sequence[Trial]) -> Trial | None:
     """The trial of the highest mean, the first of equals; nothing where all failed."""
@@ -69,35 +233,22 @@ def score_name(spec: RunSpec) -> str:
 
 
 def validation_score(plan: Plan, store: Storage) -> float:
-    """AAC with the task told, else AIAC, of a run whose stages are stored: no test image counts."""
-    told = plan.spec.data.scenario == "til"
+    """AAC in ``til``, else AIAC, on the validation images of a run whose stages are stored."""
+    task_aware = plan.spec.data.scenario == "til"
     rows = []
     for key, node in plan.items():
         if node.stage.name == "evaluate":
             entry = store.load(key)
             assert entry is not None, "the executor stored it"
-            rows.append(entry.meta["taw_val" if told else "tag_val"])
+            rows.append(entry.meta["taw_val" if task_aware else "tag_val"])
     matrix = np.full((len(rows), len(rows)), np.nan)
     for index, row in enumerate(rows):
         matrix[index, : len(row)] = row
-    return aac(matrix) if told else aiac(matrix, plan.val_sizes)
-
-
-def check_searchable(spec: RunSpec) -> None:
-    """Refuse a search that has no images to decide by.
-
-    Raises:
-        SpecError: There are no validation images.
-    """
-    if spec.data.val_fraction == 0:
-        raise SpecError(
-            "A search decides by validation images, but data.val_fraction is 0. Raise it, such as "
-            "--set data.val_fraction=0.1."
-        )
+    return aac(matrix) if task_aware else aiac(matrix, plan.val_sizes)
 
 
 def seconds_an_image(spec: RunSpec, root: Path | None = None) -> float:
-    """What a training step costs an image: a few steps on the first task, timed after a few."""
+    """Seconds of training per image: a few steps on the first task, timed after a warm-up."""
     with threads(spec.threads):
         experiment = build(spec, root)
         images = image_loader(experiment.stream.tasks)
@@ -122,8 +273,15 @@ def seconds_an_image(spec: RunSpec, root: Path | None = None) -> float:
         return (perf_counter() - began) / count
 
 
+def seconds_to_train(spec: RunSpec, nodes: Sequence[Node], root: Path | None) -> float:
+    """At most about this long some stages take one by one; a few steps are timed."""
+    if not any(node.epochs for node in nodes):
+        return 0.0
+    return estimated_seconds(nodes, seconds_an_image(spec, root))
+
+
 def estimated_seconds(nodes: Sequence[Node], an_image: float) -> float:
-    """At most so long the trainings take one after the other; a frozen network's answer is 1/3."""
+    """At most this long the trainings take one by one; a frozen network's forward pass is 1/3."""
     total = 0.0
     for node in nodes:
         anchors = 0

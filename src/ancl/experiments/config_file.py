@@ -1,44 +1,31 @@
-"""Settings from a YAML file, each with its line."""
+"""A YAML file of settings, laid out as a run's ``spec.yaml``; mistakes are named by line."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node
 
 from ancl.errors import SpecError, unknown
-from ancl.experiments.spec import Layer
+from ancl.experiments.spec import SECTIONS, Layer
 
-SECTIONS = ("data", "network", "memory", "training", "auxiliary", "options")
-NAMES = ("method", "benchmark")
+_FILE_SECTIONS = (*SECTIONS, "options")
 
 
 class ConfigFile(NamedTuple):
-    """What a file says: method and benchmark where it names them, and settings by dotted key."""
+    """What a file holds: method and benchmark where it names them, and settings by dotted key."""
 
     names: dict[str, str]
     layer: Layer
-
-
-def scalar(text: str) -> Any:
-    """A value as YAML reads it; what is no YAML is the text itself.
-
-    >>> scalar("1e-3"), scalar("true"), scalar("[80, 120]"), scalar("50,10x5")
-    (0.001, True, [80, 120], '50,10x5')
-    """
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
-        return text
 
 
 def read_config(path: Path) -> ConfigFile:
     """Read a file laid out as a run's ``spec.yaml``.
 
     Raises:
-        SpecError: It is not there, not YAML, or not laid out so; each mistake with its line.
+        SpecError: It cannot be read, is not YAML, or is not laid out so; mistakes with their lines.
     """
     text = _read(path)
     yaml = YAML(typ="safe", pure=True)
@@ -52,7 +39,10 @@ def read_config(path: Path) -> ConfigFile:
             raise SpecError("\n".join(mistakes))
         values = yaml.load(text) or {}
     except MarkedYAMLError as error:
-        raise SpecError(_not_yaml(path, error)) from error
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        problem = error.problem or error.context
+        raise SpecError(f"{place}: this is not YAML: {problem}. Correct the line.") from error
     return _sorted_out(path, values, dict(found))
 
 
@@ -68,14 +58,8 @@ def _read(path: Path) -> str:
         raise SpecError(f"--config: {path} is not a text file. Give a YAML file.") from error
 
 
-def _not_yaml(path: Path, error: MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    place = f"{path}:{mark.line + 1}" if mark else str(path)
-    return f"{place}: this is not YAML: {error.problem or error.context}. Mend the line."
-
-
 def _pairs(root: Node, path: Path) -> Iterator[tuple[str, int]]:
-    """Every dotted key with its line, as often as it is there."""
+    """Every dotted key with its line, repeated keys included."""
     if not isinstance(root, MappingNode):
         raise SpecError(
             f"{path}:1: this is a list or text. Write settings, such as 'training: {{epochs: 5}}'."
@@ -83,7 +67,7 @@ def _pairs(root: Node, path: Path) -> Iterator[tuple[str, int]]:
     for key, value in root.value:
         name = str(key.value)
         yield name, key.start_mark.line + 1
-        if name in SECTIONS and isinstance(value, MappingNode):
+        if name in _FILE_SECTIONS and isinstance(value, MappingNode):
             for inner, _ in value.value:
                 yield _dotted(name, str(inner.value)), inner.start_mark.line + 1
 
@@ -103,18 +87,18 @@ def _sorted_out(path: Path, found: dict[str, Any], lines: dict[str, int]) -> Con
     values: dict[str, Any] = {}
     mistakes: list[str] = []
     for key, value in ((str(key), value) for key, value in found.items()):
-        if key in NAMES:
+        if key in ("method", "benchmark"):
             names[key] = str(value)
-        elif key in SECTIONS and isinstance(value, dict):
+        elif key in _FILE_SECTIONS and isinstance(value, dict):
             values |= {_dotted(key, str(name)): inner for name, inner in value.items()}
-        elif key in SECTIONS and value is not None:
+        elif key in _FILE_SECTIONS and value is not None:
             mistakes.append(
                 f"{path}:{lines[key]}: {key} is {value!r}; it must be a section of settings, such "
                 f"as '{key}: {{name: value}}'."
             )
         elif isinstance(value, dict):
-            mistakes.append(f"{path}:{lines[key]}: {unknown('section', key, SECTIONS)}")
-        elif key not in SECTIONS:
+            mistakes.append(f"{path}:{lines[key]}: {unknown('section', key, _FILE_SECTIONS)}")
+        elif key not in _FILE_SECTIONS:
             values[key] = value
     if mistakes:
         raise SpecError("\n".join(mistakes))

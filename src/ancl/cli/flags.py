@@ -1,0 +1,389 @@
+"""The flags that commands share: as types, in groups, and read to values."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from ancl.errors import SpecError
+
+if TYPE_CHECKING:
+    from ancl.executors import ExecutorChoice
+    from ancl.experiments.results import Places
+    from ancl.experiments.settings import Request
+    from ancl.experiments.spec import Layer
+
+# -- single flags ----------------------------------------------------------------------------
+
+Method = Annotated[
+    str | None,
+    Argument(metavar="METHOD", show_default=False, help="Such as lwf or a-lwf: ancl list methods"),
+]
+Benchmark = Annotated[
+    str | None,
+    Argument(metavar="BENCHMARK", show_default=False, help="Such as digits/5: list benchmarks"),
+]
+Lamb = Annotated[str | None, Option("--lamb", metavar="X", help="λ, the pull to the old network.")]
+AuxiliaryLamb = Annotated[
+    str | None, Option("--lamb-a", metavar="X", help="λ_a, the pull to the auxiliary network.")
+]
+Seed = Annotated[str | None, Option("--seed", metavar="N", help="Where randomness comes from. [0]")]
+Seeds = Annotated[
+    str | None,
+    Option("--seeds", metavar="0-2,7", help="Several runs, one per seed, and their mean."),
+]
+Scenario = Annotated[
+    str | None,
+    Option(
+        "--scenario", metavar="til|cil|dil", help="Whether the task is known at test time (til)."
+    ),
+]
+Tasks = Annotated[str | None, Option("--tasks", metavar="N", help="Number of equal tasks.")]
+Classes = Annotated[
+    str | None,
+    Option("--classes", metavar="50,10x5", help="Or the number of classes of each task."),
+]
+First = Annotated[
+    str | None, Option("--first", metavar="N", help="Number of classes of the first task.")
+]
+Order = Annotated[
+    str | None,
+    Option(
+        "--order", metavar="ORDER", help="Order of classes: natural, icarl, seed:N, or 3,1,0,2."
+    ),
+]
+Data = Annotated[str | None, Option("--data", metavar="SOURCE", help="Images: ancl list data")]
+MemoryPerClass = Annotated[
+    str | None,
+    Option("--memory-per-class", metavar="N", help="Number of images kept of each class."),
+]
+Memory = Annotated[
+    str | None, Option("--memory", metavar="N", help="Or in total, shared by the classes.")
+]
+MemorySelection = Annotated[
+    str | None,
+    Option("--memory-selection", metavar="RULE", help="herding, random, entropy or distance"),
+]
+Epochs = Annotated[str | None, Option("--epochs", metavar="N", help="Most epochs per task.")]
+Set = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting; ancl list methods --options METHOD shows all. May be repeated.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    Option("--config", metavar="FILE.yaml", help="Settings from a file, such as a run's spec.yaml"),
+]
+Device = Annotated[str | None, Option("--device", metavar="D", help="auto, cpu, cuda, cuda:N, mps")]
+Threads = Annotated[
+    str | None,
+    Option(
+        "--threads",
+        metavar="N",
+        help="Number of CPU threads; results depend on it in the last bits.",
+    ),
+]
+Runs = Annotated[Path, Option("--runs", metavar="DIR", help="Where results go.")]
+Store = Annotated[
+    Path | None, Option("--store", metavar="DIR", help="Where stages are kept. [RUNS/.store]")
+]
+Executor = Annotated[
+    str | None,
+    Option("--executor", metavar="serial|pool|ray", help="Where stages are computed. [serial]"),
+]
+Workers = Annotated[
+    str | None,
+    Option("--workers", metavar="N", help="Number of stages computed at once, by a pool"),
+]
+Address = Annotated[
+    str | None,
+    Option("--address", metavar="A", help="Address of a running Ray cluster; else one is started."),
+]
+Preset = Annotated[
+    str,
+    Option(
+        "--preset",
+        metavar="paper|official",
+        help="Training as the paper says, or as its code does.",
+    ),
+]
+Quick = Annotated[
+    bool, Option("--quick", help="One epoch on 20 images per class: does it run? Not a result.")
+]
+Log = Annotated[
+    str | None, Option("--log", metavar="tensorboard,wandb", help="Write curves there too.")
+]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]
+Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
+Quiet = Annotated[bool, Option("--quiet", help="No progress.")]
+
+DataRoot = Annotated[
+    Path | None,
+    Option("--data-root", metavar="DIR", help="Where data is. [$ANCL_DATA, $DATA_DIR or data]"),
+]
+
+RUNS = Path("runs")
+
+
+# -- groups of flags -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Weights of the terms of the loss."""
+
+    lamb: Lamb = None
+    lamb_a: AuxiliaryLamb = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeding:
+    """Seeds: one run or several."""
+
+    seed: Seed = None
+    seeds: Seeds = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is learned, from how many images, and for how long."""
+
+    scenario: Scenario = None
+    tasks: Tasks = None
+    classes: Classes = None
+    first: First = None
+    order: Order = None
+    data: Data = None
+    data_root: DataRoot = None
+    memory_per_class: MemoryPerClass = None
+    memory: Memory = None
+    memory_selection: MemorySelection = None
+    epochs: Epochs = None
+    setting: Set = None
+    config: Config = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresetSettings(Settings):
+    """The same, with a choice of what they are laid over."""
+
+    preset: Preset = "paper"
+    quick: Quick = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The device that computes."""
+
+    device: Device = None
+    threads: Threads = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines(Machine):
+    """The same, for stages that may be computed at the same time."""
+
+    executor: Executor = None
+    workers: Workers = None
+    address: Address = None
+
+    def choose(self) -> ExecutorChoice:
+        """The executor that the flags ask for."""
+        from ancl.executors import choose_executor
+
+        if self.workers is not None and not (self.workers.isdecimal() and int(self.workers)):
+            raise SpecError(
+                f"--workers: {self.workers!r} is no number of workers. Write 1 or more."
+            )
+        workers = int(self.workers) if self.workers else None
+        # A mistake in --threads is reported together with those of the other settings.
+        threads = int(self.threads) if self.threads and self.threads.isdecimal() else None
+        return choose_executor(self.executor, workers, self.address, threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """Where results go and what is shown of them."""
+
+    runs: Runs = RUNS
+    store: Store = None
+    dry_run: DryRun = False
+    as_json: Json = False
+    quiet: Quiet = False
+
+    def places(self, data_root: Path | None) -> Places:
+        """Every place, with that of the data."""
+        from ancl.experiments.results import Places
+
+        return Places.of(self.runs, self.store, data_root)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with each parameter that is a group spread out into the group's flags.
+
+    Typer reads flags off a signature, so the flat one is written onto the wrapper.
+    """
+    own = inspect.signature(command, eval_str=True)
+    groups: dict[str, type[Any]] = {}
+    flat: list[inspect.Parameter] = []
+    for name, parameter in own.parameters.items():
+        kind = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[name] = kind
+            flat += inspect.signature(kind, eval_str=True).parameters.values()
+        else:
+            flat.append(parameter)
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        command(**given)
+
+    wrapper.__dict__["__signature__"] = own.replace(parameters=flat)
+    return wrapper
+
+
+# -- from text to values ---------------------------------------------------------------------
+
+
+def scalar(text: str) -> Any:
+    """A value as YAML reads it; what is not YAML is the text itself.
+
+    >>> scalar("1e-3"), scalar("true"), scalar("[80, 120]"), scalar("50,10x5")
+    (0.001, True, [80, 120], '50,10x5')
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        return text
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _order(value: str) -> Any:
+    """Class numbers may be written with commas alone."""
+    return (
+        [int(n) for n in value.split(",")] if re.fullmatch(r"\d+(,\d+)*", value) else scalar(value)
+    )
+
+
+FLAGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "--lamb": ("lamb", scalar),
+    "--lamb-a": ("lamb_a", scalar),
+    "--scenario": ("data.scenario", _text),
+    "--tasks": ("data.tasks", scalar),
+    "--classes": ("data.classes", _text),
+    "--first": ("data.first", scalar),
+    "--order": ("data.order", _order),
+    "--data": ("data.source", _text),
+    "--memory-per-class": ("memory.per_class", scalar),
+    "--memory": ("memory.total", scalar),
+    "--memory-selection": ("memory.selection", _text),
+    "--epochs": ("training.epochs", scalar),
+    "--device": ("device", _text),
+    "--threads": ("threads", scalar),
+    "--seed": ("seed", scalar),
+}
+"""The setting of each flag, and how its value is read."""
+
+
+def make_request(method: str | None, benchmark: str | None, *groups: object) -> Request:
+    """What groups of flags ask for; flags that are not about runs are ignored."""
+    from ancl.experiments.settings import Request
+
+    given = {name: value for group in groups for name, value in vars(group).items()}
+    mistakes: list[str] = []
+    own = ("config", "preset", "quick")
+    return Request(
+        method,
+        benchmark,
+        (_command_line(given, mistakes),),
+        seeds=_seeds(given, mistakes),
+        seeds_source="--seeds",
+        mistakes=tuple(mistakes),
+        **{name: given[name] for name in own if name in given},
+    )
+
+
+def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
+    """``--set`` and flags as one layer, so that neither replaces a rival that the other gives."""
+    from ancl.experiments.spec import Layer
+
+    values: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    for text in given.get("setting") or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            mistakes.append(f"--set: {text!r} is no setting. Write --set key=value.")
+        else:
+            values[key.strip()], labels[key.strip()] = scalar(value), "--set"
+    for flag, (key, read) in FLAGS.items():
+        if (text := given.get(flag[2:].replace("-", "_"))) is not None:
+            values[key], labels[key] = read(text), flag
+    first = "training.epochs_first"
+    if labels.get("training.epochs") == "--epochs" and first not in values:
+        values[first], labels[first] = None, "--epochs"  # it counts for the first task too
+    return Layer("command line", values, labels=labels)
+
+
+def _seeds(given: Mapping[str, Any], mistakes: list[str]) -> tuple[int, ...]:
+    if given.get("seeds") is None:
+        return ()
+    if given.get("seed") is not None:
+        mistakes.append("--seed and --seeds were both given. Leave out one.")
+    try:
+        return tuple(parse_seeds(given["seeds"]))
+    except SpecError as error:
+        mistakes.append(str(error))
+        return ()
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds from a list with ranges, each once.
+
+    >>> parse_seeds("0-2,7")
+    [0, 1, 2, 7]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        last = int(match[2] or match[1]) if match else -1
+        if match is None or last < int(match[1]):
+            raise SpecError(
+                f"--seeds: {part.strip()!r} in {text!r} is no seed or range. Write 0-2,7 for the "
+                f"seeds 0, 1, 2 and 7."
+            )
+        seeds += range(int(match[1]), last + 1)
+    return list(dict.fromkeys(seeds))
+
+
+def parse_numbers(flag: str, text: str | None) -> tuple[float, ...] | None:
+    """Numbers from a list with commas, each once; None where nothing is given.
+
+    >>> parse_numbers("--lamb-grid", "1,10,1")
+    (1.0, 10.0)
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise SpecError(
+            f"{flag}: {text!r} is no list of numbers ≥ 0. Write {flag} 0.1,1,10."
+        ) from None

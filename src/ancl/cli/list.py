@@ -1,0 +1,175 @@
+"""``ancl list``: methods, benchmarks, data and networks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ancl.cli import flags
+from ancl.cli.text import table
+
+if TYPE_CHECKING:
+    from ancl.experiments.benchmarks import BenchmarkInfo
+    from ancl.methods.registry import MethodInfo
+
+_NOTE = (
+    "Numbers: mean ± standard error over 3 seeds in the ANCL paper, in percent. Every value of a "
+    "benchmark, with its source: ancl run METHOD BENCHMARK --dry-run."
+)
+
+app = typer.Typer(no_args_is_help=True, help="What there is: methods, benchmarks, data, networks.")
+
+Options = Annotated[
+    str | None, typer.Option("--options", metavar="METHOD", help="Every setting of a method.")
+]
+
+
+@app.command("methods")
+def methods(*, of: Options = None, as_json: flags.Json = False) -> None:
+    """Methods and their variants, or every setting of one."""
+    from ancl.experiments.settings import list_options
+    from ancl.methods.registry import MethodRef, list_methods
+
+    if of is None:
+        found = list_methods()
+        _show({"methods": found}, methods_text(found), as_json)
+    else:
+        method = MethodRef(of)
+        about = {"method": method.name, "explanation": method.explanation}
+        options = {**about, "settings": list_options(of)}
+        _show(options, options_text(options), as_json)
+
+
+@app.command("benchmarks")
+def benchmarks(*, as_json: flags.Json = False) -> None:
+    """Streams of tasks with the training that goes with them."""
+    from ancl.experiments.benchmarks import list_benchmarks
+
+    found = list_benchmarks()
+    _show({"benchmarks": found}, benchmarks_text(found), as_json)
+
+
+@app.command("data")
+def data(*, as_json: flags.Json = False) -> None:
+    """Sources of images for --data."""
+    from ancl.data.registry import FORMS, SOURCES
+
+    found = [
+        {"name": name, "classes": each.classes, "explanation": each.explanation}
+        for name, each in SOURCES.items()
+    ]
+    rows = [[name, str(each.classes), each.explanation] for name, each in SOURCES.items()]
+    text = f"{table(['data', 'classes', ''], rows, 'lrw')}\n\nYour own: {', '.join(FORMS)}"
+    _show({"data": found, "forms": list(FORMS)}, text, as_json)
+
+
+@app.command("networks")
+def networks(*, as_json: flags.Json = False) -> None:
+    """Networks for --set network.name=NAME."""
+    from ancl.cli.preview import shown_value
+    from ancl.experiments.settings import list_networks
+
+    found = list_networks()
+    rows = [
+        [name, ", ".join(f"network.{key}={shown_value(value)}" for key, value in given.items())]
+        for name, given in found.items()
+    ]
+    named = [{"name": name, "options": given} for name, given in found.items()]
+    _show({"networks": named}, table(["network", "options"], rows, "lw"), as_json)
+
+
+def _show(found: dict[str, Any], text: str, as_json: bool) -> None:
+    print(json.dumps(found) if as_json else text)
+
+
+# -- text ------------------------------------------------------------------------------------
+
+
+def methods_text(found: Sequence[MethodInfo]) -> str:
+    """Methods as a table, with the reasons for refused variants below it."""
+    from ancl.methods.registry import summary
+    from ancl.methods.regularization import PUBLISHED_WITH_ANCL, VARIANTS
+
+    rows = [
+        [
+            method["name"],
+            *(method["variants"][variant].get("name", "–") for variant in VARIANTS),
+            method["explanation"],
+        ]
+        for method in found
+    ]
+    refused = [
+        f"{variant}-{method['name']}: {method['variants'][variant]['refused']}"
+        for method in found
+        for variant in VARIANTS
+        if "refused" in method["variants"][variant]
+    ]
+    extensions = [
+        name
+        for method in found
+        if (name := method["variants"]["a"].get("name"))
+        and method["name"] not in PUBLISHED_WITH_ANCL
+    ]
+    notes = [
+        *(f"{variant}-NAME: {summary(make)}" for variant, make in VARIANTS.items()),
+        f"{', '.join(extensions)}: extensions, which the ANCL paper does not have.",
+        *refused,
+        "Your own: path/file.py:NAME or package.module:NAME. Settings: ancl list methods --options "
+        "NAME.",
+    ]
+    head = ["method", "with ANCL", "with AFEC", ""]
+    return table(head, rows, "lllw") + "\n\n" + "\n".join(notes)
+
+
+def options_text(found: Mapping[str, Any]) -> str:
+    """Settings as a table; the auxiliary network's, which follow training's, in a sentence."""
+    from ancl.cli.preview import setting_name, shown_value
+
+    rows = [
+        [
+            setting_name(each["key"]),
+            each["type"],
+            "(needed)" if each["required"] else shown_value(each["default"]),
+            each["explanation"],
+        ]
+        for each in found["settings"]
+        if not each["key"].startswith("auxiliary.")
+    ]
+    notes = (
+        f"{found['method']}: {found['explanation']}\n\n"
+        f"{table(['setting', 'type', 'default', ''], rows, 'lllw')}\n\n"
+        f"Each training.NAME has an auxiliary.NAME for the auxiliary network, which is trained "
+        f"in the same way by default.\nBenchmarks set some of these: ancl run METHOD BENCHMARK "
+        f"--dry-run shows every value and where it comes from."
+    )
+    return notes
+
+
+def benchmarks_text(found: Sequence[BenchmarkInfo]) -> str:
+    """The streams as a table, and a table of numbers for each metric of the paper."""
+    rows = [[each["name"], each["explanation"]] for each in found]
+    numbers = [number for each in found for number in each["paper"]]
+    metrics = dict.fromkeys(number["metric"] for number in numbers)
+    parts = [table(["benchmark", ""], rows, "lw")]
+    return "\n\n".join([*parts, *(_numbers(found, metric) for metric in metrics), _NOTE])
+
+
+def _numbers(found: Sequence[BenchmarkInfo], metric: str) -> str:
+    from ancl.metrics import METRICS
+
+    cells = {
+        (number["method"], each["name"]): f"{100 * number['mean']:.2f} ± "
+        f"{100 * number['standard_error']:.2f}"
+        for each in found
+        for number in each["paper"]
+        if number["metric"] == metric
+    }
+    streams = list(dict.fromkeys(stream for _, stream in cells))
+    rows = [
+        [method, *(cells.get((method, stream), "") for stream in streams)]
+        for method in dict.fromkeys(method for method, _ in cells)
+    ]
+    return table([METRICS[metric].label, *streams], rows, "l" + "r" * len(streams))

@@ -1,0 +1,412 @@
+"""Settings: from layers of values to checked runs. All mistakes are found together."""
+
+import inspect
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, TypedDict
+
+from pydantic import TypeAdapter
+
+from ancl.checks import type_text
+from ancl.errors import AnclError, SpecError
+from ancl.experiments.build import build, threads
+from ancl.experiments.config_file import ConfigFile, read_config
+from ancl.experiments.presets import preset as preset_settings
+from ancl.experiments.results import Places, run_directory
+from ancl.experiments.spec import (
+    DEFAULT_NETWORK,
+    GENERAL,
+    SEARCH,
+    Field,
+    Layer,
+    Resolved,
+    RunSpec,
+    fields_for,
+    method_defaults,
+    resolve,
+)
+from ancl.methods.registry import MethodRef
+from ancl.networks import NETWORKS
+from ancl.store.store import Store
+
+RIVALS = {
+    "data.tasks": ("data.classes",),
+    "data.classes": ("data.tasks", "data.first"),
+    "memory.per_class": ("memory.total",),
+    "memory.total": ("memory.per_class",),
+}
+"""What a setting replaces where a layer below gave it."""
+
+QUICK_IMAGES = 20
+"""Training images per class with ``quick``."""
+QUICK_TEST_IMAGES = 5
+"""Test images per class with ``quick``: all tasks so far are tested after each one."""
+QUICK_VALIDATION = 0.002
+"""Share of validation images with ``quick``: they are evaluated after every task."""
+
+
+# -- from values to a checked run ------------------------------------------------------------
+
+
+def spec(
+    method: str | None = None,
+    benchmark: str | None = None,
+    *,
+    seed: int | None = None,
+    preset: str = "paper",
+    quick: bool = False,
+    config: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> RunSpec:
+    """A checked run.
+
+    >>> spec("a-lwf", "digits/5", settings={"training.epochs": 2}, lamb_a=0.5).options["lamb_a"]
+    0.5
+
+    Args:
+        method: Such as ``a-lwf``; ``list_methods()`` shows all. A ``config`` may name it.
+        benchmark: Such as ``digits/5``; ``list_benchmarks()`` shows all. The same.
+        seed: Where all randomness comes from; 0 by default.
+        preset: ``paper`` or ``official``: what is laid over the benchmark's settings.
+        quick: Whether every training lasts one epoch, on few images.
+        config: A YAML file of settings, such as the ``spec.yaml`` of a run.
+        settings: Values by dotted key, such as ``training.epochs``.
+        options: The method's own settings, such as ``lamb``, and ``device`` and ``threads``.
+
+    Raises:
+        SpecError: All mistakes, each on its own line.
+    """
+    seeds = () if seed is None else (seed,)
+    values = {**(settings or {}), **options}
+    asked = make_request(method, benchmark, values, seeds, preset, quick, config)
+    return asked.resolve()[0].spec
+
+
+def specs(
+    methods: Sequence[str],
+    benchmark: str | None = None,
+    *,
+    seeds: Sequence[int] = (),
+    preset: str = "paper",
+    quick: bool = False,
+    config: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> list[RunSpec]:
+    """Checked runs: every method with every seed. See ``spec`` for the arguments.
+
+    A method's own setting (``lamb``) goes to those methods that have it.
+
+    >>> [(s.method, s.seed) for s in specs(["lwf", "a-lwf"], "digits/5", seeds=[0, 1])]
+    [('lwf', 0), ('lwf', 1), ('a-lwf', 0), ('a-lwf', 1)]
+
+    Raises:
+        SpecError: All mistakes, each once, on its own line.
+    """
+    values = {**(settings or {}), **options}
+    asked = make_request(None, benchmark, values, seeds, preset, quick, config)
+    return resolve_methods(asked, methods)
+
+
+def make_request(
+    method: str | None,
+    benchmark: str | None,
+    values: Mapping[str, Any],
+    seeds: Sequence[int] = (),
+    preset: str = "paper",
+    quick: bool = False,
+    config: str | Path | None = None,
+) -> "Request":
+    """A request with one layer of values."""
+    return Request(
+        method,
+        benchmark,
+        (Layer("settings", dict(values)),),
+        config=Path(config) if config is not None else None,
+        seeds=tuple(seeds),
+        preset=preset,
+        quick=quick,
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """Runs that are asked for, not yet checked.
+
+    Args:
+        method: Its name; the config file may have it.
+        benchmark: The same.
+        layers: Values by dotted key; a later layer replaces what an earlier one gave.
+        config: A YAML file of settings, below all layers.
+        seeds: One run per seed; without any, one run with the seed of the layers.
+        seeds_source: What messages call ``seeds``.
+        preset: What is laid over the benchmark's settings.
+        quick: Whether every training lasts one epoch, on few images.
+        ignored: Settings that are for other methods of the same request.
+        mistakes: Mistakes found before, such as flags that cannot be read.
+    """
+
+    method: str | None
+    benchmark: str | None
+    layers: tuple[Layer, ...] = ()
+    config: Path | None = None
+    seeds: tuple[int, ...] = ()
+    seeds_source: str = "seeds"
+    preset: str = "paper"
+    quick: bool = False
+    ignored: frozenset[str] = frozenset()
+    mistakes: tuple[str, ...] = ()
+
+    def with_values(self, source: str, values: Mapping[str, Any]) -> Self:
+        """The same request with another layer over the others."""
+        return replace(self, layers=(*self.layers, Layer(source, dict(values))))
+
+    def with_threads(self, threads: int | None) -> Self:
+        """The same with an executor's number of threads, unless a layer gives one."""
+        if threads is None or self.given("threads"):
+            return self
+        return self.with_values("--threads", {"threads": threads})
+
+    def given(self, key: str) -> bool:
+        """Whether a layer has a value for this setting."""
+        return any(key in layer.values for layer in self.layers)
+
+    def resolve(self) -> list[Resolved]:
+        """A checked run for every seed.
+
+        Raises:
+            SpecError: All mistakes, each on its own line.
+        """
+        mistakes: list[str] = []
+        file = self._file(mistakes)
+        method = self.method or file.names.get("method")
+        benchmark = self.benchmark or file.names.get("benchmark")
+        lowest, quick = self._named_layers(method, mistakes)
+        mistakes += self.mistakes
+        layers = [self._laid(layer) for layer in (lowest, file.layer, quick, *self.layers)]
+        if not method:
+            mistakes.append(
+                "A METHOD is missing. Write it as in: ancl run a-lwf digits/5, or in a file for "
+                "--config. See ancl list methods."
+            )
+            raise SpecError("\n".join(mistakes))
+        seeds = [[Layer(self.seeds_source, {"seed": seed})] for seed in self.seeds] or [[]]
+        resolved: list[Resolved] = []
+        try:
+            resolved = [resolve(method, benchmark, [*layers, *seed]) for seed in seeds]
+        except SpecError as error:
+            mistakes.append(str(error))
+        if mistakes:
+            raise SpecError("\n".join(mistakes))
+        return resolved
+
+    def own_settings(self) -> list[str]:
+        """The settings of methods (not of data, network or training) that are given anywhere."""
+        keys = [key for layer in self.layers for key in layer.values]
+        if self.config:
+            with suppress(SpecError):  # resolving reports it
+                keys += read_config(self.config).layer.values
+        return [key for key in keys if "." not in key and key not in GENERAL]
+
+    def _laid(self, layer: Layer) -> Layer:
+        """A layer without what is ignored, and with nothing for what its values replace."""
+        values = {k: v for k, v in layer.values.items() if k not in self.ignored}
+        replaced = {
+            rival: layer.label(key)
+            for key, value in values.items()
+            if value is not None
+            for rival in RIVALS.get(key, ())
+            if rival not in values
+        }
+        return layer._replace(
+            values={**values, **dict.fromkeys(replaced)}, labels={**layer.labels, **replaced}
+        )
+
+    def _named_layers(self, method: str | None, mistakes: list[str]) -> tuple[Layer, Layer]:
+        """The settings of the preset, and those of ``quick``."""
+        over, quick = dict[str, Any](), dict[str, Any]()
+        with suppress(AnclError):  # resolving reports what is wrong with the method
+            known = MethodRef(method or "finetune")
+            quick = quick_settings(known) if self.quick else {}
+            try:
+                over = preset_settings(self.preset, known.name)
+            except SpecError as error:
+                mistakes.append(str(error))
+        return Layer(f"--preset {self.preset}", over), Layer("--quick", quick)
+
+    def _file(self, mistakes: list[str]) -> ConfigFile:
+        if self.config:
+            try:
+                return read_config(self.config)
+            except SpecError as error:
+                mistakes.append(str(error))
+        return ConfigFile({}, Layer("--config", {}))
+
+
+def quick_settings(method: MethodRef) -> dict[str, Any]:
+    """One epoch of everything that has epochs, on few images per class."""
+    fields = fields_for(method, DEFAULT_NETWORK)
+    # What is off by default (0 epochs of balanced tuning) stays off.
+    epochs = {k: 1 for k, field in fields.items() if k.endswith("epochs") and field.default != 0}
+    first = dict.fromkeys(("training.epochs_first", "auxiliary.epochs_first"))
+    images = {
+        "data.per_class": QUICK_IMAGES,
+        "data.test_per_class": QUICK_TEST_IMAGES,
+        "data.val_fraction": QUICK_VALIDATION,
+    }
+    return {**epochs, **first, **images}
+
+
+# -- several methods -------------------------------------------------------------------------
+
+
+def resolve_methods(
+    request: Request, methods: Sequence[str], among: Sequence[str] = ()
+) -> list[RunSpec]:
+    """Every method with every seed, in this order. A setting goes to the methods that have it.
+
+    Args:
+        request: What all have in common.
+        methods: Their names.
+        among: Other methods whose settings the request may hold.
+
+    Raises:
+        SpecError: All mistakes, each once, on its own line.
+    """
+    mistakes: list[str] = []
+    found: list[RunSpec] = []
+    for method in methods:
+        try:
+            ignored = foreign_settings(method, [*methods, *among], request.own_settings())
+            asked = replace(request, method=method, ignored=ignored)
+            found += [resolved.spec for resolved in asked.resolve()]
+        except AnclError as error:
+            mistakes += str(error).split("\n")
+    if mistakes:
+        raise SpecError("\n".join(dict.fromkeys(mistakes)))
+    return found
+
+
+def foreign_settings(method: str, methods: Iterable[str], given: Iterable[str]) -> frozenset[str]:
+    """Of the settings given, those that another method has and this one has not."""
+    own = MethodRef(method).settings
+    others = {name for other in methods for name in _settings_of(other)}
+    return frozenset(key for key in given if key in others and key not in own)
+
+
+def _settings_of(method: str) -> list[str]:
+    try:
+        return list(MethodRef(method).settings)
+    except AnclError:
+        return []  # reported when the method itself is resolved
+
+
+# -- what a run would do ---------------------------------------------------------------------
+
+
+def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
+    """A run that is not started, as JSON: its tasks, its stages, its settings and their sources."""
+    spec, store = resolved.spec, Store(places.store)
+    with threads(spec.threads):
+        experiment = build(spec, places.data)
+    values = json.loads(spec.model_dump_json())
+    return {
+        "method": spec.method,
+        "benchmark": spec.benchmark,
+        "seed": spec.seed,
+        "directory": str(run_directory(places.runs, spec)),
+        "tasks": [
+            {
+                "task": task.index,
+                "classes": list(task.names),
+                **dict(zip(("train", "val", "test"), task.sizes, strict=True)),
+            }
+            for task in experiment.stream.tasks
+        ],
+        "stages": [
+            {
+                "task": stage.task,
+                "stage": stage.name,
+                "key": stage.key,
+                "stored": store.has(stage.key),
+                "most_epochs": stage.epochs,
+            }
+            for stage in experiment.stages
+        ],
+        "settings": {
+            key: {"value": _value(values, key), "source": resolved.sources[_decides(values, key)]}
+            for key in resolved.sources
+        },
+    }
+
+
+def _decides(values: Mapping[str, Any], key: str) -> str:
+    """The setting that decides a value: a rate may be one to search."""
+    section, _, name = key.partition(".")
+    searched = name in ("lr", "lr_first") and values[section]["lr_search"]
+    return f"{section}.lr_search" if searched else key
+
+
+def _value(values: Mapping[str, Any], key: str) -> Any:
+    section, dot, name = key.partition(".")
+    if dot:
+        return SEARCH if _decides(values, key) != key else values[section][name]
+    return values[key] if key in values else values["options"][key]
+
+
+# -- what can be set -------------------------------------------------------------------------
+
+
+class SettingInfo(TypedDict):
+    """One setting of a run: its key, type, default and one line about it."""
+
+    key: str
+    type: str
+    required: bool
+    default: Any
+    explanation: str
+
+
+def list_options(method: str) -> list[SettingInfo]:
+    """Every setting that a run of a method accepts, the method's own first.
+
+    >>> [(each["key"], each["default"]) for each in list_options("a-lwf")][:2]
+    [('lamb', 10.0), ('temperature', 2.0)]
+    """
+    ref = MethodRef(method)
+    fields = fields_for(ref, DEFAULT_NETWORK)
+    if all(parameter.default is not parameter.empty for parameter in ref.settings.values()):
+        for key, value in method_defaults(ref.make({})).items():
+            fields[key] = fields[key]._replace(default=value)
+    own = {key: field for key, field in fields.items() if key in ref.settings}
+    return [_setting(key, field) for key, field in (own | fields).items()]
+
+
+def _setting(key: str, field: Field) -> SettingInfo:
+    required = field.default is inspect.Parameter.empty
+    return {
+        "key": key,
+        "type": type_text(field.type),
+        "required": required,
+        "default": None if required else _plain(field.default),
+        "explanation": field.explanation.replace("``", ""),
+    }
+
+
+def list_networks() -> dict[str, dict[str, Any]]:
+    """Every network's options with their defaults, by the name of the network."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in NETWORKS}
+    for name, options in found.items():
+        for key, field in fields_for(MethodRef("finetune"), name).items():
+            section, _, option = key.partition(".")
+            if section == "network" and option != "name":
+                options[option] = _plain(field.default)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return TypeAdapter(Any).dump_python(value, mode="json")
