@@ -4,7 +4,7 @@ Accuracies are fractions. Above the diagonal, where a task is not yet learned, R
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -212,6 +212,25 @@ def mean_and_error(values: Sequence[float]) -> Estimate:
     n = len(values)
     error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     return Estimate(float(np.mean(values)), error, n)
+
+
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+    """Mean and error of ours minus theirs, by seed; None where no seed has both.
+
+    >>> paired_difference({0: 0.75, 1: 0.5}, {0: 0.5, 2: 0.1})
+    Estimate(mean=0.25, error=nan, n=1)
+    """
+    differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    return mean_and_error(differences) if differences else None
+
+
+def accuracy_name(*, task_aware: bool, validation: bool = False) -> str:
+    """The name of the accuracies that count: with the task known at test time, or without.
+
+    >>> accuracy_name(task_aware=True), accuracy_name(task_aware=False, validation=True)
+    ('taw', 'tag_val')
+    """
+    return ("taw" if task_aware else "tag") + ("_val" if validation else "")
 
 
 def write_matrix(path: Path, r: Matrix) -> None:

@@ -10,27 +10,28 @@ from ancl.analysis import (
     AnalysisContext,
     AnalysisOptions,
     ComparedNetworks,
-    learn_regime,
-    plan_regime,
+    plan_networks,
+    train_networks,
 )
 from ancl.analysis.networks import TrainingPlans
 from ancl.data import make_stream
 from ancl.experiments.build import Experiment
 from ancl.experiments.spec import Layer, resolve
 from ancl.methods.registry import MethodRef
-from ancl.stages.runner import MemoryStore, Reporter
+from ancl.stages.events import Events
+from ancl.stages.runner import MemoryStore
 
 LAMB_AS = (0.5, 5.0, 50.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Analysed:
-    """A scene, and what it is made of."""
+    """A context, and what it is made of."""
 
     experiment: Experiment
-    ways: TrainingPlans
-    regime: ComparedNetworks
-    scene: AnalysisContext
+    plans: TrainingPlans
+    networks: ComparedNetworks
+    context: AnalysisContext
     store: MemoryStore
 
 
@@ -49,12 +50,16 @@ def experiment(lab: Any) -> Make:
     return make
 
 
-def analysed(experiment: Experiment, wishes: AnalysisOptions) -> Analysed:
+def analysed(experiment: Experiment, options: AnalysisOptions) -> Analysed:
     store = MemoryStore()
-    ways = plan_regime(experiment, wishes.task, wishes.lamb_as)
-    regime = learn_regime(ways, experiment, store, Reporter())
+    plans = plan_networks(experiment, options.task, options.lamb_as)
+    networks = train_networks(plans, experiment, store, Events())
     return Analysed(
-        experiment, ways, regime, AnalysisContext(experiment, wishes, ways, regime), store
+        experiment,
+        plans,
+        networks,
+        AnalysisContext(experiment, options, plans, networks, store),
+        store,
     )
 
 

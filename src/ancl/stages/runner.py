@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from ancl.stages.context import Drive, Job, Trainer
+from ancl.stages.events import Events
 from ancl.stages.plan import Stage
 from ancl.stages.steps import perform
 from ancl.store.entry import StageResult
@@ -74,7 +76,7 @@ class Layered:
         return self._memory.load(key) or self._behind.load(key)
 
 
-class Reporter:
+class Reporter(Events):
     """Told of every stage and epoch; this one keeps quiet."""
 
     def say(self, message: str) -> None:
@@ -100,9 +102,7 @@ class Runner:
         reporter: Told of what happens.
     """
 
-    def __init__(
-        self, stages: Iterable[Stage], job: Job, store: Storage, reporter: Reporter
-    ) -> None:
+    def __init__(self, stages: Iterable[Stage], job: Job, store: Storage, reporter: Events) -> None:
         self._stages = {stage.key: stage for stage in stages}
         self._job, self._store, self._reporter = job, store, reporter
         self._memory = MemoryStore()
@@ -186,4 +186,56 @@ class _Keeper:
         """Write the newest state, if it is not written yet."""
         if self._newest:
             self._save(self._newest)
+            self._newest, self._written = None, monotonic()
+
+
+def obtained(store: Storage, key: str, compute: Callable[[], StageResult]) -> StageResult:
+    """A result from the store; a missing one is computed under the lock of its key and saved."""
+    entry = store.load(key)
+    if entry is None:
+        with store.lock(key):
+            entry = store.load(key)  # another process may have finished it meanwhile
+            if entry is None:
+                entry = compute()
+                store.save(key, entry)
+                store.drop_checkpoint(key)
+    return entry
+
+
+class CheckpointWriter:
+    """Saves the newest state of a long computation, at most every few seconds.
+
+    Used in a ``with`` block; an interrupt saves the newest state before it goes on.
+
+    Args:
+        store: Where to save it.
+        key: The key of what is computed.
+    """
+
+    _newest: StageResult | None
+
+    def __init__(self, store: Storage, key: str) -> None:
+        self._store, self._key, self._newest, self._written = store, key, None, monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def offer(self, entry: StageResult) -> None:
+        """Take the state as it is now."""
+        self._newest = entry
+        if monotonic() - self._written >= CHECKPOINT_SECONDS:
+            self._write()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._write()
+
+    def _write(self) -> None:
+        if self._newest:
+            self._store.save_checkpoint(self._key, self._newest)
             self._newest, self._written = None, monotonic()
