@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ancl.analysis.run import analyze
     from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
     from ancl.learner.learner import Learner
     from ancl.losses import CrossEntropy
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from ancl.methods.registry import make_method
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.regularizers import Regularizer, WeightRegularizer
+    from ancl.reporting.write import report
     from ancl.training.config import Training
     from ancl.training.objective import Objective, PenaltyTerm, anchor_for
     from ancl.types import Anchor, Output, Step
 
 _PLACES = {
+    "analysis.run": ("analyze",),
     "errors": ("AnclError", "MethodError", "ScenarioError", "SpecError", "StoreError"),
     "learner.learner": ("Learner",),
     "losses": ("CrossEntropy",),
@@ -30,6 +33,7 @@ _PLACES = {
     "networks": ("Network", "architecture", "frozen", "without_head"),
     "training.objective": ("Objective", "PenaltyTerm", "anchor_for"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
+    "reporting.write": ("report",),
     "training.config": ("Training",),
     "types": ("Anchor", "Output", "Step"),
     "methods.registry": ("make_method",),
@@ -59,10 +63,12 @@ __all__ = [
     "Term",
     "Training",
     "WeightRegularizer",
+    "analyze",
     "anchor_for",
     "architecture",
     "frozen",
     "make_method",
+    "report",
     "with_afec",
     "with_ancl",
     "without_head",

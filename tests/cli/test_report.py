@@ -36,7 +36,7 @@ def test_a_damaged_run_is_named(ancl: Any, two_runs: Any) -> None:
     ended = ancl("report")
 
     assert ended.code == 0
-    assert "Not reported, or not wholly:" in ended.out
+    assert "Not reported, or only in part:" in ended.out
     assert broken.name in ended.out
 
 
@@ -61,7 +61,7 @@ def test_run_and_demo_leave_a_page(ancl: Any, two_runs: Any) -> None:
 def test_without_matplotlib_the_command_says_what_to_install(
     ancl: Any, two_runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in ("ancl.reporting.write.can_draw", "ancl.cli.reported.can_draw"):
+    for place in ("ancl.reporting.write.can_draw", "ancl.reporting.can_draw"):
         monkeypatch.setattr(place, lambda: False)
 
     ended = ancl("report", "--out", "plain")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +23,8 @@ _MARKS = {"old": "o", "auxiliary": "s", "multi": "^"}
 _BOX = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
 
 
-def can_draw() -> bool:
-    """Whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
 def draw(result: AnalysisResult, directory: Path) -> list[Path]:
-    """Draw every figure as PNG and SVG; the same numbers give the same bytes."""
+    """Draw every figure as PNG and SVG. Deterministic."""
     import matplotlib as mpl
 
     found: list[Path] = []

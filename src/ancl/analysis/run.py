@@ -17,7 +17,7 @@ from ancl.analysis.context import (
     build_network,
     task_images,
 )
-from ancl.analysis.figures import can_draw, draw
+from ancl.analysis.figures import draw
 from ancl.analysis.interpolation import parameter_names, vector
 from ancl.analysis.landscape import PointEvaluator
 from ancl.analysis.landscape_tables import number_of_points
@@ -37,6 +37,7 @@ from ancl.experiments.build import Experiment, build, most_epochs, threads
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.methods.registry import MethodRef
 from ancl.metrics import accuracy_name
+from ancl.reporting.figures import can_draw
 from ancl.stages.events import Events
 from ancl.stages.plan import Stage
 from ancl.stages.runner import Storage

@@ -72,9 +72,9 @@ def _train(
     shown: Results,
 ) -> None:
     from ancl.cli.compared import Comparison
-    from ancl.cli.reported import page_of
     from ancl.cli.sweeping import FAILED, sweep
     from ancl.cli.watching import make_watching
+    from ancl.reporting import page_of
 
     began = monotonic()
     with make_watching(shown.quiet) as watching:

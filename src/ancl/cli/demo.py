@@ -28,9 +28,9 @@ def demo(
     """Compare fine-tuning, LwF, LwF with ANCL and joint training on hard digits, no download."""
     from ancl.cli.comparison import BENCHMARK, METHODS, comparison_json, comparison_text
     from ancl.cli.progress import make_progress
-    from ancl.cli.reported import page_of
     from ancl.cli.request import Request
     from ancl.cli.session import run_all
+    from ancl.reporting import page_of
 
     began = monotonic()
     # One thread is the fastest for images this small, and gives the same bits everywhere.

@@ -55,9 +55,9 @@ def _train(
     from ancl.cli.logs import Logged
     from ancl.cli.outcome import outcome_json, outcome_text
     from ancl.cli.progress import make_progress
-    from ancl.cli.reported import page_of
     from ancl.cli.session import run_all
     from ancl.integrations import RunLog, make_writers
+    from ancl.reporting import page_of
 
     began = monotonic()
     specs = [resolved.spec for resolved in request.resolve()]
