@@ -215,22 +215,13 @@ def mean_and_error(values: Sequence[float]) -> Estimate:
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """Mean and error of ours minus theirs, by seed; None where no seed has both.
+    """Ours minus theirs on the seeds both have, or nothing where they have none in common.
 
-    >>> paired_difference({0: 0.75, 1: 0.5}, {0: 0.5, 2: 0.1})
-    Estimate(mean=0.25, error=nan, n=1)
+    >>> paired_difference({0: 0.75, 1: 0.5, 2: 1.0}, {0: 0.25, 1: 0.0})
+    Estimate(mean=0.5, error=0.0, n=2)
     """
-    differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    return mean_and_error(differences) if differences else None
-
-
-def accuracy_name(*, task_aware: bool, validation: bool = False) -> str:
-    """The name of the accuracies that count: with the task known at test time, or without.
-
-    >>> accuracy_name(task_aware=True), accuracy_name(task_aware=False, validation=True)
-    ('taw', 'tag_val')
-    """
-    return ("taw" if task_aware else "tag") + ("_val" if validation else "")
+    pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    return mean_and_error(pairs) if pairs else None
 
 
 def write_matrix(path: Path, r: Matrix) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ancl.analysis.context import REFERENCES
 from ancl.analysis.results import AnalysisResult
-from ancl.metrics import accuracy_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,7 +109,7 @@ def _landscape(result: AnalysisResult, seed: int) -> Figure:
     tasks = [row["task"] for row in result.rows("landscape", seed=seed)]
     shown = list(dict.fromkeys(tasks))
     figure, axes = _figure(len(shown), 3.9 * len(shown), 3.9)
-    column = accuracy_name(task_aware=result.specs[0].data.scenario == "til")
+    column = result.specs[0].accuracy
     for place, task in zip(axes, shown, strict=True):
         _contours(figure, place, result, {"seed": seed, "task": task}, column)
         _networks(place, result, seed)

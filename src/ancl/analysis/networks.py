@@ -14,7 +14,6 @@ from ancl.experiments.build import Experiment
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.regularization import joint
-from ancl.metrics import accuracy_name
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.context import Job
 from ancl.stages.events import Events
@@ -192,7 +191,7 @@ def train_networks(
 ) -> ComparedNetworks:
     """Every network of the plans, from the store or by training it."""
     results = train_plans(plans.in_order, experiment, store, events)
-    return _compared(plans, results, accuracy_name(task_aware=experiment.setting.task_aware))
+    return _compared(plans, results, experiment.spec.accuracy)
 
 
 def train_plans(

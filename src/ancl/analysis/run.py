@@ -36,15 +36,14 @@ from ancl.errors import MethodError, SpecError
 from ancl.experiments.build import Experiment, build, most_epochs, threads
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.methods.registry import MethodRef
-from ancl.metrics import accuracy_name
 from ancl.reporting.figures import can_draw
 from ancl.stages.events import Events
 from ancl.stages.plan import Stage
 from ancl.stages.runner import Storage
 from ancl.store.store import Store
 
-SpecsOf = Callable[[str, Mapping[str, Any]], Sequence[RunSpec]]
-"""Makes the runs of a method, one per seed; the settings given to it replace any others."""
+SpecsOf = Callable[[str, float], Sequence[RunSpec]]
+"""Makes the runs of a method with this λ_a, one per seed."""
 
 _FIXED_NETWORKS = 4
 """Networks besides ANCL's: old, auxiliary, multitask and CL."""
@@ -66,7 +65,7 @@ def analyze(
     seeds: Sequence[int] = (0,),
     runs: str | Path = "runs",
     store: str | Path | None = None,
-    data_root: Path | None = None,
+    data_root: str | Path | None = None,
     events: Events | None = None,
     more_tables: Mapping[str, TableFunction] | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -102,13 +101,12 @@ def analyze(
         SpecError: A value that does not fit.
         MethodError: A method without an ANCL variant.
     """
+    given = {**(settings or {}), **options, **({} if lamb is None else {"lamb": lamb})}
 
-    def specs_of(name: str, values: Mapping[str, Any]) -> list[RunSpec]:
-        given = {**(settings or {}), **options, **values}
-        return [
-            resolve(name, benchmark, [Layer("settings", {**given, "seed": seed})]).spec
-            for seed in seeds
-        ]
+    def specs_of(name: str, first_lamb_a: float) -> list[RunSpec]:
+        layer = Layer("settings", {**given, "lamb_a": first_lamb_a})
+        each = [[layer, Layer("seeds", {"seed": seed})] for seed in seeds]
+        return [resolve(name, benchmark, layers).spec for layers in each]
 
     request = make_request(
         method,
@@ -155,7 +153,7 @@ def make_request(
     specs_of: SpecsOf,
     *,
     lamb_a: Sequence[float],
-    lamb: Any = None,
+    lamb: object = None,
     search_lamb: Sequence[float] | None = None,
     **options: Any,
 ) -> AnalysisRequest:
@@ -165,7 +163,7 @@ def make_request(
         method: The method or its ANCL variant.
         specs_of: Makes its runs.
         lamb_a: Every λ_a.
-        lamb: λ, if given.
+        lamb: λ, if the runs were given one.
         search_lamb: The values to choose λ from.
         options: The other fields of ``AnalysisOptions``.
 
@@ -183,8 +181,7 @@ def make_request(
         raise SpecError("lamb and search_lamb were both given. Leave out one.")
     checked = AnalysisOptions(positive_numbers("lamb_a", lamb_a), **options)
     lambs = positive_numbers("search_lamb", search_lamb) if search_lamb else ()
-    values = {"lamb_a": checked.lamb_as[0]} | ({} if lamb is None else {"lamb": lamb})
-    return AnalysisRequest(specs_of(f"a-{name.base}", values), checked, lambs)
+    return AnalysisRequest(specs_of(f"a-{name.base}", checked.lamb_as[0]), checked, lambs)
 
 
 def positive_numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
@@ -236,14 +233,15 @@ class AnalysisPlan:
 
 
 def plan_analysis(
-    request: AnalysisRequest, *, store: str | Path, data_root: Path | None = None
+    request: AnalysisRequest, *, store: str | Path, data_root: str | Path | None = None
 ) -> AnalysisPlan:
     """What there is to do; nothing is trained."""
     kept, options, specs = Store(Path(store)), request.options, request.specs
+    root = Path(data_root) if data_root else None
     count = todo = epochs = 0
     for spec in specs:
         with threads(spec.threads):
-            experiment = build(spec, data_root)
+            experiment = build(spec, root)
             stages = plan_networks(experiment, options.task, options.lamb_as).stages
         missing = [stage for stage in stages if not kept.has(stage.key)]
         count, todo = count + len(stages), todo + len(missing)
@@ -287,7 +285,7 @@ def run_analysis(
     *,
     runs: str | Path = "runs",
     store: str | Path | None = None,
-    data_root: Path | None = None,
+    data_root: str | Path | None = None,
     events: Events | None = None,
     more_tables: Mapping[str, TableFunction] | None = None,
 ) -> AnalysisResult:
@@ -299,7 +297,8 @@ def run_analysis(
     check_names(more_tables or {})
     kept = Store(Path(store or Path(runs) / ".store"), events.say)
     kept.check()
-    lamb_rows = _try_lambs(request, kept, data_root, events)
+    root = Path(data_root) if data_root else None
+    lamb_rows = _try_lambs(request, kept, root, events)
     specs = request.specs
     if lamb_rows:
         specs = [_with_lamb(spec, choose_lamb(lamb_rows)) for spec in specs]
@@ -307,7 +306,7 @@ def run_analysis(
     keys: dict[str, None] = {}
     for spec in specs:
         with threads(spec.threads):
-            experiment = build(spec, data_root)
+            experiment = build(spec, root)
             plans = plan_networks(experiment, request.options.task, request.options.lamb_as)
             _announce(experiment, plans.stages, kept, events)
             found = measure(experiment, request.options, kept, events, more_tables)
@@ -361,13 +360,13 @@ def _announce(
 
 
 def _try_lambs(
-    request: AnalysisRequest, store: Store, data_root: Path | None, events: Events
+    request: AnalysisRequest, store: Store, root: Path | None, events: Events
 ) -> list[Row]:
     rows, task = [], request.options.task
     for lamb in request.search_lamb:
         for spec in request.specs:
             with threads(spec.threads):
-                experiment = build(_with_lamb(spec, lamb), data_root)
+                experiment = build(_with_lamb(spec, lamb), root)
                 stages = needed_stages(_cl_plans(plan_networks(experiment, task, (1.0,))))
                 _announce(experiment, stages, store, events)
                 events.note(f"λ = {lamb:g}")
@@ -395,14 +394,13 @@ def validate_lamb(
     plans = plan_networks(experiment, task, (1.0,))
     store = storage_for(plans, store, events.say)
     results = train_plans(_cl_plans(plans), experiment, store, events)
-    name = accuracy_name(task_aware=experiment.setting.task_aware, validation=True)
-    values = results[plans.cl.key("evaluate")].meta[name]
+    spec = experiment.spec
+    values = results[plans.cl.key("evaluate")].meta[f"{spec.accuracy}_val"]
     if None in values:
         raise SpecError(
             "search_lamb compares λ on validation images, and a task has none. Raise "
             "data.val_fraction, or give lamb."
         )
-    spec = experiment.spec
     return {
         "seed": spec.seed,
         "lamb": spec.options["lamb"],

@@ -19,7 +19,6 @@ from ancl.errors import SpecError
 
 if TYPE_CHECKING:
     from ancl.analysis import AnalysisPlan, AnalysisResult
-    from ancl.cli.request import Request
     from ancl.experiments.spec import RunSpec
     from ancl.stages.events import Events
 
@@ -94,8 +93,9 @@ def analyze(
 
     given = Request.of(method, benchmark, Weights(lamb=lamb), seeding, settings, machine)
 
-    def specs_of(name: str, values: Mapping[str, Any]) -> list[RunSpec]:
-        return _specs(given, name, values)
+    def specs_of(name: str, first_lamb_a: float) -> list[RunSpec]:
+        asked = replace(given, method=name, flags={**given.flags, "--lamb-a": str(first_lamb_a)})
+        return [resolved.spec for resolved in asked.resolve()]
 
     request = make_request(
         method,
@@ -118,12 +118,6 @@ def analyze(
         events=_make_events(results.quiet),
     )
     print(json.dumps(result.json()) if results.as_json else result_text(result))
-
-
-def _specs(given: Request, method: str, values: Mapping[str, Any]) -> list[RunSpec]:
-    flags = {f"--{key.replace('_', '-')}": str(value) for key, value in values.items()}
-    asked = replace(given, method=method, flags={**given.flags, **flags})
-    return [resolved.spec for resolved in asked.resolve()]
 
 
 def _numbers(flag: str, text: str) -> list[float]:

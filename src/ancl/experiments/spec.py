@@ -86,6 +86,16 @@ class RunSpec(BaseModel):
     device: str
     threads: int
 
+    @property
+    def task_aware(self) -> bool:
+        """Whether the task of a sample is known at test time (TIL)."""
+        return self.data.scenario == "til"
+
+    @property
+    def accuracy(self) -> Literal["taw", "tag"]:
+        """The accuracy that counts: task-aware in TIL, else task-agnostic."""
+        return "taw" if self.task_aware else "tag"
+
 
 class Layer(NamedTuple):
     """Settings by dotted key, and where they come from.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ancl.errors import StoreError
 from ancl.experiments.build import RunResult, read_run
-from ancl.metrics import accuracy_name, summary
+from ancl.metrics import summary
 
 T = TypeVar("T")
 _MARKS = ("spec.yaml", "result.json")
@@ -182,7 +182,7 @@ def explorer_data(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     Raises:
         KeyError: The analysis has another layout.
     """
-    accuracy = accuracy_name(task_aware=found["spec"]["data"]["scenario"] == "til")
+    accuracy = "taw" if found["spec"]["data"]["scenario"] == "til" else "tag"
     return [
         {
             "method": found["method"],

@@ -114,7 +114,7 @@ class Group:
 
 def decisive(spec: RunSpec) -> str:
     """AAC where the task is known at test time, else AIAC."""
-    return "aac" if spec.data.scenario == "til" else "aiac"
+    return "aac" if spec.task_aware else "aiac"
 
 
 def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[Damaged]]:
