@@ -30,7 +30,7 @@ from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.loop import Epoch, Fit, Saved, View
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
-from ancl.types import Anchor, Importance, Output, Params, prefixed, strip_prefix
+from ancl.types import Anchor, Importance, Output, Params, prefixed, read_importance, strip_prefix
 
 Inputs = Mapping[str, StageResult]
 
@@ -334,11 +334,9 @@ class Workbench:
         """Importance from one of the inputs; empty where it is not there."""
         if part not in self.inputs:
             return {}
-        found: Importance = {}
-        for name, tensor in strip_prefix("importance", self.inputs[part].tensors).items():
-            kind, weight = name.split("/", 1)
-            found.setdefault(kind, {})[weight] = tensor.to(self.setting.device)
-        return found
+        found = read_importance(self.inputs[part].tensors)
+        device = self.setting.device
+        return {kind: {n: t.to(device) for n, t in each.items()} for kind, each in found.items()}
 
 
 def answering(network: Network, setting: Setting) -> Callable[[Samples], Output]:
