@@ -24,7 +24,7 @@ Grams = list[Tensor]
 def layer_names(network: Network) -> list[str]:
     """The layers whose outputs are compared: before batch norm and ReLU.
 
-    A backbone may name them itself with a method ``activation_layers() -> list of names``, as our
+    A backbone may name them itself with a method ``last_layers() -> list of names``, as our
     ResNets do. For other backbones they are every convolution and linear layer of the last child
     that has any.
 
@@ -32,7 +32,7 @@ def layer_names(network: Network) -> list[str]:
         SpecError: There is no such layer.
     """
     backbone = network.backbone
-    named: Callable[[], Iterable[str]] | None = getattr(backbone, "activation_layers", None)
+    named: Callable[[], Iterable[str]] | None = getattr(backbone, "last_layers", None)
     if named is not None:
         return list(named())
     for child, module in reversed(list(backbone.named_children())):
@@ -45,7 +45,7 @@ def layer_names(network: Network) -> list[str]:
             return found
     raise SpecError(
         f"{type(backbone).__name__} has no convolution or linear layer to compare by CKA. Use a "
-        f"network that has one, or give it a method activation_layers() -> list of names."
+        f"network that has one, or give it a method last_layers() -> list of names."
     )
 
 

@@ -136,10 +136,11 @@ class ResNet(nn.Module):
         x, third = self.layer3.with_map(x)
         return F.adaptive_avg_pool2d(x, 1).flatten(1), (first, second, third)
 
-    def activation_layers(self) -> list[str]:
-        """The layers whose outputs CKA compares: the 3×3 convolutions of the last stage."""
-        blocks = range(len(self.layer3))
-        return [f"layer3.{index}.{conv}" for index in blocks for conv in ("conv1", "conv2")]
+    def last_layers(self) -> list[str]:
+        """The 3x3 convolutions of the last stage."""
+        return [
+            f"layer3.{n}.{conv}" for n in range(len(self.layer3)) for conv in ("conv1", "conv2")
+        ]
 
     def folded(self) -> ResNet:
         """A copy for inference whose convolutions carry the batch norms; equal but for rounding."""
