@@ -23,9 +23,9 @@ from ancl.data import Source, Task, from_arrays, make_stream
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.networks import Architecture, architecture
-from ancl.stages.context import Job
-from ancl.stages.plan import Setting, Stage, plan
+from ancl.stages.plan import Setting, plan, plan_notes
 from ancl.stages.runner import MemoryStore, Reporter, Runner, Storage
+from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 
@@ -133,10 +133,11 @@ class Lab:
         reporter: Reporter | None = None,
     ) -> Learned:
         setting, tasks = self.fitted(method, setting or self.setting()), tasks or self.tasks()
-        said: list[str] = []
+        said = plan_notes(method, tasks, setting)
         stages = plan(method, tasks, setting)
-        job = Job(method, tasks, setting, said.append)
-        runner = Runner(stages, job, store or MemoryStore(), reporter or Reporter())
+        reporter = reporter or Reporter()
+        reporter.say = said.append  # type: ignore[method-assign]
+        runner = Runner(stages, tasks, setting.device, store or MemoryStore(), reporter)
         return Learned(stages, {stage.key: runner.obtain(stage.key) for stage in stages}, said)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.stages.context
+import ancl.stages.work
 from ancl.errors import MethodError
 from ancl.methods.method import Method, Rule
 from ancl.methods.registry import make_method
@@ -162,7 +162,7 @@ def anchors(monkeypatch) -> list[tuple[Anchor, list[Tensor]]]:
         made.append((anchor, [tensor.clone() for tensor in held(anchor)]))
         return anchor
 
-    monkeypatch.setattr(ancl.stages.context, "anchor_for", recorded)
+    monkeypatch.setattr(ancl.stages.work, "anchor_for", recorded)
     return made
 
 

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -21,28 +21,53 @@ class UnstorableError(AnclError):
     """Code without a source file: its results cannot be told from those of other code."""
 
 
-def describe(value: object) -> Any:
+Unknown = Callable[[object, UnstorableError], Any]
+"""What to write for a value that cannot be described."""
+
+
+def describe(value: object, unknown: Unknown | None = None) -> Any:
     """A part as JSON: its class and its fields, recursively.
+
+    Args:
+        value: A plain value, a dataclass, a class or function of a module, or an object with a
+            method ``key_description()`` of its own.
+        unknown: Gives the description of a part that has none.
+
+    Raises:
+        UnstorableError: There is such a part, and no ``unknown``.
 
     >>> describe((1, 0.5, "a", None))
     [1, 0.5, 'a', None]
     """
+    try:
+        return _describe(value, unknown)
+    except UnstorableError as error:
+        if unknown is None:
+            raise
+        return unknown(value, error)
+
+
+def _describe(value: object, unknown: Unknown | None) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): describe(item) for key, item in value.items()}
+        return {str(key): describe(item, unknown) for key, item in value.items()}
     if isinstance(value, slice):
         return [value.start, value.stop]
     if isinstance(value, Sequence):
-        return [describe(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"is": _origin(type(value)), **fields}
-    if inspect.isfunction(value) or isinstance(value, type):
+        return [describe(item, unknown) for item in value]
+    if isinstance(value, type) or inspect.isfunction(value):
         _of_a_module(value)
         return {"is": _origin(value)}
+    own = getattr(value, "key_description", None)
+    if own is not None:
+        return own()
+    if dataclasses.is_dataclass(value):
+        origin = _origin(type(value))
+        fields = dataclasses.fields(value)
+        return {"is": origin, **{f.name: describe(getattr(value, f.name), unknown) for f in fields}}
     raise UnstorableError(
         f"{type(value).__name__} has no description: make it a frozen dataclass or a function of "
         f"a module, so that its settings can enter the keys of stored results."
@@ -61,12 +86,15 @@ def is_ours(module: str) -> bool:
 
 
 def _origin(code: Any) -> Any:
-    """The name of a class or function, with the hash of each outside source file it comes from."""
-    name = f"{code.__module__}.{code.__qualname__}"
+    """The name of a class or function, with the hash of each outside source file it comes from.
+
+    Our own parts go by their name alone, so that moving a file changes no key.
+    """
     bases = code.__mro__ if isinstance(code, type) else (code,)
     outside = [base for base in bases if not is_ours(base.__module__) and base.__module__ != "abc"]
     if not outside:
-        return name
+        ours = code.__module__.partition(".")[0] == "ancl"
+        return code.__qualname__ if ours else f"{code.__module__}.{code.__qualname__}"
     # The module's name depends on how the file was loaded; the hash of the file does not.
     return [code.__qualname__, *sorted({source_hash(base) for base in outside})]
 

@@ -37,6 +37,12 @@ class Infer:
 
     reads: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def changes_learning(self) -> bool:
+        """Whether a network learns otherwise because classes are chosen so."""
+        own = type(self)
+        return own.correct is not Infer.correct or own.student is not Infer.student
+
     def correct(self, output: Output, extra: Params) -> Output:
         """The output as the next task's old network is to give it; unchanged by default."""
         return output

@@ -28,15 +28,6 @@ def strip_prefix(prefix: str, tensors: Params) -> Params:
     return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
 
 
-def read_importance(tensors: Params) -> Importance:
-    """The importance among stored tensors, which lie there as ``importance/KIND/WEIGHT``."""
-    found: Importance = {}
-    for name, tensor in strip_prefix("importance", tensors).items():
-        kind, weight = name.split("/", 1)
-        found.setdefault(kind, {})[weight] = tensor
-    return found
-
-
 class Output(NamedTuple):
     """One forward pass: logits of all classes seen so far, features, and maps where asked for."""
 

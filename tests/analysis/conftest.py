@@ -45,7 +45,7 @@ def experiment(lab: Any) -> Make:
         spec = resolve(method, "digits/5", [layer]).spec
         stream = make_stream(lab.source, tasks=3, val_fraction=0.2)
         setting = lab.setting(lab.conv(), **options)
-        return Experiment(spec, MethodRef(method).make(spec.options), stream, setting, ())
+        return Experiment(spec, MethodRef(method).make(spec.options), stream, setting, (), {})
 
     return make
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.analysis.context import TaskImages, task_images
+from ancl.analysis.context import SplitImages, split_images
 from ancl.analysis.interpolation import vector
 from ancl.analysis.landscape import Plane, PointEvaluator, grid, interleaved
 from ancl.analysis.landscape_tables import LandscapeTables
@@ -68,7 +68,7 @@ def test_tasks_are_interleaved() -> None:
 def test_running_statistics_are_the_mean_over_training_images(lab: Any) -> None:
     tasks, setting = lab.tasks()[:2], lab.setting(lab.conv())
     network = setting.architecture.build([2, 2])
-    training = task_images(tasks, "train", None, 0)
+    training = split_images(tasks, "train", None, 0)
     evaluator = PointEvaluator(network, training, training, [t.classes for t in tasks], setting)
     norm = next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d))
     norm.running_mean.fill_(99.0)  # type: ignore[union-attr]
@@ -103,8 +103,8 @@ def test_a_score_is_the_accuracy_counted_by_hand(lab: Any) -> None:
     samples = tasks[1].load().test
     evaluator = PointEvaluator(
         network,
-        [TaskImages(1, samples)],
-        [TaskImages(1, samples)],
+        [SplitImages(1, samples)],
+        [SplitImages(1, samples)],
         [t.classes for t in tasks],
         setting,
     )

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ def test_importance_gathered_while_training_is_analysed_at_the_second_task_only(
 def test_code_without_a_source_file_is_analysed_in_memory(experiment: Any) -> None:
     made = experiment("a-lwf")
     plans = plan_networks(made, 1, (1.0,))
-    stages = tuple(s.__class__(**{**vars(s), "unstored": "no source"}) for s in plans.cl.stages)
+    stages = tuple(replace(stage, unstored="no source") for stage in plans.cl.stages)
     odd, store, said = plans._replace(cl=plans.cl._replace(stages=stages)), MemoryStore(), []
 
     assert storage_for(plans, store, said.append) is store

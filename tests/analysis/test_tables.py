@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from ancl.analysis import AnalysisContext, make_tables
-from ancl.analysis.context import task_images
+from ancl.analysis.context import split_images
 from ancl.analysis.tables import check_names, cka_table, forgetting_table, temperature_table
 from ancl.errors import ScenarioError, SpecError
 
@@ -68,7 +68,7 @@ def test_expected_weights_go_from_old_to_auxiliary(tables: Any) -> None:
 
 def test_forgetting_is_the_increase_of_the_first_tasks_loss(tables: Any, ewc: Any) -> None:
     context = ewc.context
-    (part,) = task_images(context.tasks, "old", 60, 0)
+    (part,) = split_images(context.tasks, "old", 60, 0)
     losses = []
     for trained in (ewc.networks.old, ewc.networks.cl):
         network = context.build_network()
@@ -181,4 +181,4 @@ def test_a_table_with_a_name_that_is_taken_is_refused() -> None:
 
 def test_a_split_without_images_is_refused(experiment: Any, lab: Any) -> None:
     with pytest.raises(ScenarioError, match="Task 0 has no val images"):
-        task_images(lab.tasks(val_fraction=0.0)[:2], "val", None, 0)
+        split_images(lab.tasks(val_fraction=0.0)[:2], "val", None, 0)

@@ -11,7 +11,7 @@ from ancl.cli.options import Places
 from ancl.cli.progress import Display, Lines, Progress, epoch_line
 from ancl.cli.request import Request
 from ancl.cli.session import run_all
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.training.loop import Epoch
 
 EPOCH = Epoch("main", 6, 0.1, {"task": 0.5, "old": 0.25}, {}, 0.979, True, "", 2.0)

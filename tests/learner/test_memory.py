@@ -105,7 +105,7 @@ def test_what_is_kept_by_default_none_or_asked_for(lab) -> None:
     assert kept(taught(lab, "lwf")) is None
     assert kept(taught(lab, "lwf", memory=Memory(per_class=3))) == 12
     # The method's own memory of 20 a class is more than 18, all there are to train on.
-    with pytest.raises(ScenarioError, match=r"keep 20 images a class, but class 'ant' has 18"):
+    with pytest.raises(ScenarioError, match=r"keep 20 images per class, but class 'ant' has 18"):
         taught(lab, "icarl")
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import ancl.methods.finishing
-import ancl.stages.context
+import ancl.stages.work
 from ancl.errors import MethodError
 from ancl.losses import CrossEntropy
 from ancl.memory import Memory
@@ -139,14 +139,14 @@ def test_images_and_their_logits_give_the_same_correction(lab) -> None:
 def trained_on(monkeypatch) -> dict[str, set[bytes]]:
     """The images that every training was given, by its role."""
     seen: dict[str, set[bytes]] = {}
-    fit = ancl.stages.context.Workbench.fit
+    fit = ancl.stages.work.TrainingWork.fit
 
     def recorded(self, network, objective, train, val, training, role, watcher=None) -> Any:
         images = (image.numpy().tobytes() for part in train for image in part.x)
         seen.setdefault(role, set()).update(images)
         return fit(self, network, objective, train, val, training, role, watcher)
 
-    monkeypatch.setattr(ancl.stages.context.Workbench, "fit", recorded)
+    monkeypatch.setattr(ancl.stages.work.TrainingWork, "fit", recorded)
     return seen
 
 
@@ -202,27 +202,27 @@ def test_alignment_needs_a_row_a_class(lab) -> None:
 def test_tuning_the_head_leaves_everything_else_alone(lab) -> None:
     made = make_method("podnet", proxies=2, balanced_epochs=2)
     learned = lab.learn(made, lab.setting(lab.mapped(), task_aware=False))
-    before, after = (network_of(learned, stage, 2) for stage in ("main", "balance"))
+    before, after = (network_of(learned, stage, 2) for stage in ("main", "balanced_tuning"))
 
     changed = [name for name in before if not torch.equal(before[name], after[name])]
 
     # All proxies, old and new; neither η nor the backbone, its batch norm statistics included.
     assert changed == [f"network/head.weights.{block}" for block in range(3)]
     assert any("running_mean" in name for name in before)
-    assert {row["role"] for row in learned.entry("balance", 2).meta["log"]} == {"balance"}
-    assert {*learned.entry("balance", 2).meta["log"][0]["train"]} == {"task"}
+    assert {row["role"] for row in learned.entry("balanced_tuning", 2).meta["log"]} == {"balance"}
+    assert {*learned.entry("balanced_tuning", 2).meta["log"][0]["train"]} == {"task"}
 
 
 def test_a_balanced_set_has_as_many_images_of_every_class(lab, monkeypatch) -> None:
     counts: list[list[int]] = []
-    batches = ancl.stages.context.Workbench.batches
+    batches = ancl.stages.work.StageWork.batches
 
     def recorded(self, parts, **options) -> Any:
         if len(parts) > 1:
             counts.append(torch.cat([part.y for part in parts]).bincount().tolist())
         return batches(self, parts, **options)
 
-    monkeypatch.setattr(ancl.stages.context.Workbench, "batches", recorded)
+    monkeypatch.setattr(ancl.stages.work.StageWork, "batches", recorded)
     made = make_method("eeil", balanced_epochs=1)
     lab.learn(made, lab.setting(task_aware=False, memory=Memory(total=12)))
 
@@ -235,14 +235,14 @@ def test_a_balanced_set_has_as_many_images_of_every_class(lab, monkeypatch) -> N
 )
 def test_what_tuning_is_held_to(keeps, classes, lab, monkeypatch) -> None:
     found: list[Any] = []
-    fit = ancl.stages.context.Workbench.fit
+    fit = ancl.stages.work.TrainingWork.fit
 
     def recorded(self, network, objective, train, val, training, role, watcher=None) -> Any:
         if role == "balance" and self.index == 2:
             found.append((objective, training))
         return fit(self, network, objective, train, val, training, role, watcher)
 
-    monkeypatch.setattr(ancl.stages.context.Workbench, "fit", recorded)
+    monkeypatch.setattr(ancl.stages.work.TrainingWork, "fit", recorded)
     settings = {"balanced_epochs": 2, "balanced_lr": 0.5, "balanced_milestones": (1,)}
     made = make_method("eeil", lamb=3.0, balanced_keeps=keeps, **settings)
     learned = lab.learn(made, lab.setting(task_aware=False))
@@ -250,9 +250,9 @@ def test_what_tuning_is_held_to(keeps, classes, lab, monkeypatch) -> None:
 
     assert [pull.anchor.classes for pull in objective.pulls] == ([classes] if classes else [])
     assert [pull.lamb for pull in objective.pulls] == ([3.0] if classes else [])
-    assert [epoch["lr"] for epoch in learned.entry("balance", 2).meta["log"]] == [0.5, 0.05]
+    assert [epoch["lr"] for epoch in learned.entry("balanced_tuning", 2).meta["log"]] == [0.5, 0.05]
     assert training.schedule == "multistep"
-    assert not same(network_of(learned, "main", 2), network_of(learned, "balance", 2))
+    assert not same(network_of(learned, "main", 2), network_of(learned, "balanced_tuning", 2))
 
 
 @pytest.mark.parametrize("searched", [False, True])
@@ -265,7 +265,7 @@ def test_the_rate_of_tuning_may_be_a_share_of_the_tasks(searched, lab) -> None:
     learned = lab.learn(made, lab.setting(training=training, task_aware=False), tasks)
 
     own = learned.entry("rate", 1).meta["lr"] if searched else 0.05
-    rates = [epoch["lr"] for epoch in learned.entry("balance", 1).meta["log"]]
+    rates = [epoch["lr"] for epoch in learned.entry("balanced_tuning", 1).meta["log"]]
     assert rates == pytest.approx([0.1 * own, 0.01 * own])
     assert learned.entry("main", 1).meta["log"][0]["lr"] == own
 
@@ -274,7 +274,7 @@ def test_the_rate_of_tuning_may_be_a_share_of_the_tasks(searched, lab) -> None:
 def test_without_a_memory_there_is_nothing_to_read(part, lab) -> None:
     made = Method("own", finish=(part,))
 
-    with pytest.raises(MethodError, match="own reads exemplars after training"):
+    with pytest.raises(MethodError, match="A stage after training reads exemplars"):
         lab.learn(made, lab.setting(task_aware=False))
     assert "there is no memory" in made.problems("cil", None, 6)[0]
     assert made.problems("cil", Memory(per_class=3), 6) == []
@@ -286,5 +286,5 @@ def test_a_finishing_stage_changes_its_own_key_and_what_follows(lab) -> None:
 
     differ = [a.name for a, b in zip(one.stages, other.stages, strict=True) if a.key != b.key]
 
-    assert differ[:3] == ["balance", "memory", "evaluate"]
+    assert differ[:3] == ["balanced_tuning", "memory", "evaluate"]
     assert replace(BalancedTuning(), epochs=2) == BalancedTuning(2)

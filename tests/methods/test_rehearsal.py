@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-import ancl.stages.context
+import ancl.stages.work
 from ancl.data import from_arrays, make_stream
 from ancl.errors import ScenarioError
 from ancl.inference import Argmax, Corrected, NearestMean
@@ -14,9 +14,12 @@ from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot
 from ancl.memory import Memory
 from ancl.methods.lambda_rules import OldShare
 from ancl.methods.registry import make_method
+from ancl.methods.task_history import check_exemplars
 from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
-from ancl.stages.plan import Stage, check_exemplars, plan
+from ancl.stages.fields import TrainingStage
+from ancl.stages.plan import plan
 from ancl.stages.runner import Reporter
+from ancl.stages.stage import Stage
 from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -85,11 +88,11 @@ def test_options_choose_other_forms() -> None:
 
 ORDERS = {
     "a-icarl": ["grow", "auxiliary", "main", "memory", "evaluate"],
-    "a-eeil": ["grow", "auxiliary", "main", "balance", "memory", "evaluate"],
+    "a-eeil": ["grow", "auxiliary", "main", "balanced_tuning", "memory", "evaluate"],
     "a-bic": ["grow", "auxiliary", "main", "bias", "memory", "evaluate"],
     "a-wa": ["grow", "auxiliary", "main", "align", "memory", "evaluate"],
     "a-lucir": ["grow", "auxiliary", "main", "memory", "evaluate"],
-    "a-podnet": ["grow", "auxiliary", "main", "balance", "memory", "evaluate"],
+    "a-podnet": ["grow", "auxiliary", "main", "balanced_tuning", "memory", "evaluate"],
     "afec-bic": ["grow", "main", "bias", "memory", "evaluate"],
 }
 
@@ -244,10 +247,12 @@ def test_a_memory_that_does_not_fit_is_refused_before_training(lab) -> None:
     assert "at least 2 images a class" in bic.problems("cil", Memory(per_class=1), 6)[0]
     assert "at least 2 images a class" in bic.problems("cil", Memory(total=6), 6)[0]
     assert bic.problems("cil", Memory(per_class=2), 6) == []
-    with pytest.raises(ScenarioError, match=r"keep 17 images a class, but class 2 has 16 to train"):
-        check_exemplars(bic, lab.tasks()[:2], given)
-    check_exemplars(bic, lab.tasks(), replace(given, memory=Memory(per_class=16)))
-    check_exemplars(make_method("joint"), lab.tasks(), given)
+    with pytest.raises(
+        ScenarioError, match=r"keep 17 images per class, but class 2 has 16 to train"
+    ):
+        check_exemplars(given.memory, bic.hold_out, lab.tasks()[:2])
+    check_exemplars(Memory(per_class=16), bic.hold_out, lab.tasks())
+    check_exemplars(None, 0.0, lab.tasks())
 
 
 def test_versions_are_a_training_matter_of_every_task_but_the_first(lab) -> None:
@@ -257,25 +262,25 @@ def test_versions_are_a_training_matter_of_every_task_but_the_first(lab) -> None
         for made in (short("a-eeil", enlarge=enlarge) for enlarge in (True, False))
     )
     differ = [(a.name, a.task) for a, b in zip(one, other, strict=True) if a.key != b.key]
-    augmented = {(s.name, s.task): s.settings["augment"] for s in one if "augment" in s.settings}
+    versions = {(s.name, s.task): s.images.versions for s in one if isinstance(s, TrainingStage)}
 
     assert [name for name, task in differ if task == 1] == ORDERS["a-eeil"][1:]
     assert not [name for name, task in differ if task == 0]
-    assert augmented["main", 0] == "none"
-    trainings = ("auxiliary", "main", "balance")
-    assert {augmented[name, 1] for name in trainings} == {"versions"}
+    assert versions["main", 0] is False
+    trainings = ("auxiliary", "main", "balanced_tuning")
+    assert {versions[name, 1] for name in trainings} == {True}
 
 
 def test_versions_are_learned_in_place_of_the_runs_augmentation(lab, monkeypatch) -> None:
     seen: dict[tuple[str, int], int] = {}
-    fit = ancl.stages.context.Fit
+    fit = ancl.stages.work.Fit
 
     def recorded(network, objective, train, val, view, training, path, *others) -> Any:
         seen[path[2], path[1]] = train.count // len(train.samples)
         assert val is None or val.versions is None
         return fit(network, objective, train, val, view, training, path, *others)
 
-    monkeypatch.setattr(ancl.stages.context, "Fit", recorded)
+    monkeypatch.setattr(ancl.stages.work, "Fit", recorded)
     made = short("a-eeil", balanced_epochs=1)
     flipped = setting(lab, "eeil", augment="flip")
     cropped = setting(lab, "eeil", augment="crop")
@@ -285,8 +290,10 @@ def test_versions_are_learned_in_place_of_the_runs_augmentation(lab, monkeypatch
     assert learned.said == []
     # In the second task the run's augmentation decides nothing.
     keys = [plan(made, lab.tasks()[:2], lab.fitted(made, each)) for each in (flipped, cropped)]
-    settings = [{s.name: s.settings for s in stages if s.task == 1} for stages in keys]
-    assert settings[0] == settings[1]
+    first, *images = ([getattr(s, "images", None) for s in stages] for stages in keys)
+    tasks = [stage.task for stage in keys[0]]
+    assert all(a == b for t, a, b in zip(tasks, first, images[0], strict=True) if t == 1)
+    assert any(a != b for t, a, b in zip(tasks, first, images[0], strict=True) if t == 0)
 
 
 def test_versions_of_what_is_no_image_are_left_out_and_said(lab) -> None:
@@ -298,7 +305,7 @@ def test_versions_of_what_is_no_image_are_left_out_and_said(lab) -> None:
     enlarged = lab.learn(short("eeil"), given, tasks)
     plain = lab.learn(short("eeil", enlarge=False), given, tasks)
 
-    said = "eeil: inputs are not uint8 images; left out: their twelve versions."
+    said = "Inputs are not uint8 images; left out: their twelve versions."
     assert (enlarged.said, plain.said) == ([said], [])
     assert all(torch.equal(t, plain.final[name]) for name, t in enlarged.final.items())
 
@@ -320,7 +327,7 @@ class Stopping(Reporter):
         ("bic", "bias", {}),
         ("bic", "bias", {"bias_augment": True}),
         ("eeil", "main", {}),
-        ("eeil", "balance", {}),
+        ("eeil", "balanced_tuning", {}),
     ],
 )
 def test_stopped_inside_a_stage_and_gone_on_with(name, stage, settings, lab, tmp_path) -> None:

@@ -1,16 +1,15 @@
 """The searched learning rate: what is tried, what is chosen, what is shared, and resume."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from ancl.methods.registry import make_method
-from ancl.stages.plan import Stage
 from ancl.stages.runner import Reporter
-from ancl.stages.steps import rate
+from ancl.stages.stage import Stage
+from ancl.stages.steps import Rate
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
 from ancl.training.config import FIRST_RATES, LATER_RATES, TRIALS, candidate_rate
@@ -46,7 +45,8 @@ def test_the_first_of_equal_trials_is_chosen() -> None:
         for number, name in enumerate(accuracies)
     }
 
-    chosen = rate(SimpleNamespace(inputs=inputs))  # type: ignore[arg-type]
+    stage = Rate(task=0, seed=0, numerics={}, inputs={name: name for name in inputs})
+    chosen = stage.run(inputs, None)  # type: ignore[arg-type]
 
     assert chosen.meta["lr"] == 0.1
     assert chosen.meta["trials"] == [[0.5, 0.4], [0.1, 0.9], [0.05, 0.9]]
@@ -81,7 +81,7 @@ def test_methods_share_the_search_while_their_networks_are_the_same(lab: Any) ->
 def test_a_key_holds_the_rule_and_not_the_rate_it_found(lab: Any) -> None:
     stages = lab.learn(make_method("finetune"), searching(lab)).stages
 
-    trainings = [s.settings["training"] for s in stages if s.name == "main"]
+    trainings = [s.training for s in stages if s.name == "main"]
     assert all(training == trainings[0] for training in trainings)
 
 

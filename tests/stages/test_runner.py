@@ -9,8 +9,8 @@ import torch
 
 import ancl.stages.runner
 from ancl.methods.registry import make_method
-from ancl.stages.plan import Stage
 from ancl.stages.runner import MemoryStore, Reporter
+from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
 from ancl.training.config import Training

@@ -37,7 +37,7 @@ def make(
     follower = following(auxiliary, main)
     one = Fit(network(0), objective, batches(0), batches(1), VIEW, main, (0, 1, "main"))
     two = Fit(network(1), objective, batches(0), None, VIEW, follower, (0, 1, "auxiliary"))
-    return AlternatingTraining(one, two, objective, renewing(two, seen)), one, two
+    return AlternatingTraining(one, two, objective, renewing(two, seen), 1.0), one, two
 
 
 def renewing(fit: Fit, seen: list[int] | None) -> Callable[[int], PenaltyTerm]:

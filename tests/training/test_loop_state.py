@@ -14,11 +14,15 @@ from ancl.regularizers.si import PathWatcher
 from ancl.training.config import Training
 from ancl.training.loop import Epoch, Fit, Saved, View, correct_answers
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
-from ancl.types import Anchor, Output
+from ancl.types import Anchor, Output, strip_prefix
 
 TASKS = (slice(0, 2), slice(2, 4))
 VIEW = View(TASKS, task_aware=True)
 TRAINING = Training(epochs=6, lr=0.1, batch_size=8, patience=1)
+
+
+def watched_by(fit: Fit) -> dict[str, Tensor]:
+    return strip_prefix("watched", fit.tensors())
 
 
 def conv_network(seed: int = 0) -> Network:
@@ -120,16 +124,16 @@ def test_the_watcher_goes_back_with_the_weights() -> None:
     for epoch in fit:
         if epoch.best:
             best = epoch.epoch
-            seen[best] = fit.network.tensors(), fit.watched()
+            seen[best] = fit.network.tensors(), watched_by(fit)
         elif "rate" in epoch.note:
             drops += 1
             network, watched = seen[best]
             now = fit.network.tensors()
             assert all(torch.equal(now[n], network[n]) for n in now)
-            assert all(torch.equal(fit.watched()[n], watched[n]) for n in watched)
+            assert all(torch.equal(watched_by(fit)[n], watched[n]) for n in watched)
 
     assert drops > 0
-    assert all(torch.equal(fit.watched()[n], seen[best][1][n]) for n in fit.watched())
+    assert all(torch.equal(watched_by(fit)[n], seen[best][1][n]) for n in watched_by(fit))
 
 
 class Counted:

@@ -16,11 +16,12 @@ from ancl.errors import ScenarioError, SpecError, unknown
 from ancl.experiments.build import Experiment
 from ancl.losses import own_task_logits
 from ancl.methods.method import weight_at
+from ancl.methods.task_history import ClassHistory
 from ancl.networks import Network
 from ancl.regularizers import Regularizer
 from ancl.seeding import generator, seeded
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting, block_sizes, class_counts
+from ancl.stages.plan import Setting
 from ancl.stages.runner import MemoryStore, Storage
 from ancl.types import Params
 
@@ -75,7 +76,7 @@ class AnalysisOptions:
             raise SpecError(f"images is {self.images}. Give 1 or more, or None for all.")
 
 
-class TaskImages(NamedTuple):
+class SplitImages(NamedTuple):
     """Images of one task."""
 
     task: int
@@ -90,9 +91,9 @@ class Score(NamedTuple):
     tag: float
 
 
-def task_images(
+def split_images(
     tasks: Sequence[Task], split: Split, limit: int | None, seed: int
-) -> list[TaskImages]:
+) -> list[SplitImages]:
     """A split's images of each task, in random order; the tasks share ``limit`` equally.
 
     Raises:
@@ -111,7 +112,7 @@ def task_images(
         order = torch.randperm(
             len(samples), generator=generator(seed, "analysis", name, task.index)
         )
-        found.append(TaskImages(task.index, samples.take(order[:most])))
+        found.append(SplitImages(task.index, samples.take(order[:most])))
     return found
 
 
@@ -128,7 +129,7 @@ def score(logits: Tensor, y: Tensor, tasks: Sequence[slice], task_aware: bool) -
 def build_network(tasks: Sequence[Task], setting: Setting) -> Network:
     """A network of the right shape for these tasks; its weights are arbitrary."""
     with seeded(0, "analysis"):
-        built = setting.architecture.build(block_sizes(tasks))
+        built = setting.architecture.build(ClassHistory.of(tasks).blocks)
     return built.to(setting.device)
 
 
@@ -170,9 +171,9 @@ class AnalysisContext:
         """A network of the right shape; its weights are arbitrary."""
         return build_network(self.tasks, self.setting)
 
-    def images(self, split: Split) -> list[TaskImages]:
+    def images(self, split: Split) -> list[SplitImages]:
         """A split's images of each task."""
-        return task_images(self.tasks, split, self.options.images, self.setting.seed)
+        return split_images(self.tasks, split, self.options.images, self.setting.seed)
 
     @property
     def compared(self) -> Iterator[tuple[Row, Trained]]:
@@ -189,7 +190,7 @@ class AnalysisContext:
 
     def lambs(self, lamb_a: float) -> tuple[float, float]:
         """λ and λ_a as numbers in this task."""
-        method, counts = self.plans.ancl[lamb_a].method, class_counts(self.tasks[-1])
+        method, counts = self.plans.ancl[lamb_a].method, ClassHistory.of(self.tasks).counts
         assert method.old is not None
         assert method.auxiliary is not None
         return weight_at(method.old.lamb, *counts), weight_at(method.auxiliary.lamb_a, *counts)

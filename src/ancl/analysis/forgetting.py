@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.analysis.context import TaskImages
+from ancl.analysis.context import SplitImages
 from ancl.analysis.interpolation import distance
 from ancl.data import Batches
 from ancl.networks import Network
 from ancl.seeding import generator
-from ancl.stages.context import answering
 from ancl.stages.plan import Setting
 from ancl.types import Params
 
@@ -33,7 +32,7 @@ class OldLoss:
         network: Network,
         old: Params,
         names: Sequence[str],
-        images: Sequence[TaskImages],
+        images: Sequence[SplitImages],
         classes: Mapping[int, slice],
         setting: Setting,
     ) -> None:
@@ -44,7 +43,7 @@ class OldLoss:
     def value(self, tensors: Params) -> float:
         """The mean loss of a network with its own batch norms."""
         self._network.load(tensors)
-        answers = answering(self._network, self._setting)
+        answers = self._setting.images.answering(self._network, self._setting.device)
         losses = [
             len(samples) * self._loss(answers(samples).logits, samples.y, task)
             for task, samples in self._images

@@ -7,12 +7,11 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from ancl.analysis.context import Score, TaskImages, score
+from ancl.analysis.context import Score, SplitImages, score
 from ancl.analysis.interpolation import parameter_names
 from ancl.data import Batches, Samples
 from ancl.errors import AnclError
 from ancl.networks import Network
-from ancl.stages.context import answering
 from ancl.stages.plan import Setting
 from ancl.types import Params
 
@@ -98,8 +97,8 @@ class PointEvaluator:
     def __init__(
         self,
         network: Network,
-        training: Sequence[TaskImages],
-        measured: Sequence[TaskImages],
+        training: Sequence[SplitImages],
+        measured: Sequence[SplitImages],
         tasks: Sequence[slice],
         setting: Setting,
     ) -> None:
@@ -112,7 +111,7 @@ class PointEvaluator:
         """Loss and accuracies on every task that is measured."""
         self._write(weights)
         self.reestimate_batch_norms()
-        answers = answering(self._network, self._setting)
+        answers = self._setting.images.answering(self._network, self._setting.device)
         return [
             score(answers(samples).logits, samples.y, self._tasks, self._setting.task_aware)
             for _, samples in self._measured

@@ -15,12 +15,13 @@ from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.regularization import joint
 from ancl.regularizers import WeightRegularizer
-from ancl.stages.context import Job
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage, StateKeys, plan_kept, plan_task
+from ancl.stages.plan import StateKeys, plan_kept, plan_task
 from ancl.stages.runner import MemoryStore, Runner, Storage
+from ancl.stages.stage import Stage
+from ancl.stages.work import read_importance
 from ancl.store.entry import StageResult
-from ancl.types import Importance, Params, read_importance, strip_prefix
+from ancl.types import Importance, Params, strip_prefix
 
 
 class TrainingPlan(NamedTuple):
@@ -131,7 +132,7 @@ def plan_networks(experiment: Experiment, task: int, lamb_as: Sequence[float]) -
             f"network, and there are {len(tasks)}. Possible: 1 to {len(tasks) - 1}."
         )
     host = replace(experiment.method, auxiliary=None)
-    if task > 1 and host.watcher():
+    if task > 1 and host.watcher:
         raise MethodError(
             f"{spec.method} gathers importance while it trains, which the training of a multitask "
             f"network does not. Analyse task 1, whose old network the method trained itself."
@@ -213,10 +214,10 @@ def _train_plan(
     store: Storage,
     events: Events,
 ) -> dict[str, StageResult]:
-    job = Job(plan.method, experiment.stream.tasks, experiment.setting, events.say)
     # Plans read each other's networks from one store, which storage_for has chosen.
     stages = [replace(stage, unstored="") for stage in plan.stages if stage.key in needed]
-    runner = Runner(stages, job, store, events)
+    tasks, device = experiment.stream.tasks, experiment.setting.device
+    runner = Runner(stages, tasks, device, store, events)
     return {stage.key: runner.obtain(stage.key) for stage in stages}
 
 
@@ -243,7 +244,7 @@ def _compared(
         trained(plans.multi),
         trained(plans.cl),
         {lamb_a: trained(plan) for lamb_a, plan in plans.ancl.items()},
-        read_importance(results[state["importance"]].tensors) if on_weights else {},
-        read_importance(results[first.key("auxiliary importance")].tensors) if on_weights else {},
+        read_importance(results[state["importance"]]) if on_weights else {},
+        read_importance(results[first.key("auxiliary importance")]) if on_weights else {},
         frozenset(before),
     )

@@ -15,7 +15,7 @@ from ancl.analysis.context import (
     Split,
     Tables,
     build_network,
-    task_images,
+    split_images,
 )
 from ancl.analysis.figures import draw
 from ancl.analysis.interpolation import parameter_names, vector
@@ -33,13 +33,13 @@ from ancl.analysis.networks import (
 from ancl.analysis.results import AnalysisResult
 from ancl.analysis.tables import TableFunction, check_names, make_tables
 from ancl.errors import MethodError, SpecError
-from ancl.experiments.build import Experiment, build, most_epochs, threads
+from ancl.experiments.build import Experiment, build, threads
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.methods.registry import MethodRef
 from ancl.reporting.figures import can_draw
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage
 from ancl.stages.runner import Storage
+from ancl.stages.stage import Stage
 from ancl.store.store import Store
 
 SpecsOf = Callable[[str, float], Sequence[RunSpec]]
@@ -245,7 +245,7 @@ def plan_analysis(
             stages = plan_networks(experiment, options.task, options.lamb_as).stages
         missing = [stage for stage in stages if not kept.has(stage.key)]
         count, todo = count + len(stages), todo + len(missing)
-        epochs += sum(most_epochs(spec, stage) for stage in missing)
+        epochs += sum(stage.epochs for stage in missing)
     points = number_of_points(options.grid, _FIXED_NETWORKS + len(options.lamb_as))
     with threads(specs[-1].threads):
         seconds = seconds_per_point(experiment, options) if points else 0.0
@@ -266,7 +266,7 @@ def seconds_per_point(experiment: Experiment, options: AnalysisOptions) -> float
     tasks, setting = experiment.stream.tasks[: options.task + 1], experiment.setting
     network = build_network(tasks, setting)
     training, measured = (
-        task_images(tasks, split, options.images, setting.seed)
+        split_images(tasks, split, options.images, setting.seed)
         for split in ("train", options.split or "test")
     )
     evaluator = PointEvaluator(network, training, measured, [t.classes for t in tasks], setting)
@@ -351,7 +351,7 @@ def _announce(
     events.note(f"{spec.method} on {spec.benchmark}, seed {spec.seed}")
     events.work_begins(
         {stage.key: f"task {stage.task + 1}/{count} {stage.name}" for stage in stages},
-        {stage.key: most_epochs(spec, stage) for stage in stages},
+        {stage.key: stage.epochs for stage in stages},
         [stage.key for stage in stages if not store.has(stage.key)],
     )
 

@@ -21,9 +21,8 @@ from ancl.analysis.landscape import interleaved
 from ancl.analysis.landscape_tables import LandscapeTables
 from ancl.data import Batches
 from ancl.errors import SpecError
+from ancl.methods.task_history import ClassHistory
 from ancl.regularizers import Lwf, WeightRegularizer
-from ancl.stages.context import answering
-from ancl.stages.plan import old_classes
 from ancl.types import Params
 
 TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -92,7 +91,7 @@ def forgetting_table(context: AnalysisContext) -> Iterator[Row]:
     """The bound ½ λ_max ‖θ₂ − θ₁‖² beside the increase of the earlier tasks' loss."""
     context.events.note("sharpness of the earlier tasks' loss")
     networks, setting, earlier = context.networks, context.setting, context.tasks[:-1]
-    all_old = old_classes(context.tasks[-1])
+    all_old = ClassHistory.of(context.tasks).old_classes
     loss = OldLoss(
         context.build_network(),
         networks.old.tensors,
@@ -136,13 +135,14 @@ def temperature_table(context: AnalysisContext) -> Iterator[Row]:
     if not isinstance(context.regularizer, Lwf):
         return
     samples = context.images("train")[-1].samples
-    network, logits = context.build_network(), {}
+    network, setting, logits = context.build_network(), context.setting, {}
+    answers = setting.images.answering(network, setting.device)
     for key, trained in context.networks.named.items():
         network.load(trained.tensors)
-        logits[key] = answering(network, context.setting)(samples).logits
+        logits[key] = answers(samples).logits
     teachers = logits["old", None], logits["auxiliary", None]
-    task = context.tasks[-1]
-    every, own = slice(0, task.classes.stop), (old_classes(task), task.classes)
+    history = ClassHistory.of(context.tasks)
+    every, own = slice(0, history.current.stop), (history.old_classes, history.current)
     for lamb_a, temperature in product(context.networks.ancl, TEMPERATURES):
         error = partial(linear_error, logits["ancl", lamb_a], *teachers, context.lambs(lamb_a))
         yield {

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ancl.cli.table import counted, percent
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Self
 from ancl.cli.progress import Progress
 from ancl.experiments.build import Experiment, RunResult, run_directory
 from ancl.integrations import RunLog
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.training.loop import Epoch
 
 

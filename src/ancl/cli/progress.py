@@ -8,8 +8,8 @@ from ancl.cli.live import Live, TimeLeft, Told, is_own, suited, trained_text
 from ancl.cli.table import counted, duration, percent
 from ancl.experiments.build import Experiment, RunResult, most_epochs
 from ancl.experiments.spec import RunSpec
-from ancl.stages.plan import Stage
 from ancl.stages.runner import Reporter
+from ancl.stages.stage import Stage
 from ancl.training.loop import Epoch
 
 _WORTH_A_LINE = 1.0

@@ -2,7 +2,6 @@
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from ancl.errors import AnclError, SpecError
 from ancl.executors.graph import Node, Observer
 from ancl.experiments.build import Experiment, build, threads
 from ancl.experiments.spec import RunSpec
-from ancl.stages.context import Job
-from ancl.stages.plan import Stage
 from ancl.stages.runner import Reporter, Runner, Storage
+from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult
 from ancl.training.loop import Epoch, epoch_record
 
@@ -58,7 +56,9 @@ class Workshop:
                     f"The worker plans other stages than the command did: {key[:12]} is not among "
                     f"them. Give all machines the same data, ancl, torch and kind of processor."
                 )
-            return _Hand(experiment, store, _Relay(key, tell)).obtain(key)
+            tasks, device = experiment.stream.tasks, experiment.setting.device
+            relay = _Relay(key, tell)
+            return Runner(experiment.stages, tasks, device, store, relay).obtain(key)
 
     def _experiment(self, spec: RunSpec, lambs: Sequence[float]) -> Experiment:
         text = f"{spec.model_dump_json()} {lambs}"
@@ -67,20 +67,6 @@ class Workshop:
                 del self._built[next(iter(self._built))]
             self._built[text] = build(spec, self._root, self._read, lambs)
         return self._built[text]
-
-
-class _Hand(Runner):
-    """Computes every stage by the method of its task, which may have a λ of its own."""
-
-    def __init__(self, experiment: Experiment, store: Storage, reporter: Reporter) -> None:
-        tasks, setting = experiment.stream.tasks, experiment.setting
-        job = Job(experiment.method, tasks, setting, reporter.say)
-        super().__init__(experiment.stages, job, store, reporter)
-        self._method_at = experiment.method_at
-
-    def job_of(self, stage: Stage) -> Job:
-        """The job with the method of the stage's task."""
-        return replace(self._job, method=self._method_at(stage.task))
 
 
 class _Relay(Reporter):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ancl.data.registry import load_source
 from ancl.experiments.build import Reading, build, most_epochs, threads
 from ancl.experiments.spec import RunSpec
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 
 
 @dataclass(frozen=True, eq=False)

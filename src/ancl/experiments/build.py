@@ -24,12 +24,13 @@ from ancl.experiments.spec import RunSpec
 from ancl.hashing import digest
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
+from ancl.methods.task_history import check_exemplars
 from ancl.metrics import Matrix, read_matrix, summary, write_matrix
 from ancl.networks import architecture
 from ancl.runtime import numerics
-from ancl.stages.context import Job
-from ancl.stages.plan import Setting, Stage, check_exemplars, plan_each
+from ancl.stages.plan import Setting, StateKeys, plan_each, plan_notes
 from ancl.stages.runner import MemoryStore, Reporter, Runner, Storage
+from ancl.stages.stage import Stage
 
 Reading = Callable[[str, Path | None], Source]
 """Gives the images of a name; ``lru_cache(1)(load_source)`` reads those of many runs once."""
@@ -40,7 +41,8 @@ MATRICES = ("taw", "tag", "taw_val", "tag_val")
 class Experiment:
     """A spec as objects: what is learned, by what, and the plan of it.
 
-    ``lambs`` are the λ of the tasks that are planned, where each has its own.
+    ``state`` are the keys of what the last task leaves behind. ``lambs`` are the λ of the tasks
+    that are planned, where each has its own.
     """
 
     spec: RunSpec
@@ -48,11 +50,8 @@ class Experiment:
     stream: Stream
     setting: Setting
     stages: tuple[Stage, ...]
+    state: StateKeys
     lambs: tuple[float, ...] = ()
-
-    def method_at(self, task: int) -> Method:
-        """The method of one task."""
-        return _method_at(self.spec, self.lambs[task]) if self.lambs else self.method
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +145,11 @@ def build(
         device=torch.device(spec.device),
     )
     for task in stream.tasks:
-        check_exemplars(method, stream.tasks[: task.index + 1], setting)
+        if method.data == "current":
+            check_exemplars(setting.memory, method.hold_out, stream.tasks[: task.index + 1])
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
-    stages = plan_each(each, stream.tasks, setting)
-    return Experiment(spec, method, stream, setting, stages, tuple(lambs))
+    stages, state = plan_each(each, stream.tasks, setting)
+    return Experiment(spec, method, stream, setting, stages, state, tuple(lambs))
 
 
 def run(
@@ -171,8 +171,10 @@ def run_experiment(experiment: Experiment, store: Storage, reporter: Reporter) -
         reporter.say(f"Results of this run are not stored: {unstored}")
     for note in stream.source.notes:
         reporter.say(note)
-    job = Job(experiment.method, stream.tasks, experiment.setting, reporter.say)
-    runner = Runner(experiment.stages, job, store, reporter)
+    for note in plan_notes(experiment.method, stream.tasks, experiment.setting):
+        reporter.say(note)
+    device = experiment.setting.device
+    runner = Runner(experiment.stages, stream.tasks, device, store, reporter)
     rows: dict[str, list[list[float | None]]] = {name: [] for name in MATRICES}
     log: list[dict[str, Any]] = []
     seconds: dict[str, float] = {}
@@ -306,13 +308,5 @@ def _replace(path: Path, text: str) -> None:
 
 
 def most_epochs(spec: RunSpec, stage: Stage) -> int:
-    """At most so many epochs has a stage; 0 where it trains nothing."""
-    training = {
-        "main": spec.training,
-        "auxiliary": spec.auxiliary,
-        "rate trial": spec.training,
-    }.get(stage.name)
-    if training:
-        return training.at(stage.task).epochs
-    part = stage.settings.get("part", {})
-    return part.get("epochs", 0) if isinstance(part, dict) else 0
+    """The largest number of epochs of a stage; 0 where it trains nothing."""
+    return stage.epochs

@@ -15,9 +15,10 @@ from ancl.executors.graph import Node, Plan
 from ancl.experiments.build import build, threads
 from ancl.experiments.spec import RunSpec
 from ancl.metrics import aac, aiac
-from ancl.stages.context import Job, Workbench
-from ancl.stages.runner import Storage
-from ancl.stages.steps import perform
+from ancl.stages.runner import Storage, image_loader
+from ancl.stages.stage import StageContext
+from ancl.stages.steps import TrainMain
+from ancl.stages.work import MainWork
 from ancl.training.objective import Objective
 
 STEPS = ("lamb", "lamb_a")
@@ -99,21 +100,22 @@ def seconds_an_image(spec: RunSpec, root: Path | None = None) -> float:
     """What a training step costs an image: a few steps on the first task, timed after a few."""
     with threads(spec.threads):
         experiment = build(spec, root)
-        job = Job(experiment.method, experiment.stream.tasks, experiment.setting, lambda _: None)
+        images = image_loader(experiment.stream.tasks)
+        device = experiment.setting.device
+        context = StageContext(device, lambda trainer: [], lambda message: None, images)
         grow, main = (
             next(stage for stage in experiment.stages if stage.name == name)
             for name in ("grow", "main")
         )
-        started = perform(grow, job, {}, lambda trainer: [])
-        bench = Workbench(main, job, {"start": started})
+        assert isinstance(main, TrainMain)
+        work = MainWork(main, {"start": grow.run({}, context)}, context)
         training = replace(
             spec.training.at(0), epochs=2, schedule="constant", warmup=0.0, lr_search=False
         )
-        count = min(len(bench.split.train), _TIMED_BATCHES * training.batch_size)
-        images = bench.split.train.take(torch.arange(count))
-        fit = bench.fit(
-            bench.main_network(), Objective(bench.method.task_loss), [images], [], training, "main"
-        )
+        count = min(len(work.split.train), _TIMED_BATCHES * training.batch_size)
+        few = work.split.train.take(torch.arange(count))
+        network, objective = work.main_network(), Objective(work.task_loss)
+        fit = work.fit(network, objective, [few], [], training, "main")
         next(fit)
         began = perf_counter()
         next(fit)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ancl.experiments.build import RunResult
 from ancl.experiments.spec import RunSpec
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.training.loop import Epoch, epoch_record
 
 

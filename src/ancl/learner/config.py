@@ -16,8 +16,9 @@ from ancl.hashing import describe, digest
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
+from ancl.methods.task_history import check_exemplars
 from ancl.networks import NETWORKS, architecture
-from ancl.stages.plan import Setting, check_exemplars
+from ancl.stages.plan import Setting
 from ancl.training.config import Training
 
 
@@ -90,7 +91,8 @@ class LearnerConfig:
         problems = self._memory_problems(sum(len(task.names) for task in tasks))
         if problems:
             raise SpecError("\n".join(problems))
-        check_exemplars(self.method, tasks, setting)
+        if self.method.data == "current":
+            check_exemplars(setting.memory, self.method.hold_out, tasks)
 
     def meta(self) -> dict[str, Any]:
         """Everything as JSON; a method or network of the user's own is left out."""

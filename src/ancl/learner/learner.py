@@ -16,10 +16,11 @@ from ancl.learner.new_task import Data, next_task, read_labelled
 from ancl.learner.saving import KIND, arguments_again, read_saved, task_again, task_meta
 from ancl.memory import Memory
 from ancl.methods.method import Method
+from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.runtime import resolve_device
-from ancl.stages.context import Job, known
-from ancl.stages.plan import Setting, StateKeys, block_sizes, brings_classes, plan_task
+from ancl.stages.plan import Setting, StateKeys, plan_notes, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Reporter, Runner, Storage
+from ancl.stages.work import known
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -96,7 +97,7 @@ class Learner:
     @property
     def classes(self) -> list[Label]:
         """The labels of all classes learned, in the order of the network's answers."""
-        return [name for task in self._tasks if brings_classes(task) for name in task.names]
+        return [name for task in self._tasks if adds_classes(task) for name in task.names]
 
     @property
     def tasks(self) -> list[list[Label]]:
@@ -219,12 +220,15 @@ class Learner:
         tasks = (*self._tasks, task)
         self._makeup.check_tasks(tasks, setting)
         stages, pieces = plan_task(self.method, tasks, setting, self._pieces)
-        job = Job(self.method, tasks, setting, self._reporter.say)
+        if task.index == 1:
+            for note in plan_notes(self.method, tasks, setting):
+                self._reporter.say(note)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
             self._reporter.say(f"What is learned is not stored: {unstored}")
         storage = self._memory if unstored else self._store
-        runner = Runner(stages, job, Layered(self._memory, storage), self._reporter)
+        layered = Layered(self._memory, storage)
+        runner = Runner(stages, tasks, setting.device, layered, self._reporter)
         entries = {part: runner.obtain(key) for part, key in pieces.items()}
         main = next(stage.key for stage in stages if stage.name == "main")
         log = [epoch for epoch in runner.obtain(main).meta["log"] if epoch["role"] == "main"]
@@ -244,12 +248,13 @@ class Learner:
         """The network's output for samples, and the scores of an output."""
         setting = self._learned()
         if self._answering is None:
-            network = setting.architecture.build(block_sizes(self._tasks))
+            network = setting.architecture.build(ClassHistory.of(self._tasks).blocks)
             network.load(strip_prefix("network", self._obtain(self._pieces["network"]).tensors))
             network.to(setting.device)
             pieces = {part: self._obtain(key) for part, key in self._pieces.items()}
             read = {part: pieces[part] for part in self.method.infer.reads if part in pieces}
-            looked = known(network, setting, len(self.classes), read)
+            classes = len(self.classes)
+            looked = known(network, setting.images, setting.device, classes, read)
             self._answering = (looked.answer, self.method.infer.scorer(looked))
         return self._answering
 

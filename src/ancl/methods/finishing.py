@@ -11,14 +11,12 @@ from ancl.data import Samples
 from ancl.errors import MethodError
 from ancl.losses import CrossEntropy
 from ancl.memory import Exemplars
-from ancl.methods.method import Finish, weight_at
+from ancl.methods.method import Finish, FinishWork, weight_at
 from ancl.networks import Network
-from ancl.networks.heads import Head
-from ancl.stages.context import Drive, Workbench, trained
-from ancl.stages.plan import class_counts, kept_counts
+from ancl.networks.heads import IdentityHead
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
-from ancl.training.loop import Fit, View
+from ancl.training.loop import Fit, View, trained
 from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for
 from ancl.types import Params, Step, prefixed
 
@@ -49,11 +47,11 @@ class BiasCorrection(Finish):
     decay: float = 0.1
     augment: bool = False
 
-    def run(self, bench: Workbench, drive: Drive) -> StageResult:
+    def run(self, work: FinishWork) -> StageResult:
         """Two numbers, kept as a scale and a shift of every class's logit."""
-        held, classes = self._held(bench), bench.task.classes
-        student = bench.method.infer.student(bench.bias)
-        network = bench.network().eval()
+        held, classes = self._held(work), work.history.current
+        student = work.infer.student(work.bias)
+        network = work.network().eval()
 
         @torch.no_grad()
         def answer(x: Tensor) -> Tensor:
@@ -62,20 +60,20 @@ class BiasCorrection(Finish):
 
         correction = Correction(classes.start, answer if self.augment else None)
         if not self.augment:  # the same logits in every epoch
-            logits = [answer(batch.x).cpu() for batch in bench.batches([held]).in_order()]
+            logits = [answer(batch.x).cpu() for batch in work.batches([held]).in_order()]
             held = Samples(torch.cat(logits), held.y)
-        log = drive(self._fit(bench, correction.to(bench.setting.device), held))
+        log = work.drive(self._fit(work, correction.to(work.device), held))
         alpha, beta = correction.alpha.item(), correction.beta.item()
-        before, new = bench.bias if student else {}, classes.stop - classes.start
+        before, new = work.bias if student else {}, classes.stop - classes.start
         tensors = extended(before, classes.start, new, alpha, beta)
         return StageResult(prefixed("bias", tensors), {"log": log, "alpha": alpha, "beta": beta})
 
-    def _held(self, bench: Workbench) -> Samples:
+    def _held(self, work: FinishWork) -> Samples:
         """The held-out images of all classes, as many of each."""
-        memory = truncated(bench).part(held=True)
-        return Samples.concatenate([bench.held, memory])
+        memory = truncated(work).part(held=True)
+        return Samples.concatenate([work.held, memory])
 
-    def _fit(self, bench: Workbench, correction: "Correction", samples: Samples) -> Fit:
+    def _fit(self, work: FinishWork, correction: "Correction", samples: Samples) -> Fit:
         training = Training(
             epochs=self.epochs,
             lr=self.lr,
@@ -84,15 +82,15 @@ class BiasCorrection(Finish):
             schedule="multistep",
             milestones=self.milestones,
         )
-        augment = bench.setting.augment if self.augment else "none"
+        augment = work.augment if self.augment else "none"
         return Fit(
-            Network(correction, IdentityHead(bench.task.classes.stop)),
+            Network(correction, IdentityHead(work.history.current.stop)),
             Objective(CrossEntropy("seen"), extras=(Extra("shift", Shift(self.decay)),)),
-            bench.batches([samples], augment=augment, size=training.batch_size),
+            work.batches([samples], augment=augment, size=training.batch_size),
             None,
-            View(bench.view.tasks, task_aware=False),
+            View(work.history.tasks, task_aware=False),
             training,
-            (bench.seed, bench.index, self.name),
+            (work.seed, work.index, self.name),
         )
 
 
@@ -117,24 +115,9 @@ class Correction(nn.Module):
         return torch.cat([logits[:, : self.start], new], dim=1)
 
 
-class IdentityHead(Head):
-    """A head whose features are the logits already."""
-
-    def _append(self, classes: int) -> None:
-        """Nothing to make."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """The same."""
-        return features
-
-    def block(self, index: int) -> list[nn.Parameter]:
-        """It has no parameters."""
-        return []
-
-
 @dataclass(frozen=True)
 class Shift:
-    """decay · β²/2: a large shift must pay."""
+    """decay · β²/2: an L2 penalty on β."""
 
     decay: float
 
@@ -164,9 +147,9 @@ class Align(Finish):
     reads = ()
 
     @torch.no_grad()
-    def run(self, bench: Workbench, drive: Drive) -> StageResult:
+    def run(self, work: FinishWork) -> StageResult:
         """The network with its newest rows scaled by γ."""
-        network = bench.network()
+        network = work.network()
         blocks = network.head.row_blocks()
         if not blocks:
             raise MethodError(
@@ -190,7 +173,7 @@ class BalancedTuning(Finish):
     """Go on learning from as many images of every class: the memory's and new exemplars.
 
     Args:
-        epochs: So many.
+        epochs: Number of epochs.
         lr: The learning rate at the start; optimizer, batch and weight decay are the training's.
         factor: The same over the task's own rate; ``lr`` counts where left out.
         milestones: Epochs after which it is divided by 10; never where left out.
@@ -201,7 +184,7 @@ class BalancedTuning(Finish):
             the time being, the newest); the ``old`` network as in training; or ``nothing``.
     """
 
-    name = "balance"
+    name = "balanced_tuning"
     reads = ("memory", "old", "importance", "bias", "rate")
     epochs: int = 30
     lr: float = 0.01
@@ -210,20 +193,20 @@ class BalancedTuning(Finish):
     keeps: Literal["before", "old", "nothing"] = "nothing"
     factor: float | None = None
 
-    def run(self, bench: Workbench, drive: Drive) -> StageResult:
+    def run(self, work: FinishWork) -> StageResult:
         """The network after the tuning."""
-        network = bench.network()
-        images = self._balanced(bench, network)
-        objective = Objective(bench.method.task_loss, self._pulls(bench))
+        network = work.network()
+        images = self._balanced(work, network)
+        objective = Objective(work.task_loss, self._pulls(work))
         if self.trains == "head":
             network.backbone.requires_grad_(False)
             for parameter in network.head.shared():
                 parameter.requires_grad_(False)
-        fit = bench.fit(network, objective, images, [], self._training(bench), self.name)
-        return trained(fit, drive(fit))
+        fit = work.fit(network, objective, images, [], self._training(work), "balance")
+        return trained(fit, work.drive(fit))
 
-    def _training(self, bench: Workbench) -> Training:
-        own = bench.rate(bench.setting.training)
+    def _training(self, work: FinishWork) -> Training:
+        own = work.training
         return replace(
             own,
             epochs=self.epochs,
@@ -235,28 +218,28 @@ class BalancedTuning(Finish):
             warmup=0.0,
         )
 
-    def _balanced(self, bench: Workbench, network: Network) -> list[Samples]:
-        count = kept_counts(bench.method, bench.tasks, bench.setting)[0]
-        old = truncated(bench).part(held=False)
-        return [bench.chosen(network, count).samples, old]
+    def _balanced(self, work: FinishWork, network: Network) -> list[Samples]:
+        count = work.kept[0]
+        old = truncated(work).part(held=False)
+        return [work.chosen(network, count).samples, old]
 
-    def _pulls(self, bench: Workbench) -> tuple[PenaltyTerm, ...]:
-        old = bench.method.old
+    def _pulls(self, work: FinishWork) -> tuple[PenaltyTerm, ...]:
+        old = work.old
         if old is None or self.keeps == "nothing":
             return ()
         if self.keeps == "old":
-            return (bench.old_pull(old),)
-        classes, importance = slice(0, bench.task.classes.stop), bench.importance_of("importance")
-        anchor = anchor_for(old.regularizer, bench.network(), classes, importance)
-        lamb = weight_at(old.lamb, *class_counts(bench.task))
+            return (work.old_term(old),)
+        classes, importance = slice(0, work.history.current.stop), work.importance_of("importance")
+        anchor = anchor_for(old.regularizer, work.network(), classes, importance)
+        lamb = weight_at(old.lamb, *work.history.counts)
         return (PenaltyTerm("old", lamb, old.regularizer, anchor),)
 
 
-def truncated(bench: Workbench) -> Exemplars:
+def truncated(work: FinishWork) -> Exemplars:
     """The memory of earlier tasks, cut to what each class may keep from now on."""
-    if bench.exemplars is None:
+    if work.exemplars is None:
         raise MethodError(
-            f"{bench.method.name} reads exemplars after training, and there is no memory. Give one "
-            f"with memory.per_class or memory.total."
+            "A stage after training reads exemplars, and there is no memory. Give one with "
+            "memory.per_class or memory.total."
         )
-    return bench.exemplars.truncated(*kept_counts(bench.method, bench.tasks, bench.setting))
+    return work.exemplars.truncated(*work.kept)

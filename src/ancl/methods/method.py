@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
+import torch
+
+from ancl.data import Batches, Samples
 from ancl.errors import MethodError
 from ancl.inference import Argmax, Infer
 from ancl.losses import CrossEntropy, TaskLoss
-from ancl.memory import Memory
+from ancl.memory import Exemplars, Memory
+from ancl.methods.task_history import ClassHistory
+from ancl.networks import Network
 from ancl.regularizers import Ewc, Regularizer, Watcher, WeightRegularizer
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
-from ancl.training.objective import Extra
-
-if TYPE_CHECKING:
-    from ancl.stages.context import Drive, Workbench
+from ancl.training.config import Training
+from ancl.training.loop import Fit, Trainer
+from ancl.training.objective import Extra, Objective, PenaltyTerm
+from ancl.types import Importance, Params
 
 
 class Rule(ABC):
@@ -54,6 +59,134 @@ class Term:
     lamb: Weight
 
 
+class TaskWork(Protocol):
+    """What a method's own trainer and a finishing stage may use.
+
+    All of it is part of the stage's key, or decides no number: a part that reads nothing else
+    cannot find the result of other settings in the store.
+    """
+
+    @property
+    def seed(self) -> int:
+        """Where all randomness comes from."""
+        ...
+
+    @property
+    def index(self) -> int:
+        """The task's index, from 0."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where to compute."""
+        ...
+
+    @property
+    def history(self) -> ClassHistory:
+        """The classes of every task so far."""
+        ...
+
+    @property
+    def task_loss(self) -> TaskLoss:
+        """The method's task loss."""
+        ...
+
+    @property
+    def old(self) -> Term | None:
+        """The old network's term, its λ the number of this task."""
+        ...
+
+    @property
+    def infer(self) -> Infer:
+        """How the method chooses a class."""
+        ...
+
+    @property
+    def training(self) -> Training:
+        """The main network's training in this task, with the rate found where it is searched."""
+        ...
+
+    @property
+    def augment(self) -> str:
+        """The run's augmentation."""
+        ...
+
+    @property
+    def exemplars(self) -> Exemplars | None:
+        """The memory that earlier tasks left."""
+        ...
+
+    @property
+    def bias(self) -> Params:
+        """The correction the last task ended with; empty where there is none."""
+        ...
+
+    def network(self, part: str = "network") -> Network:
+        """A network from one of the inputs."""
+        ...
+
+    def main_network(self) -> Network:
+        """The network to be trained, with what the method leaves alone frozen."""
+        ...
+
+    def training_parts(self) -> tuple[list[Samples], list[Samples]]:
+        """Images to train and to validate the main network on: this task's first, then others."""
+        ...
+
+    def objective(self) -> Objective:
+        """The main network's loss."""
+        ...
+
+    def batches(
+        self, parts: Sequence[Samples], *, augment: str = "none", size: int | None = None
+    ) -> Batches:
+        """The current task's samples, then any others, which are marked."""
+        ...
+
+    def old_term(self, old: Term) -> PenaltyTerm:
+        """The old network's term of the loss."""
+        ...
+
+    def importance_of(self, part: str) -> Importance:
+        """Importance of weights from one of the inputs; empty where it is not there."""
+        ...
+
+    def fit(
+        self,
+        network: Network,
+        objective: Objective,
+        train: Sequence[Samples],
+        val: Sequence[Samples],
+        training: Training,
+        role: str,
+        watcher: Watcher | None = None,
+    ) -> Fit:
+        """A training of the method's kind on any images."""
+        ...
+
+    def drive(self, trainer: Trainer) -> list[dict[str, Any]]:
+        """Run a training to its end, from a checkpoint if there is one; returns its log."""
+        ...
+
+
+class FinishWork(TaskWork, Protocol):
+    """What a finishing stage may use besides."""
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """Images per class that the memory keeps from now on: to train on, to validate on."""
+        ...
+
+    @property
+    def held(self) -> Samples:
+        """The task's images that nothing is trained on."""
+        ...
+
+    def chosen(self, network: Network, count: int) -> Exemplars:
+        """This number of exemplars of each of the task's classes, as the memory chooses them."""
+        ...
+
+
 class Finish(ABC):
     """What follows the main network's training, from the second task on: a stage of its own.
 
@@ -65,8 +198,19 @@ class Finish(ABC):
     yields: ClassVar[tuple[str, ...]] = ("network",)
 
     @abstractmethod
-    def run(self, bench: Workbench, drive: Drive) -> StageResult:
+    def run(self, work: FinishWork) -> StageResult:
         """The stage: a new network under ``network/``, or named tensors of its own."""
+
+
+class MainTrainer(ABC):
+    """How the main network is trained where one SGD loop is not the method's nature.
+
+    Make it a frozen dataclass: its fields are part of the stage's key.
+    """
+
+    @abstractmethod
+    def make(self, work: TaskWork) -> Trainer:
+        """The training, which is then driven to its end and stored."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +262,7 @@ class Method:
         finish: Stages after the main network's training.
         infer: How a class is chosen.
         constrain: What is done to gradients and weights at every step.
+        trainer: Trains the main network in place of the SGD loop, from the second task on.
         refused: Scenarios in which the method has no meaning, and why.
     """
 
@@ -140,6 +285,7 @@ class Method:
     finish: tuple[Finish, ...] = ()
     infer: Infer = field(default_factory=Argmax)
     constrain: Constraint | None = None
+    trainer: MainTrainer | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -151,7 +297,15 @@ class Method:
     def parts(self) -> tuple[object, ...]:
         """Every part that decides numbers."""
         omegas = tuple(term.regularizer for term in (self.old, self.auxiliary) if term)
-        return (self.task_loss, *omegas, *self.extras, *self.finish, self.infer, self.constrain)
+        return (
+            self.task_loss,
+            *omegas,
+            *self.extras,
+            *self.finish,
+            self.infer,
+            self.constrain,
+            self.trainer,
+        )
 
     def problems(self, scenario: str, memory: Memory | None, groups: int) -> list[str]:
         """What does not fit a scenario and a memory shared by so many classes and domains."""
@@ -175,11 +329,13 @@ class Method:
             )
         return found
 
-    def watcher(self) -> Watcher | None:
+    @property
+    def watcher(self) -> type[Watcher] | None:
         """What follows the main network's training, if the old network's term asks for it."""
         return _watcher(self.old.regularizer) if self.old else None
 
-    def auxiliary_watcher(self) -> Watcher | None:
+    @property
+    def auxiliary_watcher(self) -> type[Watcher] | None:
         """The same for the auxiliary network's training."""
         return _watcher(self.auxiliary.regularizer) if self.auxiliary else None
 
@@ -234,5 +390,5 @@ def with_afec(
     return replace(method, name=f"afec-{method.name}", auxiliary=auxiliary)
 
 
-def _watcher(regularizer: Regularizer) -> Watcher | None:
-    return regularizer.watcher() if isinstance(regularizer, WeightRegularizer) else None
+def _watcher(regularizer: Regularizer) -> type[Watcher] | None:
+    return regularizer.watcher if isinstance(regularizer, WeightRegularizer) else None

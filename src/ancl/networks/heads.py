@@ -253,6 +253,21 @@ class ProxyHead(DirectionHead):
         return centres(unit, min(self.per_class, len(unit)))
 
 
+class IdentityHead(Head):
+    """A head whose features are the logits already."""
+
+    def _append(self, classes: int) -> None:
+        """No-op: it has no parameters."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The features themselves."""
+        return features
+
+    def block(self, index: int) -> list[nn.Parameter]:
+        """It has no parameters."""
+        return []
+
+
 def centres(points: Tensor, count: int, rounds: int = 30) -> Tensor:
     """k-means: each centre is the mean of the points that are nearest to it.
 

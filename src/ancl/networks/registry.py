@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ancl.errors import AnclError, SpecError, did_you_mean, unknown
+from ancl.hashing import UnstorableError
 from ancl.networks.heads import HEADS
 from ancl.networks.mlp import Mlp
 from ancl.networks.module_hash import module_identity
@@ -70,6 +71,11 @@ class Architecture:
     head_options: Mapping[str, object] = field(default_factory=dict)
     prototype: nn.Module | None = None
 
+    @property
+    def learns(self) -> bool:
+        """Whether any weight of the backbone learns; a user's module may be frozen as a whole."""
+        return self.prototype is None or any(p.requires_grad for p in self.prototype.parameters())
+
     def backbone(self) -> nn.Module:
         """A fresh backbone: new weights from the global generator, or a copy of the prototype."""
         if self.prototype is not None:
@@ -84,6 +90,17 @@ class Architecture:
         for classes in sizes:
             network.head.grow(classes)
         return network
+
+    def key_description(self) -> dict[str, object]:
+        """What decides the numbers, as JSON.
+
+        Raises:
+            UnstorableError: A part of the user's module cannot be described.
+        """
+        found = self.identity()
+        if not found["stored"]:
+            raise UnstorableError(str(found["why"]))
+        return found
 
     def identity(self) -> dict[str, object]:
         """What decides the numbers, as JSON; ``stored`` says whether all of it is known."""

@@ -69,6 +69,8 @@ class WeightRegularizer(Regularizer):
     """
 
     reads = "weights"
+    watcher: ClassVar[type[Watcher] | None] = None
+    """What follows a training, made without arguments, where importance depends on its path."""
 
     @abstractmethod
     def curvature(self, importance: Importance) -> Params:
@@ -81,10 +83,6 @@ class WeightRegularizer(Regularizer):
     def merge(self, before: Importance | None, now: Importance) -> Importance:
         """Importance accumulated over tasks; the newest alone unless a method says otherwise."""
         return now
-
-    def watcher(self) -> Watcher | None:
-        """A fresh watcher for one training, where importance depends on its path."""
-        return None
 
     def penalty(self, step: Step, anchor: Anchor) -> Tensor:
         """½ Σ C (θ − θ*)² over the backbone's weights."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ancl.regularizers.base import Evidence, Watcher
+from ancl.regularizers.base import Evidence
 from ancl.regularizers.ewc import Ewc
 from ancl.regularizers.si import PathWatcher
 from ancl.types import Importance, Params
@@ -25,11 +25,8 @@ class RWalk(Ewc):
     """
 
     labels: Literal["true", "predicted", "sampled"] = "predicted"
+    watcher = PathWatcher
     damping: float = 0.1
-
-    def watcher(self) -> Watcher:
-        """A fresh path integral."""
-        return PathWatcher()
 
     def importance(self, evidence: Evidence) -> Importance:
         """F, the path integral, and the squared way of each weight in one task."""

@@ -56,12 +56,9 @@ class Si(WeightRegularizer):
         clip: Whether negative importance counts as zero.
     """
 
+    watcher = PathWatcher
     damping: float = 0.1
     clip: bool = True
-
-    def watcher(self) -> Watcher:
-        """A fresh path integral."""
-        return PathWatcher()
 
     def curvature(self, importance: Importance) -> Params:
         """2 ω: the penalty has no factor ½."""

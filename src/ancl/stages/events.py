@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ancl.stages.plan import Stage
+from ancl.stages.stage import Stage
 from ancl.training.loop import Epoch
 
 

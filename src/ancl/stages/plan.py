@@ -1,33 +1,49 @@
-"""Learning a task as a chain of stages, each with a key: the hash of what decides its numbers.
+"""Plans: learning a task as a chain of stages, made without loading a weight.
 
-A plan is made without loading a weight. Keys hold the rule, never the outcome, and nothing a
-stage does not read: the first task's training has no λ, the auxiliary network's has no λ_a.
+Keys hold the rule, never the outcome, and nothing a stage does not read: the first task's training
+has no λ, the auxiliary network's has no λ_a.
 """
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
 from typing import Any
 
 import torch
 
 from ancl.data import Normalization, Task
-from ancl.errors import ScenarioError
-from ancl.hashing import UnstorableError, describe, digest
+from ancl.errors import MethodError
+from ancl.hashing import UnstorableError, describe
 from ancl.memory import Memory
-from ancl.methods.method import Auxiliary, Finish, Method, weight_at
+from ancl.methods.method import Auxiliary, Finish, Method, Rule, Term, weight_at
+from ancl.methods.task_history import ClassHistory, kept_counts
 from ancl.networks import Architecture
-from ancl.regularizers import Regularizer, WeightRegularizer
+from ancl.regularizers import WeightRegularizer
 from ancl.runtime import numerics
+from ancl.stages.fields import AuxiliaryTraining, ImageFormat, TaskImages
+from ancl.stages.stage import Stage
+from ancl.stages.steps import (
+    AuxiliaryImportance,
+    Evaluate,
+    Grow,
+    Imprint,
+    Rate,
+    RateTrial,
+    RunFinish,
+    TrainAuxiliary,
+    TrainMain,
+    UpdateImportance,
+    UpdateMemory,
+)
 from ancl.training.config import TRIALS, Training
-from ancl.training.objective import Extra
 
-_PROCESS = uuid.uuid4().hex
-"""Stands for code without a source file: such a key is found by no other process."""
-
-_UNSTORED: dict[int, object] = {}
-"""Such code by its id, kept alive so that no later object gets the same id, and with it the key."""
+RESERVED = frozenset(
+    each.name
+    for each in (
+        *(AuxiliaryImportance, Evaluate, Grow, Rate, RateTrial, TrainAuxiliary, TrainMain),
+        *(UpdateImportance, UpdateMemory),
+    )
+)
+"""The names of built-in stages, which no stage of a method may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +57,7 @@ class Setting:
         normalization: Of images; none for other inputs.
         augment: The augmentation of training images.
         memory: What is kept of earlier tasks' images; nothing where left out.
-        task_aware: Whether the task of a sample is told at test time (TIL).
+        task_aware: Whether the task of a sample is known at test time (TIL).
         seed: Where all randomness comes from.
         device: Where to compute.
     """
@@ -56,27 +72,10 @@ class Setting:
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """One pure step of learning a task.
-
-    Args:
-        name: ``grow``, ``rate trial``, ``rate``, ``auxiliary``, ``auxiliary importance``,
-            ``main``, the method's finishing stages, ``importance``, ``memory``, ``evaluate``.
-        task: The task's index.
-        key: The hash of ``settings``, the inputs' keys and the numerics.
-        inputs: The keys of what it reads, by the part they play.
-        settings: What else decides its numbers, as JSON.
-        unstored: Why its result must not be stored; empty where it may be.
-    """
-
-    name: str
-    task: int
-    key: str
-    inputs: Mapping[str, str]
-    settings: Mapping[str, Any]
-    unstored: str = ""
+    @property
+    def images(self) -> ImageFormat:
+        """How images become batches where nothing is trained."""
+        return ImageFormat(self.normalization, self.training.batch_size)
 
 
 StateKeys = Mapping[str, str]
@@ -94,27 +93,30 @@ def drop_zero_terms(method: Method) -> Method:
 
 def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage, ...]:
     """All stages of learning a stream, in an order in which they can be computed."""
-    return plan_each([method] * len(tasks), tasks, setting)
+    return plan_each([method] * len(tasks), tasks, setting)[0]
 
 
 def plan_each(
     methods: Sequence[Method], tasks: Sequence[Task], setting: Setting
-) -> tuple[Stage, ...]:
-    """The same for as many tasks as there are methods, one for each."""
+) -> tuple[tuple[Stage, ...], StateKeys]:
+    """The same for as many tasks as there are methods, one for each; and the state at the end."""
     stages: list[Stage] = []
-    pieces: StateKeys = {}
+    state: StateKeys = {}
     for index, method in enumerate(methods):
-        of_task, pieces = plan_task(method, tasks[: index + 1], setting, pieces)
+        of_task, state = plan_task(method, tasks[: index + 1], setting, state)
         stages.extend(of_task)
-    return tuple(stages)
+    return tuple(stages), state
 
 
 def plan_task(
-    method: Method, tasks: Sequence[Task], setting: Setting, pieces: StateKeys
+    method: Method, tasks: Sequence[Task], setting: Setting, state: StateKeys
 ) -> tuple[tuple[Stage, ...], StateKeys]:
-    """The stages of learning the last of ``tasks``, and the pieces the next one starts from."""
-    planner = _Planner(drop_zero_terms(method), tasks, setting)
-    return planner.plan(pieces)
+    """The stages of learning the last of ``tasks``, and the state the next one starts from.
+
+    Raises:
+        MethodError: A finishing stage has a name that another stage has.
+    """
+    return _Planner(method, tasks, setting).plan(state)
 
 
 def plan_kept(
@@ -122,336 +124,306 @@ def plan_kept(
     tasks: Sequence[Task],
     setting: Setting,
     ends: Mapping[str, str],
-    pieces: StateKeys,
+    state: StateKeys,
 ) -> tuple[tuple[Stage, ...], StateKeys]:
     """What a method keeps of a network that another one trained (``network, main, start``)."""
-    planner = _Planner(drop_zero_terms(method), tasks, setting)
-    kept = planner.keep(ends, pieces)
+    planner = _Planner(method, tasks, setting)
+    kept = planner.keep(ends, state)
     return tuple(planner.stages), {"network": ends["network"], **kept}
+
+
+def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[str]:
+    """What a user should know before training: parts that are left out, or make no sense."""
+    if len(tasks) < 2:
+        return []
+    method, adds = drop_zero_terms(method), ClassHistory.of(tasks[:2]).adds_classes
+    auxiliary, notes = method.auxiliary, []
+    if not adds:
+        left = [f"the {extra.name} term" for extra in method.extras if extra.new_classes]
+        left += ["imprinting"] if method.imprint else []
+        left += ["the factor on λ"] if method.old and isinstance(method.old.lamb, Rule) else []
+        if left:
+            text = f"{method.name}: tasks bring no new classes; left out: {', '.join(left)}."
+            notes.append(text)
+    strange = auxiliary and auxiliary.classes == "all" and auxiliary.data == "current"
+    if strange and setting.memory and adds:
+        notes.append(
+            f"Warning: {method.name} holds exemplars of old classes to an auxiliary network that "
+            f"learned from this task's images alone. Use auxiliary_classes=new, or "
+            f"auxiliary_data=combined."
+        )
+    return notes
 
 
 class _Planner:
     """Collects the stages of one task."""
 
     def __init__(self, method: Method, tasks: Sequence[Task], setting: Setting) -> None:
-        self.method, self.tasks, self.setting = method, tasks, setting
-        self.task = tasks[-1]
+        self.method, self.tasks, self.setting = drop_zero_terms(method), tasks, setting
+        self.task, self.history = tasks[-1], ClassHistory.of(tasks)
         self.first = self.task.index == 0
-        self.enlarged = method.enlarge and not self.first
-        self.stages: list[Stage] = []
+        self.kept = kept_counts(setting.memory, method.hold_out, self.history)
+        self.data = TaskImages(self.task.key, self.kept[1])
+        # One batch size for all that is not trained, whatever network it is of.
+        self.varied = replace(setting.images, augment=setting.augment)
+        if self.method.enlarge and not self.first:
+            self.varied = replace(setting.images, versions=True)
         self.numerics = numerics(setting.device)
-        self.unstored = ""
-        # Before the first stage: where one of them cannot be described, none of the run is stored.
-        for part in method.parts:
-            self.describe(part)
+        self.unstored = self._unstored()
+        self.stages: list[Stage] = []
+        self._check_names()
+        self._check_weights_learn()
 
-    def plan(self, pieces: StateKeys) -> tuple[tuple[Stage, ...], StateKeys]:
-        """Every stage in order, and the pieces after the last."""
+    def plan(self, state: StateKeys) -> tuple[tuple[Stage, ...], StateKeys]:
+        """Every stage in order, and the state after the last."""
         method, auxiliary = self.method, self.method.auxiliary
-        grown = self.grow(pieces)
+        grown = self.grow(state)
         after: dict[str, str] = {}
         shared = {"start": grown}
         if self.setting.training.lr_search:
-            shared["rate"], after["first rate"] = self.rate(grown, pieces)
-        inputs = {**shared, **self.old_inputs(pieces)}
+            shared["rate"], after["first rate"] = self.rate(grown, state)
+        inputs = {**shared, **self.old_inputs(state)}
         if auxiliary and not self.first:
-            inputs |= self.auxiliary(auxiliary, shared, pieces)
-        main = self.add("main", inputs, self.main())
+            inputs |= self.auxiliary(auxiliary, shared, state)
+        main = self.add(TrainMain(**self.common(inputs), **self.main()))
         after["network"] = main
         if auxiliary and auxiliary.start == "carried" and not self.first:
             after["carried"] = main if auxiliary.renewed == "epoch" else inputs["auxiliary"]
         for part in method.finish if not self.first else ():
-            key = self.finish(part, {**inputs, **after}, pieces)
+            key = self.finish(part, {**inputs, **after}, state)
             after |= dict.fromkeys(part.yields, key)
-        after |= self.keep({"network": after["network"], "main": main, "start": grown}, pieces)
-        read = {part: after[part] for part in ("network", *method.infer.reads) if part in after}
-        self.add("evaluate", read, self.evaluation())
+        after |= self.keep({"network": after["network"], "main": main, "start": grown}, state)
+        self.evaluate(after)
         return tuple(self.stages), after
 
-    def keep(self, ends: Mapping[str, str], pieces: StateKeys) -> dict[str, str]:
+    def keep(self, ends: Mapping[str, str], state: StateKeys) -> dict[str, str]:
         """Stages that keep what the next task reads of a trained network besides itself."""
         method, found = self.method, dict[str, str]()
-        if method.old and method.needs_importance:
-            found["importance"] = self.importance(method.old.regularizer, ends, pieces)
+        if method.old and isinstance(method.old.regularizer, WeightRegularizer):
+            before = {"before": state["importance"]} if not self.first else {}
+            found["importance"] = self.add(
+                UpdateImportance(
+                    **self.common({**ends, **before}),
+                    images=self.varied,
+                    data=self.data,
+                    regularizer=method.old.regularizer,
+                )
+            )
         if self.setting.memory and method.data == "current":
-            found["memory"] = self.memory(ends["network"], ends["start"], pieces)
+            before = {"memory": state["memory"]} if not self.first else {}
+            found["memory"] = self.add(
+                UpdateMemory(
+                    **self.common({"network": ends["network"], **before}),
+                    images=self.setting.images,
+                    data=self.data,
+                    memory=self.chooser(self.setting.memory),
+                    kept=self.kept,
+                )
+            )
         return found
 
-    def add(self, name: str, inputs: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+    def add(self, stage: Stage) -> str:
         """Append a stage and return its key."""
-        decisive = {
-            "stage": name,
+        self.stages.append(stage)
+        return stage.key
+
+    def common(self, inputs: Mapping[str, str], *, network: bool = True) -> dict[str, Any]:
+        """The fields that stages have in common."""
+        found: dict[str, Any] = {
             "task": self.task.index,
             "seed": self.setting.seed,
-            "inputs": dict(inputs),
-            "settings": settings,
             "numerics": self.numerics,
+            "inputs": dict(inputs),
+            "unstored": self.unstored,
         }
-        key = digest(decisive)
-        self.stages.append(Stage(name, self.task.index, key, inputs, settings, self.unstored))
-        return key
+        if network:
+            found |= {"architecture": self.setting.architecture, "history": self.history}
+        return found
 
-    def describe(self, part: object) -> Any:
-        """A part as JSON; one without a source file keeps the result out of the store."""
-        try:
-            return describe(part)
-        except UnstorableError as error:
-            self.unstored = str(error)
-            _UNSTORED[id(part)] = part
-            return [_PROCESS, repr(type(part)), id(part)]
+    def _unstored(self) -> str:
+        """Why nothing of the run is stored, where a part cannot be described."""
+        for part in (*self.method.parts, self.setting.architecture):
+            try:
+                describe(part)
+            except UnstorableError as error:
+                return str(error)
+        return ""
+
+    def _check_names(self) -> None:
+        names = [part.name for part in self.method.finish]
+        for name in names:
+            if name in RESERVED or names.count(name) > 1:
+                kind = "a built-in stage" if name in RESERVED else "another of its stages"
+                raise MethodError(
+                    f"{self.method.name} has a finishing stage named {name!r}, which is the name "
+                    f"of {kind}. Give the Finish another name; taken are: "
+                    f"{', '.join(sorted(RESERVED))}."
+                )
+
+    def _check_weights_learn(self) -> None:
+        """Refuse a term on weights where no weight of the backbone learns: it holds nothing."""
+        terms = (self.method.old, self.method.auxiliary)
+        on_weights = any(term and isinstance(term.regularizer, WeightRegularizer) for term in terms)
+        if on_weights and (self.method.trains == "head" or not self.setting.architecture.learns):
+            raise MethodError(
+                f"{self.method.name} holds weights of the backbone, and none of them learns. Let "
+                f"some learn (requires_grad), or use a method without a term on weights."
+            )
 
     # -- stages ------------------------------------------------------------------------------
 
-    def grow(self, pieces: StateKeys) -> str:
+    def grow(self, state: StateKeys) -> str:
         """The network to begin with: the last task's with new rows, or a fresh one."""
-        settings = self.architecture()
         before: dict[str, str] = {}
+        imprint = None
         if self.method.start == "old" and not self.first:
-            before = {"network": pieces["network"]}
-            if self.method.imprint and brings_classes(self.task):
-                settings |= {"imprint": [self.task.key, self.held()], **self.images()}
-        return self.add("grow", before, settings)
+            before = {"network": state["network"]}
+            if self.method.imprint and self.history.adds_classes:
+                imprint = Imprint(self.data, self.setting.images)
+        return self.add(Grow(**self.common(before), imprint=imprint))
 
-    def rate(self, grown: str, pieces: StateKeys) -> tuple[str, str]:
+    def rate(self, grown: str, state: StateKeys) -> tuple[str, str]:
         """Trials of fine-tuning, and the best of them: this task's rate and the first task's."""
         inputs = {"start": grown}
         if not self.first:
-            inputs["first rate"] = pieces["first rate"]
+            inputs["first rate"] = state["first rate"]
+        fields = self.learning(AuxiliaryTraining(self.setting.training.at(self.task.index)))
+        fields |= {"frozen_blocks": len(self.history.blocks) - 1, "task_aware": True}
         trials = {
-            f"trial {index}": self.add(
-                "rate trial", inputs, {"trial": index, **self.alone(self.setting.training)}
-            )
+            f"trial {index}": self.add(RateTrial(**self.common(inputs), **fields, trial=index))
             for index in range(TRIALS)
         }
-        found = self.add("rate", trials, {})
-        return found, found if self.first else pieces["first rate"]
+        found = self.add(Rate(**self.common(trials, network=False)))
+        return found, found if self.first else state["first rate"]
 
     def auxiliary(
-        self, auxiliary: Auxiliary, shared: Mapping[str, str], pieces: StateKeys
+        self, auxiliary: Auxiliary, shared: Mapping[str, str], state: StateKeys
     ) -> dict[str, str]:
         """Stages that make the auxiliary network, and what the main training reads of them."""
         extra: dict[str, str] = {}
-        if auxiliary.start == "carried" and "carried" in pieces:
-            extra["carried"] = pieces["carried"]
-        if auxiliary.data == "combined" and "memory" in pieces:
-            extra["memory"] = pieces["memory"]
+        if auxiliary.start == "carried" and "carried" in state:
+            extra["carried"] = state["carried"]
+        if auxiliary.data == "combined" and "memory" in state:
+            extra["memory"] = state["memory"]
         if auxiliary.renewed == "epoch":
             return extra
-        key = self.add("auxiliary", {**shared, **extra}, self.auxiliary_training(auxiliary))
+        training = self.auxiliary_training(auxiliary)
+        fields = self.learning(training) | {"combined": training.combined}
+        if training.combined:
+            fields["task_aware"] = self.setting.task_aware
+        key = self.add(TrainAuxiliary(**self.common({**shared, **extra}), **fields))
         found = {"auxiliary": key}
         if isinstance(auxiliary.regularizer, WeightRegularizer):
+            inputs = {"network": key, "start": shared["start"]}
             found["auxiliary importance"] = self.add(
-                "auxiliary importance",
-                {"network": key, "start": shared["start"]},
-                self.estimation(auxiliary.regularizer),
+                AuxiliaryImportance(
+                    **self.common(inputs),
+                    images=self.varied,
+                    data=self.data,
+                    regularizer=auxiliary.regularizer,
+                )
             )
         return found
 
-    def finish(self, part: Finish, inputs: Mapping[str, str], pieces: StateKeys) -> str:
+    def finish(self, part: Finish, inputs: Mapping[str, str], state: StateKeys) -> str:
         """A finishing stage; it may read whatever the main training read."""
-        read = {n: k for n, k in {**pieces, **inputs}.items() if n in part.reads}
+        read = {n: k for n, k in {**state, **inputs}.items() if n in part.reads}
         read |= {"network": inputs["network"], "start": inputs["start"]}
-        return self.add(part.name, read, {"part": self.describe(part), **self.main()})
+        memory = self.setting.memory and self.chooser(self.setting.memory)
+        fields = self.main() | {"correction": self.method.infer}
+        stage = RunFinish(**self.common(read), **fields, part=part, memory=memory, kept=self.kept)
+        return self.add(stage)
 
-    def importance(self, omega: Regularizer, ends: Mapping[str, str], pieces: StateKeys) -> str:
-        """The stage that adds this task's importance to that of the tasks before."""
-        before = {"before": pieces["importance"]} if not self.first else {}
-        return self.add("importance", {**ends, **before}, self.estimation(omega))
-
-    def memory(self, network: str, grown: str, pieces: StateKeys) -> str:
-        """The stage that keeps exemplars."""
-        before = {"memory": pieces["memory"]} if not self.first else {}
-        settings = {
-            "selection": self.setting.memory and self.setting.memory.selection,
-            "counts": kept_counts(self.method, self.tasks, self.setting),
-            "data": [self.task.key],
-            "classes": self.classes(),
-            "normalization": describe(self.setting.normalization),
-        }
-        return self.add("memory", {"network": network, **before}, settings)
+    def evaluate(self, after: StateKeys) -> None:
+        """The stage that measures."""
+        names = ("network", *self.method.infer.reads)
+        stage = Evaluate(
+            **self.common({name: after[name] for name in names if name in after}),
+            images=self.setting.images,
+            infer=self.method.infer,
+            test=tuple(task.test_key for task in self.tasks),
+            val=tuple(task.key for task in self.tasks),
+        )
+        self.add(stage)
 
     # -- what decides them -------------------------------------------------------------------
 
-    def old_inputs(self, pieces: StateKeys) -> dict[str, str]:
+    def old_inputs(self, state: StateKeys) -> dict[str, str]:
         """What the main training reads of earlier tasks."""
         if self.first:
             return {}
         found = {}
         if self.method.needs_importance:
-            found["importance"] = pieces["importance"]
+            found["importance"] = state["importance"]
         if self.method.start == "fresh" and self.method.old:
-            found["old"] = pieces["network"]
-        if "memory" in pieces:
-            found["memory"] = pieces["memory"]
-        if "bias" in pieces and "bias" in self.method.infer.reads:
-            found["bias"] = pieces["bias"]
+            found["old"] = state["network"]
+        if "memory" in state:
+            found["memory"] = state["memory"]
+        if "bias" in state and "bias" in self.method.infer.reads:
+            found["bias"] = state["bias"]
         return found
 
-    def architecture(self) -> dict[str, Any]:
-        """The network and how many classes it answers for."""
-        identity = self.setting.architecture.identity()
-        if not identity["stored"]:
-            self.unstored = str(identity["why"])
-            identity = {**identity, "process": _PROCESS}
-        return {"architecture": identity, "blocks": block_sizes(self.tasks)}
+    def learning(self, of: AuxiliaryTraining) -> dict[str, Any]:
+        """What any training on the task's images depends on."""
+        return {
+            "task_loss": self.method.task_loss,
+            "training": of.training,
+            "watcher": of.watcher,
+            "frozen_blocks": of.frozen_blocks,
+            "constrain": self.method.constrain,
+            "data": self.data,
+            "images": self.varied,
+        }
 
     def main(self) -> dict[str, Any]:
         """What the main network learns from, and how."""
-        used = self.tasks if self.method.data == "all" else self.tasks[-1:]
-        found = {
-            "loss": self.describe(self.method.task_loss),
-            "training": describe(self.setting.training.at(self.task.index)),
-            "data": [task.key for task in used],
-            "held out": self.held(),
-            "frozen": frozen_parts(self.method, self.tasks, self.setting),
-            "watched": self.describe(type(self.method.watcher())),
-            "constrain": self.describe(self.method.constrain),
-            "classes": self.classes(),
-            # Among one task's classes nothing needs to be told.
-            "task_aware": None if self.first else self.setting.task_aware,
-            **self.images(),
-        }
-        return found if self.first else found | self.pulls()
+        blocks, backbone = self.frozen_parts()
+        training = self.setting.training.at(self.task.index)
+        found = self.learning(AuxiliaryTraining(training, self.method.watcher, blocks))
+        found["frozen_backbone"] = backbone
+        if self.method.data == "all":
+            found["earlier"] = tuple(task.key for task in self.tasks[:-1])
+        # Among one task's classes nothing needs to be known, and there is nothing to hold to.
+        return found if self.first else found | self.terms()
 
-    def pulls(self) -> dict[str, Any]:
+    def terms(self) -> dict[str, Any]:
         """The other terms, with the numbers their λ stand for in this task."""
-        method, counts = self.method, class_counts(self.task)
+        method, counts = self.method, self.history.counts
         found: dict[str, Any] = {
+            "task_aware": self.setting.task_aware,
             "task_weight": weight_at(method.task_weight, *counts),
-            "extras": self.describe(extras_of(method, self.task)),
-            "old": None,
-            "auxiliary": None,
+            "extras": tuple(
+                extra
+                for extra in method.extras
+                if self.history.adds_classes or not extra.new_classes
+            ),
+            "correction": method.infer if method.infer.changes_learning else None,
+            "trainer": method.trainer,
         }
         if method.old:
-            lamb = weight_at(method.old.lamb, *counts)
-            found["old"] = [self.describe(method.old.regularizer), lamb]
+            found["old"] = Term(method.old.regularizer, weight_at(method.old.lamb, *counts))
         if method.auxiliary:
-            aux = method.auxiliary
-            lamb_a = weight_at(aux.lamb_a, *counts)
-            found["auxiliary"] = [self.describe(aux.regularizer), lamb_a, aux.classes]
-            if aux.renewed == "epoch":
-                found["ahead"] = self.auxiliary_training(aux)
+            lamb_a = weight_at(method.auxiliary.lamb_a, *counts)
+            found["auxiliary"] = replace(method.auxiliary, lamb_a=lamb_a)
+            if method.auxiliary.renewed == "epoch":
+                found["alternating"] = self.auxiliary_training(method.auxiliary)
         return found
 
-    def auxiliary_training(self, auxiliary: Auxiliary) -> dict[str, Any]:
-        """What the auxiliary network learns from: this task, by the task loss alone."""
+    def auxiliary_training(self, auxiliary: Auxiliary) -> AuxiliaryTraining:
+        """How the auxiliary network is trained: on this task, by the task loss alone."""
         combined = auxiliary.data == "combined"
-        return {
-            **self.alone(self.setting.auxiliary),
-            "watched": self.describe(type(self.method.auxiliary_watcher())),
-            "combined": [self.classes(), self.setting.task_aware] if combined else None,
-        }
+        blocks = self.frozen_parts()[0] if combined else len(self.history.blocks) - 1
+        training = self.setting.auxiliary.at(self.task.index)
+        return AuxiliaryTraining(training, self.method.auxiliary_watcher, blocks, combined)
 
-    def alone(self, training: Training) -> dict[str, Any]:
-        """What training on the task's own images and classes depends on."""
-        return {
-            "loss": self.describe(self.method.task_loss),
-            "training": describe(training.at(self.task.index)),
-            "data": [self.task.key],
-            "held out": self.held(),
-            "constrain": self.describe(self.method.constrain),
-            "classes": describe(self.task.classes),
-            **self.images(),
-        }
+    def frozen_parts(self) -> tuple[int, bool]:
+        """How many of the head's first blocks the main network leaves alone, and its backbone."""
+        method, setting = self.method, self.setting
+        blocks = len(self.history.blocks) - 1
+        alone = setting.memory is None and method.data == "current" and setting.task_aware
+        leaves = method.trains == "new rows" or (method.trains != "everything" and alone)
+        return blocks if leaves else 0, method.trains == "head" and not self.first
 
-    def estimation(self, omega: Regularizer) -> dict[str, Any]:
-        """What an estimate of importance depends on."""
-        return {
-            "regularizer": self.describe(omega),
-            "data": [self.task.key],
-            "held out": self.held(),
-            "batch_size": self.setting.training.batch_size,
-            "classes": self.classes(),
-            **self.images(),
-        }
-
-    def evaluation(self) -> dict[str, Any]:
-        """What accuracy depends on."""
-        return {
-            "test": [task.test_key for task in self.tasks],
-            "val": [task.key for task in self.tasks],
-            "infer": self.describe(self.method.infer),
-            "classes": self.classes(),
-            "normalization": describe(self.setting.normalization),
-        }
-
-    def images(self) -> dict[str, Any]:
-        """How images become inputs."""
-        return {
-            "augment": "versions" if self.enlarged else self.setting.augment,
-            "normalization": describe(self.setting.normalization),
-        }
-
-    def classes(self) -> list[Any]:
-        """The classes of every task so far."""
-        return [describe(task.classes) for task in self.tasks]
-
-    def held(self) -> int:
-        """How many images a class nothing is trained on."""
-        return held_count(self.method, self.tasks, self.setting)
-
-
-def brings_classes(task: Task) -> bool:
-    """Whether a task has classes that none had before (domains do not)."""
-    return task.index == 0 or task.classes.start > 0
-
-
-def block_sizes(tasks: Sequence[Task]) -> list[int]:
-    """The number of classes of every block of the head."""
-    return [task.classes.stop - task.classes.start for task in tasks if brings_classes(task)]
-
-
-def old_classes(task: Task) -> slice:
-    """The classes the old network speaks for: those before, or all where none is new."""
-    return slice(0, task.classes.start or task.classes.stop)
-
-
-def class_counts(task: Task) -> tuple[int, int]:
-    """How many classes the old network speaks for, and how many the task adds to them."""
-    new = task.classes.stop - task.classes.start if brings_classes(task) else 0
-    return old_classes(task).stop, new
-
-
-def extras_of(method: Method, task: Task) -> tuple[Extra, ...]:
-    """The extra terms that mean something in a task."""
-    return tuple(e for e in method.extras if brings_classes(task) or not e.new_classes)
-
-
-def frozen_parts(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[int, bool]:
-    """How many of the head's first blocks the main network leaves alone, and if its backbone."""
-    blocks = len(block_sizes(tasks)) - 1
-    alone = setting.memory is None and method.data == "current" and setting.task_aware
-    leaves = method.trains == "new rows" or (method.trains != "everything" and alone)
-    return blocks if leaves else 0, method.trains == "head" and tasks[-1].index > 0
-
-
-def kept_counts(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[int, int]:
-    """How many images of each class the memory keeps to train on, and to validate on alone."""
-    if setting.memory is None:
-        return 0, 0
-    domains = 1 + sum(not brings_classes(task) for task in tasks)
-    quota = setting.memory.quota(sum(block_sizes(tasks)) * domains)
-    held = ceil(method.hold_out * quota)
-    return quota - held, held
-
-
-def check_exemplars(method: Method, tasks: Sequence[Task], setting: Setting) -> None:
-    """Refuse a memory that is to keep more images of a class of the last task than it has.
-
-    Raises:
-        ScenarioError: Naming the class.
-    """
-    if setting.memory is None or method.data == "all":
-        return
-    task, wanted = tasks[-1], sum(kept_counts(method, tasks, setting))
-    least = task.counts.index(min(task.counts))
-    if task.counts[least] < wanted:
-        raise ScenarioError(
-            f"The memory is to keep {wanted} images a class, but class {task.names[least]!r} "
-            f"has {task.counts[least]} to train on. Lower memory.per_class or memory.total."
-        )
-
-
-def held_count(method: Method, tasks: Sequence[Task], setting: Setting) -> int:
-    """How many images of each of a task's classes nothing is trained on."""
-    return kept_counts(method, tasks, setting)[1]
+    def chooser(self, memory: Memory) -> Memory:
+        """How exemplars are chosen: their number is given apart."""
+        return Memory(selection=memory.selection)

@@ -1,4 +1,4 @@
-"""Stages computed once: found in the store, gone on with from a checkpoint, or begun."""
+"""Stages computed once: found in the store, resumed from a checkpoint, or begun."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -6,12 +6,13 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from ancl.stages.context import Drive, Job, Trainer
+import torch
+
+from ancl.data import Split, Task
 from ancl.stages.events import Events
-from ancl.stages.plan import Stage
-from ancl.stages.steps import perform
+from ancl.stages.stage import Stage, StageContext
 from ancl.store.entry import StageResult
-from ancl.training.loop import Epoch, Saved, epoch_record
+from ancl.training.loop import Drive, Epoch, Saved, Trainer, epoch_record
 
 CHECKPOINT_SECONDS = 5.0
 
@@ -47,18 +48,18 @@ class MemoryStore:
         self._entries = {key: entry for key, entry in self._entries.items() if key in wanted}
 
     def load_checkpoint(self, key: str) -> StageResult | None:
-        """Nothing: what is not on disk cannot be gone on with."""
+        """Always None: nothing is checkpointed in memory."""
         return None
 
     def save_checkpoint(self, key: str, entry: StageResult) -> None:
-        """Nothing to do."""
+        """No-op."""
 
     def drop_checkpoint(self, key: str) -> None:
-        """Nothing to do."""
+        """No-op."""
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Nobody else is there."""
+        """No-op: there is only one process."""
         yield
 
 
@@ -97,14 +98,23 @@ class Runner:
 
     Args:
         stages: The plan.
-        job: What the stages have in common.
+        tasks: Where stages find their images, by key.
+        device: Where to compute.
         store: Where results are kept. Stages of code without a source file stay in memory.
-        reporter: Told of what happens.
+        reporter: Receives what happens.
     """
 
-    def __init__(self, stages: Iterable[Stage], job: Job, store: Storage, reporter: Events) -> None:
+    def __init__(
+        self,
+        stages: Iterable[Stage],
+        tasks: Iterable[Task],
+        device: torch.device,
+        store: Storage,
+        reporter: Events,
+    ) -> None:
         self._stages = {stage.key: stage for stage in stages}
-        self._job, self._store, self._reporter = job, store, reporter
+        self._images = image_loader(tasks)
+        self._device, self._store, self._reporter = device, store, reporter
         self._memory = MemoryStore()
 
     def obtain(self, key: str) -> StageResult:
@@ -124,14 +134,12 @@ class Runner:
         self._reporter.stage_ends(stage, found=True, seconds=0.0)
         return entry
 
-    def job_of(self, stage: Stage) -> Job:
-        """What a stage is computed by: here the same for all."""
-        return self._job
-
     def _compute(self, stage: Stage, store: Storage, inputs: dict[str, StageResult]) -> StageResult:
         began = monotonic()
         self._reporter.stage_begins(stage)
-        entry = perform(stage, self.job_of(stage), inputs, self._drive(stage, store))
+        drive = self._drive(stage, store)
+        context = StageContext(self._device, drive, self._reporter.say, self._images)
+        entry = stage.run(inputs, context)
         seconds = monotonic() - began
         meta = {
             **entry.meta,
@@ -166,6 +174,12 @@ class Runner:
             return log
 
         return drive
+
+
+def image_loader(tasks: Iterable[Task]) -> Callable[[str], Split]:
+    """A function from the key of a task's images, or of its test images, to its images."""
+    by_key = {key: task for task in tasks for key in (task.test_key, task.key)}
+    return lambda key: by_key[key].load()
 
 
 class _Keeper:

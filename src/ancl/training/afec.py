@@ -34,10 +34,20 @@ class AlternatingTraining:
 
     The auxiliary network follows the main network's rate; when patience takes the main network
     back to its best weights, the auxiliary one stays where it is.
+
+    Args:
+        main: The main network's training.
+        auxiliary: The auxiliary network's.
+        base: The main network's loss without the auxiliary term.
+        renew: Makes that term anew, from the auxiliary network as it is.
+        lamb_a: Its λ_a.
     """
 
-    def __init__(self, main: Fit, auxiliary: Fit, base: Objective, renew: Renew) -> None:
+    def __init__(
+        self, main: Fit, auxiliary: Fit, base: Objective, renew: Renew, lamb_a: float
+    ) -> None:
         self._main, self._auxiliary, self._base, self._renew = main, auxiliary, base, renew
+        self._lamb_a = lamb_a
         self.settled = True
 
     def __iter__(self) -> Iterator[Epoch]:
@@ -56,9 +66,14 @@ class AlternatingTraining:
             self._auxiliary.training = replace(self._auxiliary.training, lr=self._main.lr)
         return next(self._auxiliary)
 
-    def watched(self) -> Params:
-        """What the main network's watcher saw."""
-        return self._main.watched()
+    def tensors(self) -> Params:
+        """What the main training leaves behind, and the auxiliary network as ``carried/``."""
+        return self._main.tensors() | prefixed("carried", self._auxiliary.network.tensors())
+
+    @property
+    def lambs(self) -> dict[str, float]:
+        """Each term's λ; a training that was found finished has no auxiliary term yet."""
+        return {**self._main.lambs, "auxiliary": self._lamb_a}
 
     def state(self) -> Saved:
         """Both trainings' states; the anchor is made anew at the next epoch."""

@@ -1,7 +1,7 @@
 """The one training loop: an iterator over epochs whose whole state is one saveable value."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +16,7 @@ from ancl.networks import Network
 from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
+from ancl.store.entry import StageResult
 from ancl.training.config import Training, scheduled_rate
 from ancl.training.quadratic import Quadratic, like
 from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
@@ -63,8 +64,30 @@ class Saved(NamedTuple):
     meta: dict[str, Any]
 
 
+class Trainer(Protocol):
+    """What can be driven epoch by epoch, saved where it is settled, and stored at its end."""
+
+    settled: bool
+
+    def __iter__(self) -> Iterator[Epoch]: ...
+    def state(self) -> Saved: ...  # noqa: D102
+    def restore(self, saved: Saved) -> None: ...  # noqa: D102
+    def tensors(self) -> Params:
+        """What it leaves behind: ``network/``, ``watched/`` and its own."""
+        ...
+
+    @property
+    def lambs(self) -> dict[str, float]:
+        """Each term's λ, by the name of the term."""
+        ...
+
+
+Drive = Callable[[Trainer], list[dict[str, Any]]]
+"""Runs a training to its end, from a checkpoint if there is one, and returns its log."""
+
+
 class View(NamedTuple):
-    """How a step sees classes: those of every task so far, and whether the task is told."""
+    """How a step sees classes: those of every task so far, and whether the task is known."""
 
     tasks: tuple[slice, ...]
     task_aware: bool
@@ -151,9 +174,14 @@ class Fit:
         seconds = perf_counter() - began
         return Epoch(self.path[2], epoch, lr, train, val, accuracy, best, note, seconds)
 
-    def watched(self) -> Params:
-        """What the watcher saw of the steps that led to the present weights."""
-        return self._watched()
+    def tensors(self) -> Params:
+        """The network, and what the watcher saw of the steps that led to its weights."""
+        return prefixed("network", self.network.tensors()) | prefixed("watched", self._watched())
+
+    @property
+    def lambs(self) -> dict[str, float]:
+        """Each term's λ."""
+        return self._objective.lambs
 
     def steepest(self) -> float:
         """The largest curvature of the terms on weights; 0 where there are none."""
@@ -370,6 +398,11 @@ class Fit:
         self.network.load(self._best)
         if self.watcher:
             self.watcher.restore(self._best_watched)
+
+
+def trained(trainer: Trainer, log: list[dict[str, Any]]) -> StageResult:
+    """What a training leaves behind, as a stage stores it."""
+    return StageResult(trainer.tensors(), {"log": log, "lambs": trainer.lambs})
 
 
 def correct_answers(logits: Tensor, y: Tensor, view: View) -> Tensor:
