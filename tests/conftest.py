@@ -3,8 +3,10 @@
 Small tensors are slower with more threads, and bits depend on the count.
 """
 
+import importlib
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -165,3 +167,27 @@ def lab() -> Lab:
 @pytest.fixture
 def golden_directory() -> Path:
     return Path(__file__).parent / "golden"
+
+
+Write = Callable[[str, Mapping[str, str]], Path]
+"""Writes texts to files below a folder of that name, and gives the folder."""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Iterator[Write]:
+    """Files of code in folders of their own; what they import is forgotten after the test."""
+    path, modules = list(sys.path), set(sys.modules)
+
+    def files(folder: str, texts: Mapping[str, str]) -> Path:
+        for name, text in texts.items():
+            file = tmp_path / folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        importlib.invalidate_caches()
+        return tmp_path / folder
+
+    yield files
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]

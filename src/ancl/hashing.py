@@ -1,11 +1,10 @@
 """What a part is, as JSON: everything that can change its numbers, and nothing else.
 
 Stage keys are hashes of such descriptions. Code of the package itself is covered by
-``NUMERICS``; code from outside enters by the hash of its source file.
+``NUMERICS``; code from outside enters by the hash of its source files.
 """
 
 import dataclasses
-import functools
 import hashlib
 import inspect
 import json
@@ -15,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ancl.errors import AnclError
+from ancl.outside import Sources, sources_of
 
 
 class UnstorableError(AnclError):
-    """Code without a source file: its results cannot be told from those of other code."""
+    """Code whose source is not all known: its results cannot be told from those of other code."""
 
 
 Unknown = Callable[[object, UnstorableError], Any]
@@ -109,7 +109,13 @@ def _of_a_module(code: Any) -> None:
 
 
 def source_hash(code: Any) -> str:
-    """The hash of the file that defines a class or function."""
+    """The hash of the file that defines a class or function, and of its own modules.
+
+    Own modules are those it imports from its folder or package; see ``ancl.outside``.
+
+    Raises:
+        UnstorableError: Some of its source code is not known.
+    """
     try:
         file = inspect.getsourcefile(code)
     except TypeError:
@@ -119,9 +125,18 @@ def source_hash(code: Any) -> str:
             f"{code.__qualname__} has no source file, so a stored result could not be told from "
             f"that of another version. Put it into a file to have its results stored and resumed."
         )
-    return _file_hash(file, Path(file).stat().st_mtime_ns)
+    return known_digest(code.__qualname__, sources_of(code.__module__, Path(file)))
 
 
-@functools.lru_cache(maxsize=256)
-def _file_hash(file: str, _modified: int) -> str:
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+def known_digest(name: str, sources: Sources) -> str:
+    """The hash of the source code of what has this name.
+
+    Raises:
+        UnstorableError: Some of it is not known.
+    """
+    if sources.gaps:
+        raise UnstorableError(
+            f"Not all source code of {name} is known: {'; '.join(sources.gaps)}. Use import "
+            f"statements and Python files to have its results stored and resumed."
+        )
+    return sources.digest

@@ -81,6 +81,10 @@ def test_a_bad_file_is_told_with_the_line(ancl: Any, text: str, message: str) ->
     ("arguments", "message"),
     [
         (["lwf"], "A BENCHMARK is missing."),
+        ([], "A METHOD is missing."),
+        (["lwf", "--data", "digits"], "The split needs either"),
+        (["lwf", "--data", "no.py:x", "--tasks", "2"], "There is no file no.py."),
+        (["lwf", "digits/5", "--set", "network.name=no.py:x"], "There is no file no.py."),
         (["lwff", "digits/5"], "There is no method 'lwff'. Did you mean 'lwf'?"),
         (["lwf", "digits5"], "There is no benchmark 'digits5'. Did you mean 'digits/5'?"),
         (["lwf", "digits/5", "--config", "no.yaml"], "--config: no.yaml cannot be read"),

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 RUN = ("run", "lwf", "digits/5", "--epochs", "1")
@@ -135,3 +136,22 @@ def test_class_incremental_learning_without_memory_is_warned_of_once(ancl: Any) 
     assert joint.err == ""
     aac = sum(lwf.json["runs"][0]["matrices"]["tag"][-1]) / 5
     assert lwf.json["runs"][0]["metrics"]["aac"] == pytest.approx(aac)
+
+
+def test_own_data_needs_no_benchmark(ancl: Any) -> None:
+    x = np.arange(40 * 9, dtype=np.uint8).reshape(40, 3, 3)
+    np.savez("photos.npz", x=x, y=np.arange(40) % 4)
+    Path("own.py").write_text(
+        "import math\nfrom torch import nn\n"
+        "def net(shape, *, width: int = 4):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), width))\n"
+    )
+    own = ["--data", "arrays:photos.npz", "--tasks", "2", "--set", "network.name=own.py:net"]
+
+    ended = ancl("run", "lwf", *own, "--epochs", "1", "--json", "--threads", "1")
+    [directory] = [path for path in Path("runs").iterdir() if not path.name.startswith(".")]
+    again = ancl("run", "--config", str(directory / "spec.yaml"), "--json")
+
+    assert ended.code == again.code == 0
+    assert directory.name.startswith("arrays-photos-2_lwf_s0_")
+    assert ended.json["runs"][0]["directory"] == again.json["runs"][0]["directory"]

@@ -1,5 +1,6 @@
 """A pool gives what one process gives, also where a worker is killed or a stage fails."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from ancl.cli.request import Request
 from ancl.executors.graph import Graph, Observer
 from ancl.executors.pool import ATTEMPTS, Pool
 from ancl.executors.serial import Serial
-from ancl.experiments.spec import RunSpec
+from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.store.store import Store
 
 FLAGS = {"--epochs": "2", "--tasks": "2", "--threads": "1"}
@@ -106,6 +107,33 @@ def test_a_stage_that_always_kills_its_worker_fails_in_the_end(tmp_path: Path) -
 
     assert why.startswith(f"Its worker was killed by signal 9, {ATTEMPTS} times.")
     assert len(heard.said) == ATTEMPTS - 1
+
+
+def test_workers_find_code_where_this_process_does(
+    tmp_path: Path, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = (
+        "import math\nfrom torch import nn\nfrom .sizes import WIDTH\n"
+        "def net(shape): return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), WIDTH))\n"
+    )
+    files = {"pooled/__init__.py": "", "pooled/net.py": net, "pooled/sizes.py": "WIDTH = 3\n"}
+    data = (
+        "import numpy as np\nimport pooled_data\n"
+        "def data(): return pooled_data.X, np.arange(32) % 4\n"
+    )
+    images = "import numpy as np\nX = np.arange(128, dtype=np.uint8).reshape(32, 2, 2)\n"
+    monkeypatch.syspath_prepend(write("path", files))
+    folder = write("place", {"mine.py": data, "pooled_data.py": images})
+    monkeypatch.chdir(folder)
+    values = {"network.name": "pooled.net:net", "data.source": "mine.py:data", "data.tasks": 2}
+    short = {"training.epochs": 1, "threads": 1}
+    graph = Graph([resolve("lwf", None, [Layer("test", {**values, **short})]).spec])
+    pooled, alone = Store(tmp_path / "pool"), Store(tmp_path / "serial")
+
+    assert Pool(2).run(graph, pooled, Heard()) == {}
+    assert Serial().run(graph, alone, Heard()) == {}
+
+    assert_same(pooled, alone, graph.nodes)
 
 
 def test_nothing_to_do_starts_no_worker(tmp_path: Path) -> None:

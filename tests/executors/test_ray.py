@@ -1,6 +1,10 @@
 """Ray: the same bits as one process. Where Ray is not installed, a stand-in runs the tasks."""
 
 import importlib.util
+import json
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +17,9 @@ from ancl.cli.request import Request
 from ancl.errors import SpecError
 from ancl.executors import ray as cluster
 from ancl.executors.graph import Graph, Observer
-from ancl.executors.ray import Cluster, ship, unpack
+from ancl.executors.ray import Cluster, Shipped, ship, unpack
 from ancl.executors.serial import Serial
-from ancl.experiments.spec import RunSpec
+from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.store.store import Store
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
@@ -132,6 +136,98 @@ def test_a_method_file_reaches_a_machine_that_has_none(tmp_path: Path, variant: 
 
     assert str(tmp_path) not in there.method
     assert list(Graph([there]).nodes) == list(graph.nodes)
+
+
+OWN = """
+import numpy as np
+from torch import nn
+from own_parts import layer, shades
+
+def net(shape, *, width: int = 4):
+    return nn.Sequential(nn.Flatten(), layer(shape, width))
+
+def data():
+    return shades()
+"""
+OWN_PARTS = """
+import math
+import numpy as np
+from torch import nn
+
+def layer(shape, width):
+    return nn.Linear(math.prod(shape), width)
+
+def shades():
+    y = np.arange(32) % 4
+    return (np.arange(32 * 4).reshape(32, 2, 2) + y[:, None, None]).astype(np.uint8), y
+"""
+ELSEWHERE = """
+import json, pickle, sys
+from pathlib import Path
+from ancl.executors.graph import Graph
+from ancl.executors.ray import unpack
+shipped = pickle.loads(Path(sys.argv[1]).read_bytes())
+specs = [unpack(each) for each in shipped]
+print(json.dumps([[s.method, s.network["name"], s.data.source] for s in specs]))
+print(json.dumps([list(Graph([spec]).nodes) for spec in specs]))
+"""
+
+
+def elsewhere(tmp_path: Path, shipped: list[Shipped]) -> tuple[Any, Any]:
+    """Names and keys on a machine that has none of the files: another process, another folder."""
+    file = tmp_path / "shipped"
+    file.write_bytes(pickle.dumps(shipped))
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    command = [sys.executable, "-c", ELSEWHERE, str(file)]
+    ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    names, keys = ended.stdout.splitlines()
+    return json.loads(names), json.loads(keys)
+
+
+def test_method_network_and_data_travel_with_their_own_modules(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    files = {"own.py": OWN, "own_parts.py": OWN_PARTS, "mine.py": BROKEN}
+    folder = write("driver", files)
+    network, data = f"{folder}/own.py:net", f"{folder}/own.py:data"
+    values = {"network.name": network, "data.tasks": 2, "threads": 1}
+    both = Layer("test", {**values, "data.source": data})
+    sent = [
+        resolve(f"a-{folder}/mine.py:mine", None, [both]).spec,
+        resolve("lwf", "digits/5", [Layer("test", {**values, "network.width": 3})]).spec,
+    ]
+    graphs = [Graph([spec]) for spec in sent]
+    shipped = [ship(next(iter(graph.nodes.values())), None) for graph in graphs]
+    for file in files:
+        (folder / file).unlink()
+
+    names, keys = elsewhere(tmp_path, shipped)
+
+    assert keys == [list(graph.nodes) for graph in graphs]
+    assert all(str(tmp_path) not in name for each in names for name in each)
+    folders = {Path(name.rpartition(":")[0]).parent for name in (*names[0][1:], names[1][1])}
+    assert len(folders) == 1  # one own_parts for all of them
+    assert [name.rpartition(":")[2] for name in names[0]] == ["mine", "net", "data"]
+    assert names[0][0].startswith("a-/")
+
+
+def test_a_package_travels_unless_it_is_installed(
+    tmp_path: Path, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = OWN.replace("own_parts", ".inner")
+    files = {"travels/__init__.py": "", "travels/own.py": own, "travels/inner.py": OWN_PARTS}
+    monkeypatch.syspath_prepend(write("driver", files))
+    layer = Layer("test", {"network.name": "travels.own:net", "threads": 1})
+    graph = Graph([resolve("lwf", "digits/5", [layer]).spec])
+    shipped = ship(next(iter(graph.nodes.values())), None)
+
+    names, keys = elsewhere(tmp_path, [shipped])
+
+    assert names == [["lwf", "travels.own:net", "digits"]]
+    assert keys == [list(graph.nodes)]
+    assert [name for name, _ in shipped.code[0].files] == sorted(files)
 
 
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed")

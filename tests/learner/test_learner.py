@@ -171,3 +171,27 @@ def test_what_cannot_be_is_said(
     with pytest.raises(kind, match=said):
         wrong(taught)
     assert taught.tasks == [["one", "zero"], ["three", "two"]]
+
+
+def test_a_network_from_a_file_is_learned_saved_and_checked(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    text = (
+        "import math\nfrom torch import nn\n"
+        "def net(shape, *, width: int = 4):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), width))\n"
+    )
+    folder = write("mine", {"net.py": text})
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    learner = Learner(
+        "finetune", f"{folder}/net.py:net", network_options={"width": 5}, training=TRAINING
+    )
+    learner.learn(x, [n % 2 for n in range(40)])
+    learner.save(tmp_path / "saved")
+
+    loaded = Learner.load(tmp_path / "saved")
+
+    assert loaded.predict(x) == learner.predict(x)
+    write("mine", {"net.py": text + "# changed\n"})
+    with pytest.raises(SpecError, match=r"The code of .*net\.py:net is not that which"):
+        Learner.load(tmp_path / "saved")

@@ -117,7 +117,7 @@ def test_a_modules_name_may_begin_like_a_variant(tmp_path: Path, monkeypatch) ->
     ("name", "message"),
     [
         ("mien", r"no function 'mien'. Did you mean 'mine'\?"),
-        ("number", "is a int. Name a function"),
+        ("number", "is of type int. Name a function"),
         ("wrong", "returned int. It must return an ancl.Method"),
     ],
 )

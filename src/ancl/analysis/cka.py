@@ -1,6 +1,6 @@
 """Linear CKA: how alike two networks' representations are, up to rotation and scale."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import sqrt
 from typing import Literal
@@ -22,31 +22,18 @@ Grams = list[Tensor]
 
 
 def layer_names(network: Network) -> list[str]:
-    """The layers whose outputs are compared: before batch norm and ReLU.
-
-    A backbone may name them itself with a method ``last_layers() -> list of names``, as our
-    ResNets do. For other backbones they are every convolution and linear layer of the last child
-    that has any.
+    """The layers whose outputs are compared, before batch norm and ReLU.
 
     Raises:
         SpecError: There is no such layer.
     """
-    backbone = network.backbone
-    named: Callable[[], Iterable[str]] | None = getattr(backbone, "last_layers", None)
-    if named is not None:
-        return list(named())
-    for child, module in reversed(list(backbone.named_children())):
-        found = [
-            f"{child}.{name}".rstrip(".")
-            for name, part in module.named_modules()
-            if isinstance(part, nn.Conv2d | nn.Linear)
-        ]
-        if found:
-            return found
-    raise SpecError(
-        f"{type(backbone).__name__} has no convolution or linear layer to compare by CKA. Use a "
-        f"network that has one, or give it a method last_layers() -> list of names."
-    )
+    found = network.last_layers()
+    if not found:
+        raise SpecError(
+            f"{type(network.backbone).__name__} has no convolution or linear layer to compare by "
+            f"CKA. Use a network that has one, or give it a method last_layers() -> list of names."
+        )
+    return found
 
 
 @contextmanager

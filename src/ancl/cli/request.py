@@ -120,13 +120,10 @@ class Request:
             for layer in (preset, file.layer, quick, *self._command_line(mistakes))
         ]
         seeds = self._seed_layers(mistakes)
-        if not method or not benchmark:
-            missing = " and a ".join(
-                name for name, given in (("METHOD", method), ("BENCHMARK", benchmark)) if not given
-            )
+        if not method:
             mistakes.append(
-                f"A {missing} is missing. Write it as in: ancl run a-lwf digits/5, or in a file "
-                f"for --config. See ancl list methods and ancl list benchmarks."
+                "A METHOD is missing. Write it as in: ancl run a-lwf digits/5, or in a file for "
+                "--config. See ancl list methods."
             )
             raise SpecError("\n".join(mistakes))
         try:

@@ -1,18 +1,22 @@
 """Data by name: what ``data.source`` may be."""
 
+import inspect
 import os
 import re
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ancl.data.formats.arrays import arrays_classes, arrays_source
 from ancl.data.formats.digits import digits, hard_digits
 from ancl.data.formats.folders import folder_classes, folder_source
 from ancl.data.published import PUBLISHED
-from ancl.data.source import Source
-from ancl.errors import ScenarioError, unknown
+from ancl.data.source import Source, make_source
+from ancl.errors import AnclError, ScenarioError, unknown
+from ancl.outside import FORMS as CODE
+from ancl.outside import Loaded, is_outside, load
 
 VARIABLES = ("ANCL_DATA", "DATA_DIR")
 """Environment variables that name the data root, the first one set wins."""
@@ -24,15 +28,23 @@ def data_root(given: str | Path | None = None) -> Path:
     return Path(next((name for name in named if name), "data")).expanduser()
 
 
-FORMS = ("folder:PATH", "folder:PATH@32", "arrays:FILE.npz")
+FORMS = ("folder:PATH", "folder:PATH@32", "arrays:FILE.npz", *CODE)
 """How to name data of one's own."""
+
+_WANTED = (
+    "a function without arguments, or with the argument root (where data lies), that returns "
+    "ancl.data.from_arrays(…), or the arrays (train_x, train_y, test_x, test_y)"
+)
 
 
 class KnownSource(NamedTuple):
-    """How to read a source below a data root, and what is known of it before it is read."""
+    """How to read a source below a data root, and what is known of it before it is read.
+
+    The number of classes is None where it is known only after reading.
+    """
 
     read: Callable[[Path], Source]
-    classes: int
+    classes: int | None
     explanation: str
     images: int | None = None
 
@@ -56,7 +68,7 @@ SOURCES: dict[str, KnownSource] = {
 
 
 def known_source(name: str) -> KnownSource:
-    """The entry of a name, or of a folder or file: ``folder:PATH``, ``arrays:FILE.npz``.
+    """The entry of a name, or of data of one's own; see ``FORMS``.
 
     Raises:
         ScenarioError: There is none of that name.
@@ -67,9 +79,16 @@ def known_source(name: str) -> KnownSource:
     if colon and kind == "arrays":
         file = Path(rest).expanduser()
         return KnownSource(lambda root: arrays_source(file), arrays_classes(file), "your arrays")
+    if names_code(name):
+        return _code(name)
     if name not in SOURCES:
         raise ScenarioError(unknown("data source", name, [*SOURCES, *FORMS]))
     return SOURCES[name]
+
+
+def names_code(name: str) -> bool:
+    """Whether the name of a source stands for a user's function."""
+    return is_outside(name) and not name.startswith(("folder:", "arrays:"))
 
 
 def load_source(name: str, root: Path | None = None) -> Source:
@@ -86,3 +105,74 @@ def _folder(text: str) -> KnownSource:
         raise ScenarioError(f"folder:{text} asks for images of no size. Write folder:PATH@32.")
     read = partial(folder_source, path, size)
     return KnownSource(lambda root: read(), folder_classes(path), "your images")
+
+
+def _code(name: str) -> KnownSource:
+    """What a user's function reads.
+
+    Stage keys hold the fingerprint of the images, so the source of the function is not in them.
+    """
+    code = load(name, _WANTED, ScenarioError)
+    try:
+        parameters = inspect.signature(code.value).parameters.values()
+    except ValueError:  # no signature at all
+        parameters = {}.values()
+    needed = [each.name for each in parameters if each.default is each.empty]
+    if set(needed) - {"root"}:
+        raise ScenarioError(f"{name} takes {', '.join(needed)}. Name {_WANTED}.")
+    if any(each.name == "root" for each in parameters):
+        return KnownSource(lambda root: _read_code(_Call(code, root)), None, "your own code")
+    call = _Call(code, None)
+    return KnownSource(
+        lambda root: _read_code(call), len(_read_code(call).classes), "your own code"
+    )
+
+
+class _Call:
+    """A call of a user's function; equal calls read the same."""
+
+    def __init__(self, code: Loaded, root: Path | None) -> None:
+        self.code, self.root = code, root
+        self._key = (code.name, code.sources.digest, root and str(root.resolve()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Call) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __call__(self) -> Any:
+        return self.code.value(**({} if self.root is None else {"root": self.root}))
+
+
+@lru_cache(maxsize=1)
+def _read_code(call: _Call) -> Source:
+    """Read once: the number of classes is asked for before the images are."""
+    name = call.code.name
+    try:
+        found = call()
+    except AnclError:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        raise ScenarioError(f"{name} stopped with {type(error).__name__}: {error}.") from error
+    if isinstance(found, Source):
+        return _checked(found)
+    if not isinstance(found, tuple | list) or len(found) not in (2, 4):
+        size = f" of {len(found)}" if isinstance(found, tuple | list) else ""
+        raise ScenarioError(f"{name} returned a {type(found).__name__}{size}. Name {_WANTED}.")
+    return make_source(call.code.attribute, *found)
+
+
+def _checked(source: Source) -> Source:
+    """The same images in canonical order with their own fingerprint, which stage keys rely on."""
+    names, train, test = source.classes, source.train, source.test
+    found = make_source(
+        source.name,
+        train.x,
+        [names[number] for number in train.y.tolist()],
+        test.x,
+        [names[number] for number in test.y.tolist()],
+        classes=names,
+        normalization=source.normalization,
+    )
+    return replace(found, notes=source.notes)

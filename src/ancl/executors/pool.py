@@ -46,8 +46,13 @@ class _Worker:
     """One process, what it works at, and what it began to tell."""
 
     def __init__(self, places: Sequence[Path], threads: int) -> None:
-        self._command = [sys.executable, "-m", "ancl.executors.worker", *map(str, places)]
-        self._environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        # -P: the path is that of this process, so that a worker loads the same code.
+        self._command = [sys.executable, "-P", "-m", "ancl.executors.worker", *map(str, places)]
+        self._environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(threads),
+            "PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path),
+        }
         self.node: Node | None = None
         self.start()
 

@@ -6,20 +6,24 @@ into its store. A worker or machine that is lost is begun again by Ray; a stage 
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from ancl.data.registry import names_code
 from ancl.errors import SpecError
 from ancl.executors.compute import Event, Workshop, reason, retell
 from ancl.executors.graph import Graph, Node, Observer
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
+from ancl.outside import is_outside, load
 from ancl.stages.runner import MemoryStore
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
@@ -27,7 +31,6 @@ from ancl.store.store import Store
 RETRIES = 3
 """So often Ray begins a task again whose worker or machine is lost."""
 _POLL_SECONDS = 0.5
-_DIRECTORIES: list[TemporaryDirectory[str]] = []
 
 
 class Outcome(NamedTuple):
@@ -38,12 +41,29 @@ class Outcome(NamedTuple):
     lacking: bool = False
 
 
+class Code(NamedTuple):
+    """Source files of a user's code as they travel.
+
+    Args:
+        setting: What it is of a run: ``method``, ``network`` or ``data``.
+        before: The start of the setting, before the file's path: ``a-``.
+        folder: The folder it comes from, as a name: code of one folder stays together.
+        entry: The file that is named, relative to the folder; empty for a module by name.
+        files: Every file's path and text.
+    """
+
+    setting: str
+    before: str
+    folder: str
+    entry: str
+    files: tuple[tuple[str, bytes], ...]
+
+
 class Shipped(NamedTuple):
-    """A run as it travels: spec as JSON, the user's own method file, where data lies, λ by task."""
+    """A run as it travels: spec as JSON, the user's own code, where data lies, λ by task."""
 
     spec: str
-    file: tuple[str, str, str] | None
-    """What stands before the file's path in the method's name, the file's own name, its text."""
+    code: tuple[Code, ...]
     root: str | None
     lambs: tuple[float, ...] = ()
 
@@ -180,29 +200,60 @@ class _Shift:
 
 
 def ship(node: Node, root: Path | None) -> Shipped:
-    """A node's run with the text of a method file of the user's own."""
-    method, file = MethodRef(node.spec.method), None
-    path = Path(method.base.rpartition(":")[0])
-    if path.suffix == ".py":
-        before = f"{method.variant}-" if method.variant else ""
-        file = (before, path.name, path.read_text(encoding="utf-8"))
-    place = str(root) if root else None
-    return Shipped(node.spec.model_dump_json(), file, place, node.lambs)
+    """A node's run with the source of the user's own method, network and data."""
+    spec, method = node.spec, MethodRef(node.spec.method)
+    before = f"{method.variant}-" if method.variant else ""
+    network, data = str(spec.network["name"]), spec.data.source
+    named = [("method", before, method.base)] if is_outside(method.base) else []
+    named += [("network", "", network)] if is_outside(network) else []
+    named += [("data", "", data)] if names_code(data) else []
+    code = tuple(code for each in named for code in _code(*each))
+    return Shipped(spec.model_dump_json(), code, str(root) if root else None, node.lambs)
+
+
+def _code(setting: str, before: str, name: str) -> Iterator[Code]:
+    """What must travel; nothing of a package that is installed here, and must be there too."""
+    sources = load(name, "code", SpecError, also=object).sources
+    place = sources.place
+    if sources.files and not sources.installed:
+        entry = place.entry if name.rpartition(":")[0].endswith(".py") else ""
+        yield Code(setting, before, str(place.folder), entry, tuple(sources.files.items()))
 
 
 @lru_cache(maxsize=64)
 def unpack(shipped: Shipped) -> RunSpec:
-    """The spec on another machine, its method file in a directory that goes with the process."""
+    """The spec on another machine, its code in a directory that goes with the process."""
     spec = RunSpec.model_validate_json(shipped.spec)
-    if shipped.file is None:
-        return spec
-    before, name, text = shipped.file
-    _DIRECTORIES.append(TemporaryDirectory(prefix="ancl-"))
-    path = Path(_DIRECTORIES[-1].name) / name
-    path.write_text(text, encoding="utf-8")
-    # Keys hold the hash of the file, not its place.
-    function = spec.method.rpartition(":")[2]
-    return spec.model_copy(update={"method": f"{before}{path}:{function}"})
+    for code in shipped.code:
+        folder = Path(_directory(code.folder).name)
+        for name, text in code.files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(text)
+        if code.entry:
+            spec = _renamed(spec, code, folder / code.entry)
+        elif str(folder) not in sys.path:
+            sys.path.append(str(folder))  # last: a package that is installed here comes first
+    return spec
+
+
+def _renamed(spec: RunSpec, code: Code, file: Path) -> RunSpec:
+    """The spec with the file's new place, which no key holds."""
+
+    def moved(name: str) -> str:
+        return f"{code.before}{file}:{name.rpartition(':')[2]}"
+
+    if code.setting == "method":
+        return spec.model_copy(update={"method": moved(spec.method)})
+    if code.setting == "network":
+        name = moved(str(spec.network["name"]))
+        return spec.model_copy(update={"network": {**spec.network, "name": name}})
+    return spec.model_copy(update={"data": replace(spec.data, source=moved(spec.data.source))})
+
+
+@cache
+def _directory(folder: str) -> TemporaryDirectory[str]:
+    """One for each folder of the command's machine: modules that lie beside each other stay so."""
+    return TemporaryDirectory(prefix="ancl-")
 
 
 @lru_cache(maxsize=1)

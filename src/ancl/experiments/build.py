@@ -19,8 +19,8 @@ from ruamel.yaml import YAML
 
 from ancl.data import Source, Stream, make_stream
 from ancl.data.registry import load_source
-from ancl.errors import StoreError
-from ancl.experiments.spec import RunSpec
+from ancl.errors import SpecError, StoreError
+from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.hashing import digest
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
@@ -125,6 +125,7 @@ def build(
         test_per_class=data.test_per_class,
     )
     method = MethodRef(spec.method).make(spec.options)
+    _check_memory(spec, method, stream)
     options = dict(spec.network)
     name = options.pop("name")
     setting = Setting(
@@ -150,6 +151,14 @@ def build(
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
     stages, state = plan_each(each, stream.tasks, setting)
     return Experiment(spec, method, stream, setting, stages, state, tuple(lambs))
+
+
+def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
+    """Check what a spec cannot where the number of classes is known only after reading."""
+    groups = sum(len(task.names) for task in stream.tasks)
+    problems = memory_problems(spec.memory, method, spec.data.scenario, groups)
+    if problems:
+        raise SpecError("\n".join(problems))
 
 
 def run(

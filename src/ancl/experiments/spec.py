@@ -2,8 +2,10 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import torch
@@ -12,13 +14,15 @@ from pydantic import BaseModel, ConfigDict
 
 from ancl.checks import checked
 from ancl.data import AUGMENTATIONS, class_order, enough_classes, task_domains, task_sizes
-from ancl.data.registry import known_source
+from ancl.data.registry import known_source, names_code
 from ancl.errors import AnclError, SpecError, did_you_mean, unknown
+from ancl.experiments import BENCHMARKS
 from ancl.experiments import benchmark as benchmark_named
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, arguments
-from ancl.networks import NETWORKS
+from ancl.networks import NETWORKS, network_options
+from ancl.outside import FORMS
 from ancl.runtime import resolve_device
 from ancl.training.config import Training
 
@@ -33,7 +37,8 @@ class DataSpec:
     """Which images, and how they become tasks.
 
     Args:
-        source: Where the images come from; ``ancl list data`` shows what there is.
+        source: Where the images come from: a name of ``ancl list data``, folder:PATH@32,
+            arrays:FILE.npz, or path/file.py:NAME for a function that returns them.
         scenario: ``til`` tells the task at test time, ``cil`` does not, ``dil`` changes the domain.
         tasks: The number of equal tasks.
         classes: Or the classes of each task, such as 50,10x5.
@@ -58,9 +63,12 @@ class DataSpec:
     test_per_class: Annotated[int, Ge(1)] | None = None
     augment: str = "none"
 
-    def sizes(self) -> tuple[int, ...]:
-        """The number of classes of every task, known before any image is read."""
-        order = class_order(self.order, known_source(self.source).classes)
+    def sizes(self) -> tuple[int, ...] | None:
+        """The number of classes of every task; None where the images must be read to know."""
+        classes = known_source(self.source).classes
+        if classes is None:
+            return None
+        order = class_order(self.order, classes)
         seen = task_domains(
             self.scenario, self.domains, tasks=self.tasks, classes=self.classes, first=self.first
         )
@@ -69,8 +77,27 @@ class DataSpec:
         return task_sizes(len(order), tasks=self.tasks, classes=self.classes, first=self.first)
 
 
+def data_name(data: DataSpec, tasks: int | None) -> str:
+    """What stands in the benchmark's place where a run names its data instead.
+
+    >>> data_name(DataSpec("folder:/home/me/photos@32"), 5), data_name(DataSpec("my.py:cats"), 2)
+    ('folder-photos-32/5', 'code-my-cats/2')
+    """
+    where, colon, name = data.source.rpartition(":")
+    if names_code(data.source):
+        text = f"code {Path(where).name.removesuffix('.py')} {name}"
+    elif colon:
+        text = f"{where} {Path(name).name.removesuffix('.npz')}"
+    else:
+        text = f"data {name}"
+    return "-".join(re.findall(r"[\w.]+", text)) + (f"/{tasks}" if tasks else "")
+
+
 class RunSpec(BaseModel):
-    """Everything that decides a run; written beside its results as ``spec.yaml``."""
+    """Everything that decides a run; written beside its results as ``spec.yaml``.
+
+    ``benchmark`` is made from the data, see ``data_name``, where a run has none.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -140,6 +167,10 @@ GENERAL = {
 }
 SECTIONS = ("data", "network", "memory", "training", "auxiliary")
 DEFAULT_NETWORK = "resnet32"
+MISSING = (
+    "A BENCHMARK is missing. Write one, as in: ancl run a-lwf digits/5 (see ancl list benchmarks). "
+    "Or name your data: ancl run a-lwf --data folder:photos@32 --tasks 5 (see ancl list data)."
+)
 AUXILIARY_DEFAULTS = {"weight_decay": 5e-4}
 """Where the auxiliary network's training differs from the main one's, as in the released code."""
 
@@ -148,9 +179,10 @@ def fields_for(method: MethodRef, network: str) -> dict[str, Field]:
     """Every setting a run of this method with this network accepts, by dotted key."""
     found = dict(GENERAL)
     found |= {f"data.{name}": field for name, field in _fields(DataSpec)}
-    found["network.name"] = Field(str, DEFAULT_NETWORK, f"One of {', '.join(NETWORKS)}.")
-    for parameter in _network_options(network):
-        found[f"network.{parameter.name}"] = Field(
+    known = f"One of {', '.join(NETWORKS)}, or your own: {' or '.join(FORMS)}."
+    found["network.name"] = Field(str, DEFAULT_NETWORK, known)
+    for name, parameter in network_options(network).items():
+        found[f"network.{name}"] = Field(
             parameter.annotation, parameter.default, f"An option of {network}."
         )
     found |= {f"memory.{name}": field for name, field in _fields(Memory)}
@@ -172,8 +204,13 @@ def method_defaults(method: Method) -> dict[str, Any]:
     return found
 
 
-def resolve(method: str, benchmark: str, layers: Sequence[Layer] = ()) -> Resolved:
+def resolve(method: str, benchmark: str | None, layers: Sequence[Layer] = ()) -> Resolved:
     """Lay the layers over the benchmark's settings and check everything.
+
+    Args:
+        method: Its name.
+        benchmark: Its name; without one the layers name the data, and the rest has defaults.
+        layers: Settings, later ones first.
 
     Raises:
         SpecError: Each mistake on its own line.
@@ -184,18 +221,27 @@ def resolve(method: str, benchmark: str, layers: Sequence[Layer] = ()) -> Resolv
 class _Resolver:
     """Collects values, where they come from, and every mistake."""
 
-    def __init__(self, method: str, benchmark: str, layers: Sequence[Layer]) -> None:
+    def __init__(self, method: str, benchmark: str | None, layers: Sequence[Layer]) -> None:
         self.mistakes: list[str] = []
         self.benchmark, self.layers = benchmark, list(layers)
         self.method = self.attempt(lambda: MethodRef(method))
-        known = self.attempt(lambda: benchmark_named(benchmark))
-        if known and self.method:
-            name = self.method.name
-            settings, origins = known.values(name), known.sources(name)
-            self.layers.insert(0, Layer(f"benchmark {benchmark}", settings, origins=origins))
+        self.lay_benchmark()
         self.accepted: dict[str, Field] = {}
         self.values: dict[str, Any] = {}
         self.sources: dict[str, str] = {}
+
+    def lay_benchmark(self) -> None:
+        """The benchmark's settings come first, if there is one."""
+        names_data = any(layer.values.get("data.source") for layer in self.layers)
+        name = self.benchmark
+        if name is None and not names_data:
+            self.mistakes.append(MISSING)
+        elif name is not None and (name in BENCHMARKS or not names_data):
+            known = self.attempt(lambda: benchmark_named(name))
+            if known and self.method:
+                method = self.method.name
+                settings, origins = known.values(method), known.sources(method)
+                self.layers.insert(0, Layer(f"benchmark {name}", settings, origins=origins))
 
     def resolve(self) -> Resolved:
         """Everything checked, or every mistake."""
@@ -223,8 +269,9 @@ class _Resolver:
             for key, value in layer.values.items():
                 self.set(layer, key, value, network)
         empty = inspect.Parameter.empty
-        for name in (n for n in self.method.settings if self.values[n] is empty):
-            self.mistakes.append(f"{self.method.name} needs a value for {name}: --set {name}=…")
+        for name in (n for n, value in self.values.items() if value is empty):
+            owner = network if name.startswith("network.") else self.method.name
+            self.mistakes.append(f"{owner} needs a value for {name}: --set {name}=…")
         if self.mistakes:
             return None
         self.check_together()
@@ -236,10 +283,8 @@ class _Resolver:
             layer.values["network.name"] for layer in self.layers if "network.name" in layer.values
         ]
         name = str(named[-1]) if named else DEFAULT_NETWORK
-        if name in NETWORKS:
-            return name
-        self.mistakes.append(unknown("network", name, NETWORKS))
-        return DEFAULT_NETWORK
+        known = self.attempt(lambda: network_options(name))
+        return DEFAULT_NETWORK if known is None else name
 
     def set(self, layer: Layer, key: str, value: Any, network: str) -> None:
         """Take one value, or note why not."""
@@ -292,6 +337,7 @@ class _Resolver:
             self.take_defaults(made)
         data = DataSpec(**self.section("data"))
         sizes = self.attempt(data.sizes)
+        self.name_benchmark(data, len(sizes) if sizes else data.tasks)
         if sizes:
             self.attempt(lambda: enough_classes(data.scenario, sizes))
         if sizes and made:
@@ -317,6 +363,13 @@ class _Resolver:
                 "searched once, for both networks. Use --set training.lr=search, or a number."
             )
 
+    def name_benchmark(self, data: DataSpec, tasks: int | None) -> None:
+        """The data's name for a run without a benchmark; an earlier run's spec has it already."""
+        name = data_name(data, tasks)
+        if self.benchmark not in (None, name, *BENCHMARKS):
+            self.mistakes.append(unknown("benchmark", str(self.benchmark), BENCHMARKS))
+        self.benchmark = self.benchmark or name
+
     def take_defaults(self, made: Method) -> None:
         """Fill in what the method decides, unless a layer did; a memory's size is one thing."""
         sized = ("memory.per_class", "memory.total")
@@ -328,14 +381,12 @@ class _Resolver:
 
     def check_memory(self, made: Method, scenario: str, groups: int) -> None:
         """Note what does not fit a memory shared by so many classes (and domains)."""
-        memory = Memory(**self.section("memory"))
-        self.mistakes += memory.problems(groups, scenario) or made.problems(
-            scenario, memory if memory.size else None, groups
-        )
+        self.mistakes += memory_problems(Memory(**self.section("memory")), made, scenario, groups)
 
     def spec(self) -> RunSpec:
         """The run."""
         assert self.method is not None
+        assert self.benchmark is not None
         return RunSpec(
             method=self.method.name,
             benchmark=self.benchmark,
@@ -356,8 +407,10 @@ class _Resolver:
         return {k.removeprefix(start): v for k, v in self.values.items() if k.startswith(start)}
 
 
-def _network_options(network: str) -> list[inspect.Parameter]:
-    return list(inspect.signature(NETWORKS[network]).parameters.values())[1:]
+def memory_problems(memory: Memory, method: Method, scenario: str, groups: int) -> list[str]:
+    """What does not fit a memory shared by so many classes (and domains), each as a sentence."""
+    kept = memory if memory.size else None
+    return memory.problems(groups, scenario) or method.problems(scenario, kept, groups)
 
 
 def _fields(kind: type[Any]) -> Iterator[tuple[str, Field]]:

@@ -1,7 +1,6 @@
 """What a learner is made of: decided when it is made, checked, and saved with it."""
 
 import dataclasses
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_exemplars
-from ancl.networks import NETWORKS, architecture
+from ancl.networks import architecture, network_maker, network_options
 from ancl.stages.plan import Setting
 from ancl.training.config import Training
 
@@ -101,6 +100,7 @@ class LearnerConfig:
             "settings": dict(self.settings),
             "method_digest": self._digest(),
             "network": self.network if isinstance(self.network, str) else None,
+            "network_source": self._network_source(),
             "network_options": dict(self.network_options),
             "memory": dataclasses.asdict(self.memory),
             "scenario": self.scenario,
@@ -119,6 +119,19 @@ class LearnerConfig:
                 f"parts and values."
             )
 
+    def check_network(self, saved: str | None, path: str | Path) -> None:
+        """Refuse a network from a file or module whose code is not that it was saved with."""
+        if self._network_source() != saved:
+            raise SpecError(
+                f"The code of {self.network} is not that which {path} was saved with. Put the "
+                f"earlier version back, or train a new learner."
+            )
+
+    def _network_source(self) -> str | None:
+        """The hash of the code of a network from outside, None for any other."""
+        code = network_maker(self.network).code if isinstance(self.network, str) else None
+        return code.sources.digest if code else None
+
     def _digest(self) -> str:
         return digest(describe(self.method))
 
@@ -130,12 +143,10 @@ class LearnerConfig:
 
     def _all_network_options(self) -> dict[str, Any]:
         """The options given, and what the method decides of them."""
-        named = self.network if isinstance(self.network, str) else ""
         given = dict(self.network_options)
-        if self.method.last_relu or named not in NETWORKS:
+        if self.method.last_relu or not isinstance(self.network, str):
             return given
-        known = inspect.signature(NETWORKS[named]).parameters
-        own = {"last_relu": False} if "last_relu" in known else {}
+        own = {"last_relu": False} if "last_relu" in network_options(self.network) else {}
         return own | given
 
 

@@ -34,7 +34,8 @@ class Learner:
 
     Args:
         method: A name such as ``a-lwf``, or a ``Method``.
-        network: A name such as ``resnet32``, or a module that yields features (B, D).
+        network: A name such as ``resnet32``; ``path/file.py:NAME`` or ``package.module:NAME``,
+            see ``ancl.networks.architecture``; or a module that yields features (B, D).
         scenario: ``cil`` answers among all classes; with ``til`` the task is told; with ``dil``
             every task has the first one's classes, in another domain.
         seed: Where all randomness comes from.
@@ -211,6 +212,8 @@ class Learner:
         learner = cls(**made, device=device, store=store, reporter=reporter)
         if method is not None:
             learner._makeup.check_method(meta["method_digest"], path)
+        if network is None:
+            learner._makeup.check_network(meta.get("network_source"), path)
         learner._continue_from(entry)
         return learner
 

@@ -1,19 +1,15 @@
 """Methods by name: ``lwf``, ``a-lwf``, ``lwf+ancl``, or one from a file or module outside."""
 
-import hashlib
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ancl.checks import checked
 from ancl.errors import MethodError, SpecError, did_you_mean, unknown
 from ancl.methods.method import Method
 from ancl.methods.regularization import ALIASES, METHODS, VARIANTS, Maker
+from ancl.outside import is_outside, load
 
 _SUFFIXES = {"ancl": "a", "afec": "afec"}
 
@@ -29,7 +25,7 @@ class MethodRef:
     def __init__(self, name: str) -> None:
         base, self.variant = _split(name)
         self.base = ALIASES.get(base, base)
-        self.maker = _outside(self.base) if ":" in self.base else _named(self.base, name)
+        self.maker = _outside(self.base) if is_outside(self.base) else _named(self.base, name)
         self.name = f"{self.variant}-{self.base}" if self.variant else self.base
 
     @property
@@ -134,47 +130,12 @@ def _named(base: str, given: str) -> Maker:
 
 def _outside(base: str) -> Maker:
     """A maker from a file or an installed module."""
-    where, _, name = base.rpartition(":")
-    module = _load_file(Path(where)) if where.endswith(".py") else _import(where)
-    found = getattr(module, name, None)
-    if found is None:
-        functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        raise MethodError(f"{where}: " + unknown("function", name, functions))
+    wanted = "a function that returns an ancl.Method"
+    found = load(base, wanted, MethodError, also=Method).value
     if isinstance(found, Method):
         method = found
         return lambda: method
-    if not callable(found):
-        raise MethodError(
-            f"{base} is a {type(found).__name__}. Name a function that returns an ancl.Method."
-        )
     return found  # type: ignore[no-any-return]
-
-
-def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise MethodError(f"There is no file {path}. Give an existing one: path/file.py:NAME.")
-    # Named by its place, so that two files of the same name do not replace each other.
-    name = f"ancl_outside_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # a user's file may raise anything
-        raise MethodError(f"{path} does not load: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _import(where: str) -> ModuleType:
-    try:
-        return importlib.import_module(where)
-    except ImportError as error:
-        raise MethodError(
-            f"There is no module {where!r} ({error}). Install it, or give a file: "
-            f"path/file.py:NAME."
-        ) from error
 
 
 def arguments(maker: Callable[..., Any]) -> dict[str, str]:

@@ -2,7 +2,14 @@
 
 from ancl.networks.mlp import Mlp
 from ancl.networks.network import Network, frozen
-from ancl.networks.registry import NETWORKS, Architecture, architecture, without_head
+from ancl.networks.registry import (
+    NETWORKS,
+    Architecture,
+    architecture,
+    network_maker,
+    network_options,
+    without_head,
+)
 from ancl.networks.resnet import ResNet
 
 __all__ = [
@@ -13,5 +20,7 @@ __all__ = [
     "ResNet",
     "architecture",
     "frozen",
+    "network_maker",
+    "network_options",
     "without_head",
 ]

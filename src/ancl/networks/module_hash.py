@@ -26,7 +26,7 @@ def module_identity(module: nn.Module) -> dict[str, object]:
     for name, part in module.named_modules():
         survey.module(name, part)
     found: dict[str, object] = {
-        "weights": _digest({**dict(module.named_buffers()), **module.state_dict()}),
+        "weights": tensor_digest({**dict(module.named_buffers()), **module.state_dict()}),
         "repr": repr(module),
         "attributes": survey.attributes,
         "sources": dict(sorted(survey.sources.items())),
@@ -35,7 +35,7 @@ def module_identity(module: nn.Module) -> dict[str, object]:
     return {**found, "why": "; ".join(dict.fromkeys(survey.gaps))} if survey.gaps else found
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
+def tensor_digest(tensors: Mapping[str, Tensor]) -> str:
     """A hash of names, dtypes, shapes and values, whatever the strides."""
     total = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
@@ -70,15 +70,15 @@ class _Survey:
             self.gaps.append(f"{name or 'the module'} has forward hooks")
 
     def code(self, things: Iterable[type | FunctionType]) -> None:
-        """Note the source file of every class or function from outside."""
+        """Note the source of every class or function from outside."""
         for thing in things:
             if not _outside(thing.__module__):
                 continue
             name = f"{thing.__module__}.{thing.__qualname__}"
             try:
                 self.sources[name] = source_hash(thing)
-            except UnstorableError:
-                self.gaps.append(f"{name} has no source file")
+            except UnstorableError as error:
+                self.gaps.append(str(error))
 
     def describe(self, where: str, value: object) -> object:
         """A JSON value that differs whenever the attribute does."""
@@ -87,7 +87,7 @@ class _Survey:
         if isinstance(value, float):
             return value if math.isfinite(value) else str(value)  # JSON has no infinity
         if isinstance(value, Tensor):
-            return _digest({"": value})
+            return tensor_digest({"": value})
         if isinstance(value, list | tuple):
             return [self.describe(where, item) for item in value]
         if isinstance(value, dict):

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from ancl.errors import MethodError, StoreError
 from ancl.networks.heads import Head
-from ancl.networks.resnet import ResNet
 from ancl.types import Output, Params
 
 
@@ -40,6 +39,34 @@ class Network(nn.Module):
             )
         features, stages = with_maps(x)
         return Output(self.head(features), features, tuple(stages))
+
+    def add_task(self, classes: int) -> None:
+        """Grow by a task of so many classes: the head does, and a backbone that has ``add_task``.
+
+        The backbone's features keep their number.
+        """
+        grow_backbone(self.backbone, classes)
+        self.head.grow(classes)
+        self._contiguous = not _bears_channels_last(self.backbone)
+
+    def last_layers(self) -> list[str]:
+        """Names of layers in the backbone's last stage, whose outputs show what it has learned.
+
+        Those that ``backbone.last_layers()`` names, if it has that method; otherwise every
+        convolution and linear layer of its last child that has any. Empty where there is none.
+        """
+        named = getattr(self.backbone, "last_layers", None)
+        if callable(named):
+            return list(named())
+        for child, module in reversed(list(self.backbone.named_children())):
+            found = [
+                f"{child}.{name}".rstrip(".")
+                for name, part in module.named_modules()
+                if isinstance(part, nn.Conv2d | nn.Linear)
+            ]
+            if found:
+                return found
+        return []
 
     def weights(self) -> Params:
         """The backbone's parameters themselves, by name; no heads, no buffers."""
@@ -117,10 +144,21 @@ def channels_last(network: Network) -> None:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
+def grow_backbone(backbone: nn.Module, classes: int) -> None:
+    """Tell a backbone of a new task, if it wants to know: ``backbone.add_task(classes)``."""
+    add_task = getattr(backbone, "add_task", None)
+    if callable(add_task):
+        add_task(classes)
+
+
 def frozen(network: Network) -> Network:
-    """A copy that only answers: eval mode, no gradients, our batch norms folded."""
-    backbone = network.backbone
-    own = backbone.folded() if isinstance(backbone, ResNet) else copy.deepcopy(backbone)
+    """A copy for inference: eval mode, no gradients.
+
+    A backbone with a method ``folded()`` gives its own copy, which may be faster: our residual
+    networks fold their batch norms into the convolutions.
+    """
+    folded = getattr(network.backbone, "folded", None)
+    own = folded() if callable(folded) else copy.deepcopy(network.backbone)
     twin = Network(own, copy.deepcopy(network.head)).eval().requires_grad_(False)
     channels_last(twin)
     return twin

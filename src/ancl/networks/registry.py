@@ -1,21 +1,24 @@
-"""How to make a network again, anywhere: from a name, or from a user's own module."""
+"""How to make a network again, anywhere: from a name, a file of code, or a user's module."""
 
 import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
+from pydantic import PydanticUserError, TypeAdapter
 from torch import Tensor, nn
 
 from ancl.errors import AnclError, SpecError, did_you_mean, unknown
-from ancl.hashing import UnstorableError
+from ancl.hashing import UnstorableError, known_digest
 from ancl.networks.heads import HEADS
 from ancl.networks.mlp import Mlp
-from ancl.networks.module_hash import module_identity
-from ancl.networks.network import Network, channels_last
+from ancl.networks.module_hash import module_identity, tensor_digest
+from ancl.networks.network import Network, channels_last, grow_backbone
 from ancl.networks.resnet import ResNet
+from ancl.outside import FORMS, Loaded, is_outside, load
 from ancl.seeding import seeded
 
 
@@ -45,8 +48,88 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mlp": _mlp,
 }
 """Backbones by name; each takes the shape of one sample and its options by keyword."""
-_SIZES: dict[str, int] = {}
-"""The number of features of each that was tried, by all that it depends on."""
+_PLAIN = (bool, int, float, str, tuple, list, type(None))
+"""Types of options that can be settings: values that a file of settings can hold."""
+_RESERVED = ("name", "network", "input_shape", "head", "head_options")
+"""Names that say something else of a network."""
+_WANTED = (
+    "a function or class that takes the shape of a sample first and options by keyword, and "
+    "returns an nn.Module: def net(shape, *, width=16)"
+)
+
+
+class _Tried(NamedTuple):
+    """What a trial of a network shows: its number of features, and a hash of its weights."""
+
+    feature_size: int
+    weights: str
+
+
+_TRIED: dict[str, _Tried] = {}
+"""Every trial of a named network, by all that it depends on."""
+
+
+class Maker(NamedTuple):
+    """What makes backbones of a name; ``code`` is where it comes from, if from outside."""
+
+    make: Callable[..., nn.Module]
+    code: Loaded | None = None
+
+
+def network_maker(name: str) -> Maker:
+    """What makes backbones of a name, or of code from outside.
+
+    Raises:
+        SpecError: There is no such network, or it is no function or class.
+    """
+    if name in NETWORKS:
+        return Maker(NETWORKS[name])
+    if not is_outside(name):
+        raise SpecError(unknown("network", name, [*NETWORKS, *FORMS]))
+    code = load(name, _WANTED, SpecError)
+    return Maker(code.value, code)
+
+
+def network_options(name: str) -> dict[str, inspect.Parameter]:
+    """The options of a named network, with type and default.
+
+    Parameters of a user's code whose default is no plain value are not among them.
+
+    Raises:
+        SpecError: There is no such network, or it does not take the shape of a sample.
+    """
+    maker = network_maker(name)
+    found = _parameters(maker.make)
+    if not found or found[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise SpecError(f"{name} does not take the shape of a sample. Name {_WANTED}.")
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    options = {
+        each.name: each.replace(annotation=_setting_type(each.annotation))
+        for each in found[1:]
+        if each.kind in named and (each.default is each.empty or isinstance(each.default, _PLAIN))
+    }
+    taken = [option for option in options if option in _RESERVED]
+    if taken:
+        raise SpecError(f"{name} has an option {taken[0]!r}, a name that is taken. Rename it.")
+    return options
+
+
+def _parameters(make: Callable[..., nn.Module]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(make, eval_str=True).parameters.values())
+    except NameError:  # types that are imported for a type checker alone
+        return list(inspect.signature(make).parameters.values())
+    except ValueError:  # no signature at all
+        return []
+
+
+def _setting_type(annotation: Any) -> Any:
+    """The type, where values of it can be checked; anything otherwise."""
+    try:
+        TypeAdapter(annotation)
+    except (PydanticUserError, NameError):
+        return inspect.Parameter.empty
+    return annotation
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +137,15 @@ class Architecture:
     """All it takes to build a network; made and checked by ``architecture``.
 
     Args:
-        name: A key of ``NETWORKS``, or "module" for a user's own.
+        name: A key of ``NETWORKS``, code from outside, or "module" for a user's own.
         input_shape: The shape of one sample.
         feature_size: The number of features the backbone yields.
         options: Every option of the named backbone, defaults included.
         head: A key of ``HEADS``.
         head_options: The head's own options; its defaults where left out.
         prototype: The user's module; its weights are the initial ones.
+        maker: What makes the named backbone.
+        weights: For code from outside, a hash of the weights it makes with a fixed seed.
     """
 
     name: str
@@ -70,6 +155,8 @@ class Architecture:
     head: str = "linear"
     head_options: Mapping[str, object] = field(default_factory=dict)
     prototype: nn.Module | None = None
+    maker: Maker | None = None
+    weights: str = ""
 
     @property
     def learns(self) -> bool:
@@ -80,15 +167,17 @@ class Architecture:
         """A fresh backbone: new weights from the global generator, or a copy of the prototype."""
         if self.prototype is not None:
             return copy.deepcopy(self.prototype)
-        return NETWORKS[self.name](self.input_shape, **self.options)
+        assert self.maker is not None
+        made = self.maker.make(self.input_shape, **self.options)
+        return made.to("cpu", torch.get_default_dtype()) if self.maker.code else made
 
     def build(self, sizes: Sequence[int] = ()) -> Network:
         """A network on the CPU whose head has a block for each size; the caller seeds it."""
         network = Network(self.backbone(), HEADS[self.head](self.feature_size, **self.head_options))
+        for classes in sizes:
+            network.add_task(classes)
         if len(self.input_shape) == 3:
             channels_last(network)
-        for classes in sizes:
-            network.head.grow(classes)
         return network
 
     def key_description(self) -> dict[str, object]:
@@ -114,7 +203,19 @@ class Architecture:
             "head": [self.head, dict(self.head_options)] if self.head_options else self.head,
             "stored": True,
         }
-        return own if self.prototype is None else own | module_identity(self.prototype)
+        if self.prototype is not None:
+            return own | module_identity(self.prototype)
+        code = self.maker.code if self.maker else None
+        return own | self._code_identity(code) if code else own
+
+    def _code_identity(self, code: Loaded) -> dict[str, object]:
+        """Its source, wherever it lies; what else it reads shows in its weights."""
+        found = {"name": code.attribute, "weights": self.weights, "source": code.sources.digest}
+        try:
+            known_digest(code.name, code.sources)
+        except UnstorableError as error:
+            return {**found, "stored": False, "why": str(error)}
+        return dict(found)
 
 
 def architecture(
@@ -127,7 +228,15 @@ def architecture(
 ) -> Architecture:
     """Check a network, its options and its fit to the samples, and describe it.
 
-    A user's module yields features (B, D); it is copied to the CPU in the default dtype.
+    Args:
+        network: A key of ``NETWORKS``; ``path/file.py:NAME`` or ``package.module:NAME`` for a
+            function or class that takes ``input_shape`` and options by keyword and returns a
+            module; or a module. A module yields features (B, D). A given one is copied to the CPU
+            in the default dtype.
+        input_shape: The shape of one sample.
+        head: A key of ``HEADS``.
+        head_options: The head's own options.
+        options: Those of a named network.
 
     Raises:
         SpecError: If a name or an option does not exist, or the network does not fit.
@@ -148,11 +257,15 @@ def architecture(
     if not isinstance(network, str):
         raise SpecError(
             f"{network!r} is no network. Give an nn.Module (an instance, not its class), "
-            f"or a name: {', '.join(NETWORKS)}."
+            f"or a name: {', '.join([*NETWORKS, *FORMS])}."
         )
+    maker = network_maker(network)
     resolved = _resolved(network, options)
-    size = _named_size(network, shape, resolved)
-    return Architecture(network, shape, size, resolved, head, own)
+    tried = _try(network, maker, shape, resolved)
+    weights = tried.weights if maker.code else ""
+    return Architecture(
+        network, shape, tried.feature_size, resolved, head, own, None, maker, weights
+    )
 
 
 def without_head(module: nn.Module, name: str = "fc") -> nn.Module:
@@ -181,22 +294,22 @@ def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
 
 def _resolved(name: str, options: Mapping[str, object]) -> dict[str, object]:
     """All options of a named network, each given or default, lists as tuples."""
-    if name not in NETWORKS:
-        raise SpecError(unknown("network", name, NETWORKS))
-    parameters = list(inspect.signature(NETWORKS[name]).parameters.values())[1:]
-    defaults: dict[str, object] = {each.name: each.default for each in parameters}
+    defaults = {key: each.default for key, each in network_options(name).items()}
     for key in options:
         if key not in defaults:
             raise SpecError(
                 f"{name} has no option {key!r}.{did_you_mean(key, defaults)} "
-                f"{name} accepts: {', '.join(defaults)}."
+                f"{name} accepts: {', '.join(defaults) or 'none'}."
             )
     chosen = defaults | dict(options)
+    for key, value in chosen.items():
+        if value is inspect.Parameter.empty:
+            raise SpecError(f"{name} needs a value for its option {key!r}.")
     return {key: tuple(v) if isinstance(v, list) else v for key, v in chosen.items()}
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """The user's module, apart from theirs, if it can be copied and stored as tensors."""
+    """A copy of the user's module, if it can be copied and stored as tensors."""
     name = type(module).__name__
     if any(nn.parameter.is_lazy(each) for each in (*module.parameters(), *module.buffers())):
         raise SpecError(f"{name} has lazy layers without a size. Run it once on a batch first.")
@@ -215,14 +328,36 @@ def _copied(module: nn.Module) -> nn.Module:
     return twin.to("cpu", torch.get_default_dtype())
 
 
-def _named_size(network: str, shape: tuple[int, ...], options: Mapping[str, object]) -> int:
-    """The number of features of a named network, tried once however many runs have it."""
-    tried = repr((network, shape, options))
-    if tried not in _SIZES:
+def _try(name: str, maker: Maker, shape: tuple[int, ...], options: Mapping[str, object]) -> _Tried:
+    """Build a named network once for all runs that have it, and look at it."""
+    version = maker.code.sources.digest if maker.code else ""
+    key = repr((name, version, shape, options))
+    if key not in _TRIED:
         with seeded(0, "probe"):
-            backbone = NETWORKS[network](shape, **options)
-        _SIZES[tried] = _probe(network, backbone, shape)
-    return _SIZES[tried]
+            backbone = _made(name, maker, shape, options)
+        weights = tensor_digest(backbone.state_dict()) if maker.code else ""
+        _TRIED[key] = _Tried(_probe(name, backbone, shape), weights)
+    return _TRIED[key]
+
+
+def _made(
+    name: str, maker: Maker, shape: tuple[int, ...], options: Mapping[str, object]
+) -> nn.Module:
+    """A backbone; that of a user's code is checked."""
+    if maker.code is None:
+        return maker.make(shape, **options)
+    try:
+        made: object = maker.make(shape, **options)
+    except AnclError:
+        raise
+    except Exception as error:  # a user's code may raise anything
+        raise SpecError(
+            f"{name} stopped with {type(error).__name__}: {error}. It was called with the shape "
+            f"{shape} and {dict(options) or 'no options'}. Name {_WANTED}."
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise SpecError(f"{name} returned a {type(made).__name__}. Name {_WANTED}.")
+    return _copied(made)
 
 
 def _probe(name: str, backbone: nn.Module, shape: tuple[int, ...]) -> int:
@@ -230,6 +365,7 @@ def _probe(name: str, backbone: nn.Module, shape: tuple[int, ...]) -> int:
     problem = f"{name} does not fit samples of shape {shape}: "
     try:
         with seeded(0, "probe"), torch.no_grad():
+            grow_backbone(backbone, 2)
             features = backbone.eval()(torch.zeros(2, *shape))
     except AnclError:
         raise

@@ -68,7 +68,7 @@ class Grow(Stage):
                 network = self.architecture.build(self.history.blocks_before)
                 network.load(strip_prefix("network", inputs["network"].tensors))
                 if self.history.adds_classes:
-                    network.head.grow(blocks[-1])
+                    network.add_task(blocks[-1])
             if self.imprint:
                 self._imprint(self.imprint, network, context)
         return StageResult(prefixed("network", network.tensors()), {})
@@ -165,10 +165,12 @@ class TrainMain(MainLearning):
         return trained(trainer, context.drive(trainer))
 
     def _trainer(self, work: MainWork) -> Trainer:
+        network = work.main_network()
+        self._check_weights_learn(network)
         objective = work.objective()
         train, val = work.training_parts()
         watcher = self.watcher() if self.watcher else None
-        fit = work.fit(work.main_network(), objective, train, val, work.training, "main", watcher)
+        fit = work.fit(network, objective, train, val, work.training, "main", watcher)
         self._warn_if_unstable(fit, work.say)
         self._say_what_is_left_out(work)
         if self.alternating is None or self.auxiliary is None:
@@ -195,6 +197,16 @@ class TrainMain(MainLearning):
         lamb_a = auxiliary.lamb_a
         assert isinstance(lamb_a, float | int)
         return AlternatingTraining(fit, other, objective, renew, lamb_a)
+
+    def _check_weights_learn(self, network: Network) -> None:
+        """Refuse a term on weights where none learns; a plan knows it of a user's module only."""
+        terms = (self.old, self.auxiliary)
+        on_weights = any(term and isinstance(term.regularizer, WeightRegularizer) for term in terms)
+        if on_weights and not any(w.requires_grad for w in network.weights().values()):
+            raise MethodError(
+                "The method holds weights of the backbone, and none of them learns. Let some "
+                "learn (requires_grad), or use a method without a term on weights."
+            )
 
     def _warn_if_unstable(self, fit: Fit, say: Callable[[str], None]) -> None:
         """Say so where the penalty is steeper than plain steps can follow."""

@@ -1,0 +1,81 @@
+"""A network of one's own on a folder of one's own images, in a pool of two processes.
+
+The same from a shell, for photos/cats/1.png, photos/dogs/1.png and so on:
+
+ancl run a-lwf --data folder:photos@32 --tasks 2 --set network.name=examples/outside_network.py:net
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+from torch import nn
+
+from ancl.data import digits
+from ancl.executors.graph import Graph, Observer
+from ancl.executors.pool import Pool
+from ancl.experiments.run import collect, compute
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.stages.runner import Reporter
+from ancl.store.store import Store
+
+
+def net(shape: Sequence[int], *, width: int = 8) -> nn.Module:
+    """Two convolutions; each option is a setting, such as ``network.width``.
+
+    Args:
+        shape: The shape of one image, channels first.
+        width: The number of channels.
+    """
+    return nn.Sequential(
+        nn.Conv2d(shape[0], width, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(width, 2 * width, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+    )
+
+
+def write_images(folder: Path, each: int = 40) -> None:
+    """Digits as image files, a sub-folder for each class."""
+    samples = digits().train
+    for number, name in enumerate(("zero", "one", "two", "three")):
+        (folder / name).mkdir(parents=True)
+        for position in samples.of_class(number)[:each].tolist():
+            pixels = samples.x[position].squeeze(2).numpy()
+            Image.fromarray(pixels).save(folder / name / f"{position}.png")
+
+
+def specs(photos: Path) -> list[RunSpec]:
+    """Two methods on two tasks; without a benchmark, what is not said here has its default."""
+    settings = {
+        "data.source": f"folder:{photos}",
+        "data.tasks": 2,
+        "network.name": f"{__file__}:net",
+        "network.width": 12,
+        "training.epochs": 15,
+        "training.batch_size": 16,
+        "training.lr": 0.05,
+        "threads": 1,
+    }
+    return [resolve(name, None, [Layer("example", settings)]).spec for name in ("lwf", "a-lwf")]
+
+
+def main() -> dict[str, float]:
+    """Average accuracy of both methods, by name."""
+    with tempfile.TemporaryDirectory() as directory:
+        photos, store = Path(directory) / "photos", Store(Path(directory) / "store")
+        write_images(photos)
+        runs = specs(photos)
+        failures = compute(Graph(runs), store, Pool(2), Observer())
+        assert not failures, failures
+        results = [result for _, result in collect(runs, store, Reporter())]
+    return {result.spec.method: result.metrics["aac"] for result in results}
+
+
+if __name__ == "__main__":
+    for method, accuracy in main().items():
+        print(f"{method}: {accuracy:.1%}")
