@@ -125,13 +125,18 @@ class Runner:
         if stage is None:
             assert entry is not None, "an input that no stage of the plan yields is in the store"
             return entry
+        computed: list[StageResult] = []
         if entry is None:
+            # Before the lock is taken: computing an input takes a lock of its own.
             inputs = {part: self.obtain(of) for part, of in stage.inputs.items()}
-            with store.lock(key):
-                entry = store.load(key)  # another process may have finished it meanwhile
-                if entry is None:
-                    return self._compute(stage, store, inputs)
-        self._reporter.stage_ends(stage, found=True, seconds=0.0)
+
+            def compute() -> StageResult:
+                computed.append(self._compute(stage, store, inputs))
+                return computed[0]
+
+            entry = obtained(store, key, compute)
+        seconds = computed[0].meta["seconds"] if computed else 0.0
+        self._reporter.stage_ends(stage, found=not computed, seconds=seconds)
         return entry
 
     def _compute(self, stage: Stage, store: Storage, inputs: dict[str, StageResult]) -> StageResult:
@@ -140,19 +145,14 @@ class Runner:
         drive = self._drive(stage, store)
         context = StageContext(self._device, drive, self._reporter.say, self._images)
         entry = stage.run(inputs, context)
-        seconds = monotonic() - began
         meta = {
             **entry.meta,
             "stage": stage.name,
             "task": stage.task,
             "inputs": dict(stage.inputs),
-            "seconds": seconds,
+            "seconds": monotonic() - began,
         }
-        entry = StageResult(entry.tensors, meta)
-        store.save(stage.key, entry)
-        store.drop_checkpoint(stage.key)
-        self._reporter.stage_ends(stage, found=False, seconds=seconds)
-        return entry
+        return StageResult(entry.tensors, meta)
 
     def _drive(self, stage: Stage, store: Storage) -> Drive:
         def drive(trainer: Trainer) -> list[dict[str, Any]]:
@@ -161,16 +161,13 @@ class Runner:
             if found:
                 log = found.meta["log"]
                 trainer.restore(Saved(found.tensors, found.meta["state"]))
-            keeper = _Keeper(lambda entry: store.save_checkpoint(stage.key, entry))
-            try:
+            with CheckpointWriter(store, stage.key) as checkpoint:
                 for epoch in trainer:
                     log.append(epoch_record(epoch))
                     self._reporter.epoch_ends(stage, epoch)
                     if trainer.settled:
-                        keeper.offer(trainer.state(), log)
-            except KeyboardInterrupt:
-                keeper.write()
-                raise
+                        tensors, meta = trainer.state()
+                        checkpoint.offer(StageResult(tensors, {"state": meta, "log": list(log)}))
             return log
 
         return drive
@@ -180,27 +177,6 @@ def image_loader(tasks: Iterable[Task]) -> Callable[[str], Split]:
     """A function from the key of a task's images, or of its test images, to its images."""
     by_key = {key: task for task in tasks for key in (task.test_key, task.key)}
     return lambda key: by_key[key].load()
-
-
-class _Keeper:
-    """Writes a training's state at most every few seconds, and the newest one when asked."""
-
-    def __init__(self, save: Callable[[StageResult], None]) -> None:
-        self._save, self._newest, self._written = save, None, monotonic()
-
-    _newest: StageResult | None
-
-    def offer(self, saved: Saved, log: list[dict[str, Any]]) -> None:
-        """Take the state after an epoch."""
-        self._newest = StageResult(saved.tensors, {"state": saved.meta, "log": list(log)})
-        if monotonic() - self._written >= CHECKPOINT_SECONDS:
-            self.write()
-
-    def write(self) -> None:
-        """Write the newest state, if it is not written yet."""
-        if self._newest:
-            self._save(self._newest)
-            self._newest, self._written = None, monotonic()
 
 
 def obtained(store: Storage, key: str, compute: Callable[[], StageResult]) -> StageResult:
