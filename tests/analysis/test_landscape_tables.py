@@ -62,7 +62,7 @@ def test_points_are_measured_once_and_found_again() -> None:
     assert again == found
     assert second.seen == []
     assert len(notes) == 1
-    assert notes[0].startswith("points: 3 more points at 0.00 s each")
+    assert notes[0].startswith("points: 3 more points at 0.0")
 
 
 def test_other_images_or_networks_are_another_points() -> None:
