@@ -175,9 +175,10 @@ Write = Callable[[str, Mapping[str, str]], Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Iterator[Write]:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Files of code in folders of their own; what they import is forgotten after the test."""
-    path, modules = list(sys.path), set(sys.modules)
+    monkeypatch.syspath_prepend(tmp_path / "nothing")  # so that the path is put back at the end
+    modules = set(sys.modules)
 
     def files(folder: str, texts: Mapping[str, str]) -> Path:
         for name, text in texts.items():
@@ -188,7 +189,6 @@ def write(tmp_path: Path) -> Iterator[Write]:
         return tmp_path / folder
 
     yield files
-    sys.path[:] = path
     for name in set(sys.modules) - modules:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]

@@ -188,7 +188,7 @@ class Architecture:
         """
         found = self.identity()
         if not found["stored"]:
-            raise UnstorableError(str(found["why"]))
+            raise UnstorableError(str(found["why"]), found)
         return found
 
     def identity(self) -> dict[str, object]:

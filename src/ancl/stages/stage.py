@@ -93,5 +93,7 @@ _UNKNOWN: dict[int, object] = {}
 
 
 def _by_object(part: object, error: UnstorableError) -> Any:
+    if error.known is not None:
+        return [_PROCESS, error.known]
     _UNKNOWN[id(part)] = part
     return [_PROCESS, repr(type(part)), id(part)]
