@@ -18,7 +18,16 @@ from ancl.outside import Sources, sources_of
 
 
 class UnstorableError(AnclError):
-    """Code whose source is not all known: its results cannot be told from those of other code."""
+    """Code that is not wholly known: its results cannot be told from those of other code.
+
+    Args:
+        message: What is not known, and what to do.
+        known: What is known of it, as JSON, where that is something.
+    """
+
+    def __init__(self, message: str, known: Any = None) -> None:
+        super().__init__(message)
+        self.known = known
 
 
 Unknown = Callable[[object, UnstorableError], Any]

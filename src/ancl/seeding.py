@@ -33,9 +33,18 @@ def seeded(seed: int, *path: int | str) -> Iterator[None]:
     with torch.random.fork_rng(devices):
         random.seed(value)
         np.random.seed(value % 2**32)
-        torch.manual_seed(value)
+        _seed_torch(value)
         try:
             yield
         finally:
             random.setstate(python_state)
             np.random.set_state(numpy_state)
+
+
+def _seed_torch(value: int) -> None:
+    """Seed torch's generators; its own function formats a stack trace where there is no GPU."""
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(value)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(value)
