@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
 
+from ancl.errors import MethodError
 from ancl.inference import Argmax, Corrected, Infer, NearestMean
 from ancl.losses import CrossEntropy, MarginRanking
 from ancl.memory import Memory
@@ -69,6 +70,8 @@ def any_method(
 ) -> Method:
     """Any combination of parts."""
     second = None
+    if renewed == "epoch" and auxiliary != "ewc":
+        raise MethodError(f"{auxiliary} is not renewed every epoch. Use renewed=task.")
     if auxiliary != "none":
         second = Auxiliary(
             OMEGAS[auxiliary], lamb_a, renewed, auxiliary_start, auxiliary_classes, auxiliary_data
