@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
 
-from ancl.errors import MethodError
 from ancl.inference import Argmax, Corrected, Infer, NearestMean
 from ancl.losses import CrossEntropy, MarginRanking
 from ancl.memory import Memory
@@ -70,11 +69,14 @@ def any_method(
 ) -> Method:
     """Any combination of parts."""
     second = None
-    if renewed == "epoch" and auxiliary != "ewc":
-        raise MethodError(f"{auxiliary} is not renewed every epoch. Use renewed=task.")
     if auxiliary != "none":
         second = Auxiliary(
-            OMEGAS[auxiliary], lamb_a, renewed, auxiliary_start, auxiliary_classes, auxiliary_data
+            OMEGAS[auxiliary],
+            lamb_a,
+            renewed if auxiliary == "ewc" else "task",  # others are not estimated within a training
+            auxiliary_start,
+            auxiliary_classes,
+            auxiliary_data,
         )
     return Method(
         "any",
