@@ -9,7 +9,8 @@ demo: .venv/.dev
 
 test: .venv/.dev lint types
 	$(BIN)/python -m pytest -q -n 2
-	for script in learner own_loop outside_network; do $(BIN)/python examples/$$script.py || exit 1; done
+	for script in learner own_loop outside_network from_python; do \
+		$(BIN)/python examples/$$script.py || exit 1; done
 	$(BIN)/ancl demo --quick --runs .venv/smoke --quiet
 
 lint: .venv/.dev

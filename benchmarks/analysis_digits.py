@@ -14,7 +14,13 @@ from time import monotonic
 
 import torch
 
-from ancl.analysis import Analysis, AnalysisOptions, carry_out, learn_regime, plan_regime
+from ancl.analysis import (
+    AnalysisOptions,
+    AnalysisResult,
+    measure,
+    plan_networks,
+    train_networks,
+)
 from ancl.experiments.build import Experiment, build, threads
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import Estimate
@@ -40,14 +46,14 @@ def spec(method: str, seed: int, epochs: int, lamb: float) -> RunSpec:
 
 def steepest(experiment: Experiment, store: Storage) -> tuple[float, float]:
     """The largest F of old and auxiliary network, which depend on neither λ nor λ_a."""
-    ways = plan_regime(experiment, 1, (1e-6,))
-    regime = learn_regime(ways, experiment, store, Events())
-    assert ways.cl.method.old is not None
-    omega = ways.cl.method.old.regularizer
+    plans = plan_networks(experiment, 1, (1e-6,))
+    networks = train_networks(plans, experiment, store, Events())
+    assert plans.cl.method.old is not None
+    omega = plans.cl.method.old.regularizer
     assert isinstance(omega, WeightRegularizer)
     found = [
         max(float(each.max()) for each in omega.curvature(importance).values())
-        for importance in (regime.importance, regime.auxiliary_importance)
+        for importance in (networks.importance, networks.auxiliary_importance)
     ]
     return found[0], found[1]
 
@@ -64,31 +70,31 @@ def stable(method: str, seeds: int, epochs: int, store: Storage) -> tuple[float,
     return lamb, lamb_a
 
 
-def analyse(method: str, seeds: int, epochs: int, store: Storage) -> Analysis:
+def analyse(method: str, seeds: int, epochs: int, store: Storage) -> AnalysisResult:
     lamb, most = stable(method, seeds, epochs, store)
-    wishes = AnalysisOptions(
+    options = AnalysisOptions(
         tuple(most * 10.0 ** (index - COUNT + 1) for index in range(COUNT)), grid=0
     )
     specs = [spec(method, seed, epochs, lamb) for seed in range(seeds)]
     tables: dict[str, list[dict[str, object]]] = {}
     for each in specs:
-        for name, rows in carry_out(build(each), wishes, store, Events()).tables.items():
+        for name, rows in measure(build(each), options, store).tables.items():
             tables.setdefault(name, []).extend(rows)
-    return Analysis(specs, wishes, tables, ())
+    return AnalysisResult(specs, options, tables, ())
 
 
 def shown(estimate: Estimate, digits: int = 3) -> str:
     return f"{estimate.mean:.{digits}f} ± {estimate.error:.{digits}f}"
 
 
-def report(analysis: Analysis) -> None:
+def report(analysis: AnalysisResult) -> None:
     lamb = analysis.specs[0].options["lamb"]
     print(f"\n{analysis.specs[0].method}, λ = {lamb:g}, mean ± standard error of seeds")
     print("| λ_a | to old | to auxiliary | to multitask | CKA to auxiliary | accuracy, % |")
     print("|---|---|---|---|---|---|")
     columns = [analysis.curve("distance", ref) for ref in ("old", "auxiliary", "multi")]
     columns.append(analysis.curve("cka", "auxiliary", layer="mean"))
-    for index, lamb_a in enumerate(analysis.wishes.lamb_as):
+    for index, lamb_a in enumerate(analysis.options.lamb_as):
         mean = analysis.curve("accuracy", "mean")[index]
         accuracy = f"{100 * mean.mean:.1f} ± {100 * mean.error:.1f}"
         cells = [shown(column[index]) for column in columns]

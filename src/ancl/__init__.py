@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ancl.analysis.run import analyze
     from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
     from ancl.experiments.benchmarks import list_benchmarks
     from ancl.experiments.compare import Comparison, compare
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ancl.methods.registry import list_methods, make_method
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.regularizers import Regularizer, WeightRegularizer
+    from ancl.reporting.write import report
     from ancl.stages.events import Events
     from ancl.store.store import Store
     from ancl.training.config import Training
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from ancl.types import Anchor, Output, Step
 
 _PLACES = {
+    "analysis.run": ("analyze",),
     "errors": ("AnclError", "MethodError", "ScenarioError", "SpecError", "StoreError"),
     "experiments.benchmarks": ("list_benchmarks",),
     "experiments.compare": ("Comparison", "compare"),
@@ -50,6 +53,7 @@ _PLACES = {
     "regularizers": ("Regularizer", "WeightRegularizer"),
     "stages.events": ("Events",),
     "store.store": ("Store",),
+    "reporting.write": ("report",),
     "training.config": ("Training",),
     "types": ("Anchor", "Output", "Step"),
     "methods.registry": ("list_methods", "make_method"),
@@ -86,6 +90,7 @@ __all__ = [
     "Term",
     "Training",
     "WeightRegularizer",
+    "analyze",
     "anchor_for",
     "architecture",
     "compare",
@@ -94,6 +99,7 @@ __all__ = [
     "list_methods",
     "list_options",
     "make_method",
+    "report",
     "run",
     "search",
     "spec",

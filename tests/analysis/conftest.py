@@ -10,8 +10,8 @@ from ancl.analysis import (
     AnalysisContext,
     AnalysisOptions,
     ComparedNetworks,
-    learn_regime,
-    plan_regime,
+    plan_networks,
+    train_networks,
 )
 from ancl.analysis.networks import TrainingPlans
 from ancl.data import make_stream
@@ -26,12 +26,12 @@ LAMB_AS = (0.5, 5.0, 50.0)
 
 @dataclass(frozen=True, eq=False)
 class Analysed:
-    """A scene, and what it is made of."""
+    """A context, and what it is made of."""
 
     experiment: Experiment
-    ways: TrainingPlans
-    regime: ComparedNetworks
-    scene: AnalysisContext
+    plans: TrainingPlans
+    networks: ComparedNetworks
+    context: AnalysisContext
     store: MemoryStore
 
 
@@ -45,17 +45,21 @@ def experiment(lab: Any) -> Make:
         spec = resolve(method, "digits/5", [layer]).spec
         stream = make_stream(lab.source, tasks=3, val_fraction=0.2)
         setting = lab.setting(lab.conv(), **options)
-        return Experiment(spec, MethodRef(method).make(spec.options), stream, setting, ())
+        return Experiment(spec, MethodRef(method).make(spec.options), stream, setting, (), {})
 
     return make
 
 
-def analysed(experiment: Experiment, wishes: AnalysisOptions) -> Analysed:
+def analysed(experiment: Experiment, options: AnalysisOptions) -> Analysed:
     store = MemoryStore()
-    ways = plan_regime(experiment, wishes.task, wishes.lamb_as)
-    regime = learn_regime(ways, experiment, store, Events())
+    plans = plan_networks(experiment, options.task, options.lamb_as)
+    networks = train_networks(plans, experiment, store, Events())
     return Analysed(
-        experiment, ways, regime, AnalysisContext(experiment, wishes, ways, regime), store
+        experiment,
+        plans,
+        networks,
+        AnalysisContext(experiment, options, plans, networks, store),
+        store,
     )
 
 

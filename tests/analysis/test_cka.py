@@ -81,7 +81,7 @@ def test_the_mean_over_minibatches_converges_to_the_whole() -> None:
 def test_too_few_images_for_the_unbiased_form_are_refused() -> None:
     few = [gram(features(3, 2))]
 
-    with pytest.raises(SpecError, match="at least 4 images a batch, but one has 3"):
+    with pytest.raises(SpecError, match="at least 4 images per batch, but one has 3"):
         cka(few, few, unbiased=True)
 
 

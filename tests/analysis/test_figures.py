@@ -3,24 +3,24 @@ from typing import Any
 
 import pytest
 
-from ancl.analysis import Analysis, Study, draw
+from ancl.analysis import AnalysisResult, draw, make_tables
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
-def analysis(ewc: Any) -> Analysis:
-    tables = Study(ewc.scene, ewc.store).tables()
-    return Analysis([ewc.experiment.spec], ewc.scene.wishes, tables, ())
+def analysis(ewc: Any) -> AnalysisResult:
+    tables = make_tables(ewc.context)
+    return AnalysisResult([ewc.experiment.spec], ewc.context.options, tables, ())
 
 
 @pytest.fixture(scope="module")
-def drawn(analysis: Analysis, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def drawn(analysis: AnalysisResult, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return draw(analysis, tmp_path_factory.mktemp("figures"))
 
 
 def test_the_same_numbers_give_the_same_bytes(
-    analysis: Analysis, drawn: list[Path], tmp_path: Path
+    analysis: AnalysisResult, drawn: list[Path], tmp_path: Path
 ) -> None:
     again = draw(analysis, tmp_path)
 
@@ -34,13 +34,13 @@ def test_the_same_numbers_give_the_same_bytes(
 
 
 def test_other_numbers_give_other_figures_and_a_flat_landscape_one_too(
-    analysis: Analysis, drawn: list[Path], tmp_path: Path
+    analysis: AnalysisResult, drawn: list[Path], tmp_path: Path
 ) -> None:
     moved = [{**row, "old": row["old"] + 1.0} for row in analysis.tables["distance"]]
     flat = [{**row, "taw": 1.0} for row in analysis.tables["landscape"]]
     tables = {**analysis.tables, "distance": moved, "landscape": flat}
 
-    other = draw(Analysis(analysis.specs, analysis.wishes, tables, ()), tmp_path)
+    other = draw(AnalysisResult(analysis.specs, analysis.options, tables, ()), tmp_path)
 
     changed = {
         a.name for a, b in zip(drawn, other, strict=True) if a.read_bytes() != b.read_bytes()

@@ -5,9 +5,9 @@ from torch.nn import functional as F
 
 from ancl.analysis.interpolation import (
     distillation_gradient,
-    drawn_to,
     linear_error,
     linear_gradient,
+    penalty_minimum,
 )
 
 
@@ -20,7 +20,7 @@ def test_two_penalties_are_one_around_the_weighted_mean() -> None:
     f_old, f_aux = {"w": draw(6, seed=2).abs()}, {"w": draw(6, seed=3).abs()}
     lamb, lamb_a = 3.0, 0.5
 
-    mean, idle = drawn_to(old, auxiliary, f_old, f_aux, lamb, lamb_a)
+    mean, undecided = penalty_minimum(old, auxiliary, f_old, f_aux, lamb, lamb_a)
 
     def two(theta: Tensor) -> float:
         first = lamb * (f_old["w"] * (theta - old["w"]).square()).sum()
@@ -31,7 +31,7 @@ def test_two_penalties_are_one_around_the_weighted_mean() -> None:
         two(theta) - 0.5 * float((both * (theta - mean["w"]).square()).sum())
         for theta in (draw(6, seed=4), draw(6, seed=5), mean["w"])
     ]
-    assert idle == 0.0
+    assert undecided == 0.0
     assert constants[0] == pytest.approx(constants[2], abs=1e-12)
     assert constants[1] == pytest.approx(constants[2], abs=1e-12)
 
@@ -40,10 +40,10 @@ def test_weights_of_no_importance_stay_at_the_old_network() -> None:
     old, auxiliary = {"w": torch.tensor([1.0, 1.0, 1.0])}, {"w": torch.tensor([2.0, 2.0, 2.0])}
     f_old, f_aux = {"w": torch.tensor([0.0, 0.0, 1.0])}, {"w": torch.tensor([0.0, 4.0, 1.0])}
 
-    mean, idle = drawn_to(old, auxiliary, f_old, f_aux, 1.0, 3.0)
+    mean, undecided = penalty_minimum(old, auxiliary, f_old, f_aux, 1.0, 3.0)
 
     assert mean["w"].tolist() == [1.0, 2.0, 1.75]  # the last: (1 · 1 + 3 · 2) / 4
-    assert idle == pytest.approx(1 / 3)
+    assert undecided == pytest.approx(1 / 3)
 
 
 def test_the_gradient_is_that_of_distillation() -> None:

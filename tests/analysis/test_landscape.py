@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.analysis.context import Part, parts
+from ancl.analysis.context import SplitImages, split_images
 from ancl.analysis.interpolation import vector
-from ancl.analysis.landscape import Plane, PointEvaluator, grid, mixed
-from ancl.analysis.landscape_tables import Terrain
+from ancl.analysis.landscape import Plane, PointEvaluator, grid, interleaved
+from ancl.analysis.landscape_tables import LandscapeTables
 from ancl.data import Samples
 from ancl.errors import AnclError
 
@@ -62,20 +62,20 @@ def test_tasks_are_interleaved() -> None:
     first = Samples(torch.zeros(4, 1), torch.zeros(4).long())
     second = Samples(torch.zeros(2, 1), torch.ones(2).long())
 
-    assert mixed([first, second]).y.tolist() == [0, 1, 0, 0, 0, 1]
+    assert interleaved([first, second]).y.tolist() == [0, 1, 0, 0, 0, 1]
 
 
 def test_running_statistics_are_the_mean_over_training_images(lab: Any) -> None:
     tasks, setting = lab.tasks()[:2], lab.setting(lab.conv())
     network = setting.architecture.build([2, 2])
-    training = parts(tasks, "train", None, 0)
-    surveyor = PointEvaluator(network, training, training, [t.classes for t in tasks], setting)
+    training = split_images(tasks, "train", None, 0)
+    evaluator = PointEvaluator(network, training, training, [t.classes for t in tasks], setting)
     norm = next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d))
     norm.running_mean.fill_(99.0)  # type: ignore[union-attr]
 
-    surveyor.reestimate()
+    evaluator.reestimate_batch_norms()
 
-    x = torch.cat([batch.x for batch in surveyor._batches().in_order()])
+    x = torch.cat([batch.x for batch in evaluator._batches().in_order()])
     first = network.backbone[0](x)  # type: ignore[index]
     assert torch.allclose(norm.running_mean, first.mean(dim=(0, 2, 3)), atol=1e-5)  # type: ignore
     assert torch.allclose(norm.running_var, first.var(dim=(0, 2, 3)), rtol=1e-4)  # type: ignore
@@ -84,14 +84,14 @@ def test_running_statistics_are_the_mean_over_training_images(lab: Any) -> None:
 
 
 def test_anchors_score_as_their_networks_do_after_the_same_estimate(ewc: Any) -> None:
-    scene = ewc.scene
-    terrain = Terrain(scene, ewc.store, lambda text: None)
-    multi = terrain.plane.locate(vector(scene.regime.multi.tensors, scene.names))
+    context = ewc.context
+    landscape = LandscapeTables(context)
+    multi = landscape.plane.locate(vector(context.networks.multi.tensors, context.names))
     places = {"old": (0.0, 0.0), "auxiliary": (1.0, 0.0), "multi": (multi.x, 1.0)}
 
     for name, (x, y) in places.items():
-        own = terrain.surveyor.at(vector(scene.references[name], scene.names))
-        found = terrain.surveyor.at(terrain.plane.point(x, y))
+        own = landscape.evaluator.at(vector(context.references[name], context.names))
+        found = landscape.evaluator.at(landscape.plane.point(x, y))
         assert [s.taw for s in found] == [s.taw for s in own]
         assert [s.tag for s in found] == [s.tag for s in own]
         assert [s.loss for s in found] == pytest.approx([s.loss for s in own], abs=1e-4)
@@ -101,15 +101,19 @@ def test_a_score_is_the_accuracy_counted_by_hand(lab: Any) -> None:
     tasks, setting = lab.tasks()[:2], lab.setting()
     network = setting.architecture.build([2, 2])
     samples = tasks[1].load().test
-    surveyor = PointEvaluator(
-        network, [Part(1, samples)], [Part(1, samples)], [t.classes for t in tasks], setting
+    evaluator = PointEvaluator(
+        network,
+        [SplitImages(1, samples)],
+        [SplitImages(1, samples)],
+        [t.classes for t in tasks],
+        setting,
     )
     weights = vector(dict(network.named_parameters()), [n for n, _ in network.named_parameters()])
 
-    (score,) = surveyor.at(weights)
+    (score,) = evaluator.at(weights)
 
-    x = next(surveyor._batches().in_order()).x
-    shuffled = mixed([samples])
+    x = next(evaluator._batches().in_order()).x
+    shuffled = interleaved([samples])
     with torch.no_grad():
         logits = network(x).logits
     own = logits[:, 2:4].argmax(dim=1) + 2

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from ancl.analysis.context import Score
-from ancl.analysis.landscape_tables import Survey, measured
+from ancl.analysis.landscape_tables import Points, evaluate_points
 from ancl.stages.runner import MemoryStore
 from ancl.store.entry import StageResult
 
 
 class Fake:
-    """Counts points; stops at one if told to."""
+    """Counts points; interrupts at one if asked to."""
 
     def __init__(self, stop: int | None = None) -> None:
         self.seen: list[float] = []
@@ -47,41 +47,41 @@ class Keeping(MemoryStore):
         yield
 
 
-def survey(count: int = 5, **identity: Any) -> Survey:
-    points = [lambda value=value: torch.tensor(float(value)) for value in range(count)]
-    return Survey("points", 1, {"networks": ["a"], **identity}, points)
+def points(count: int = 5, **identity: Any) -> Points:
+    weights = [lambda value=value: torch.tensor(float(value)) for value in range(count)]
+    return Points("points", 1, {"networks": ["a"], **identity}, weights)
 
 
 def test_points_are_measured_once_and_found_again() -> None:
-    store, first, second, told = Keeping(), Fake(), Fake(), list[str]()
+    store, first, second, notes = Keeping(), Fake(), Fake(), list[str]()
 
-    found = measured(survey(), first, store, told.append)  # type: ignore[arg-type]
-    again = measured(survey(), second, store, told.append)  # type: ignore[arg-type]
+    found = evaluate_points(points(), first, store, notes.append)  # type: ignore[arg-type]
+    again = evaluate_points(points(), second, store, notes.append)  # type: ignore[arg-type]
 
     assert [scores[0].loss for scores in found] == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert again == found
     assert second.seen == []
-    assert len(told) == 1
-    assert told[0].startswith("points: 3 more points at 0.00 s each")
+    assert len(notes) == 1
+    assert notes[0].startswith("points: 3 more points at 0.0")
 
 
-def test_other_images_or_networks_are_another_survey() -> None:
+def test_other_images_or_networks_are_another_points() -> None:
     keys = {
-        survey().key,
-        survey(split="val").key,
-        survey(images=10).key,
-        survey(networks=["b"]).key,
+        points().key,
+        points(split="val").key,
+        points(images=10).key,
+        points(networks=["b"]).key,
     }
 
     assert len(keys) == 4
 
 
-def test_a_stopped_survey_goes_on_where_it_was() -> None:
+def test_a_stopped_evaluation_is_resumed() -> None:
     store, rest = Keeping(), Fake()
 
     with pytest.raises(KeyboardInterrupt):
-        measured(survey(), Fake(stop=3), store, lambda text: None)  # type: ignore[arg-type]
-    found = measured(survey(), rest, store, lambda text: None)  # type: ignore[arg-type]
+        evaluate_points(points(), Fake(stop=3), store, lambda text: None)  # type: ignore[arg-type]
+    found = evaluate_points(points(), rest, store, lambda text: None)  # type: ignore[arg-type]
 
     assert rest.seen == [3.0, 4.0]
     assert [scores[0].loss for scores in found] == [0.0, 1.0, 2.0, 3.0, 4.0]

@@ -1,9 +1,10 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from ancl.analysis import learn_regime, plan_regime
+from ancl.analysis import plan_networks, train_networks
 from ancl.analysis.networks import storage_for
 from ancl.errors import MethodError, ScenarioError
 from ancl.methods.method import with_ancl
@@ -24,24 +25,24 @@ class Counting(Events):
 
 def test_all_but_the_multitask_network_are_stages_of_ordinary_runs(experiment: Any) -> None:
     made = experiment("a-ewc")
-    ways = plan_regime(made, 1, (0.5, 5.0))
+    plans = plan_networks(made, 1, (0.5, 5.0))
     tasks, setting = made.stream.tasks, made.setting
     cl = make_method("ewc", lamb=10.0)
 
     plain = {stage.key for stage in plan(cl, tasks, setting)}
     ancl = {stage.key for stage in plan(with_ancl(cl, 5.0), tasks, setting)}
 
-    assert ways.cl.pieces["network"] in plain
-    assert ways.ancl[5.0].pieces["network"] in ancl
-    assert {s.key for c in ways.before for s in c.stages} <= plain
-    assert ways.multi.key("grow") == ways.cl.key("grow")
+    assert plans.cl.state["network"] in plain
+    assert plans.ancl[5.0].state["network"] in ancl
+    assert {s.key for p in plans.before for s in p.stages} <= plain
+    assert plans.multi.key("grow") == plans.cl.key("grow")
 
 
 def test_shared_networks_are_trained_once_and_nothing_beyond_the_task(experiment: Any) -> None:
     made, counting = experiment("a-ewc"), Counting()
-    ways = plan_regime(made, 1, (0.5, 5.0))
+    plans = plan_networks(made, 1, (0.5, 5.0))
 
-    learn_regime(ways, made, MemoryStore(), counting)
+    train_networks(plans, made, MemoryStore(), counting)
 
     # The first task, then CL, ANCL twice and multitask; importance of the old network alone.
     names = counting.computed
@@ -55,31 +56,31 @@ def test_shared_networks_are_trained_once_and_nothing_beyond_the_task(experiment
 
 
 def test_the_old_network_has_the_auxiliary_networks_new_rows(ewc: Any) -> None:
-    old, auxiliary = ewc.regime.old.tensors, ewc.regime.auxiliary.tensors
+    old, auxiliary = ewc.networks.old.tensors, ewc.networks.auxiliary.tensors
 
     assert torch.equal(old["head.weights.1"], auxiliary["head.weights.1"])
     assert torch.equal(old["head.weights.0"], auxiliary["head.weights.0"])  # frozen in TIL
     assert not torch.equal(old["backbone.0.weight"], auxiliary["backbone.0.weight"])
-    assert "head.weights.1" not in ewc.regime.old_names
-    assert "head.weights.0" in ewc.regime.old_names
+    assert "head.weights.1" not in ewc.networks.old_names
+    assert "head.weights.0" in ewc.networks.old_names
 
 
 def test_a_later_task_starts_from_the_multitask_network_before_it(experiment: Any) -> None:
     made, counting = experiment("a-ewc"), Counting()
-    ways = plan_regime(made, 2, (0.5,))
+    plans = plan_networks(made, 2, (0.5,))
 
-    regime = learn_regime(ways, made, MemoryStore(), counting)
+    networks = train_networks(plans, made, MemoryStore(), counting)
 
-    multi = ways.before[1]
-    stages = {stage.key: stage for course in ways.courses for stage in course.stages}
+    multi = plans.before[1]
+    stages = {stage.key: stage for each in plans.in_order for stage in each.stages}
     assert multi.method.name == "joint"
-    assert regime.old.key == multi.pieces["network"]
-    assert stages[ways.cl.key("grow")].inputs == {"network": regime.old.key}
-    assert stages[ways.multi.key("grow")].inputs == {"network": regime.old.key}
-    merged = stages[ways.before[2].pieces["importance"]]
-    assert merged.inputs["network"] == regime.old.key
-    assert merged.inputs["before"] == ways.before[0].pieces["importance"]
-    assert len(regime.cl.accuracy) == 3
+    assert networks.old.key == multi.state["network"]
+    assert stages[plans.cl.key("grow")].inputs == {"network": networks.old.key}
+    assert stages[plans.multi.key("grow")].inputs == {"network": networks.old.key}
+    merged = stages[plans.before[2].state["importance"]]
+    assert merged.inputs["network"] == networks.old.key
+    assert merged.inputs["before"] == plans.before[0].state["importance"]
+    assert len(networks.cl.accuracy) == 3
     assert counting.computed.count("importance 1") == 1
 
 
@@ -88,7 +89,7 @@ def test_a_task_without_old_network_or_that_is_not_there_is_refused(
     experiment: Any, task: int
 ) -> None:
     with pytest.raises(ScenarioError, match=f"Task {task} cannot be analysed.*1 to 2"):
-        plan_regime(experiment(), task, (1.0,))
+        plan_networks(experiment(), task, (1.0,))
 
 
 def test_importance_gathered_while_training_is_analysed_at_the_second_task_only(
@@ -96,19 +97,19 @@ def test_importance_gathered_while_training_is_analysed_at_the_second_task_only(
 ) -> None:
     made = experiment("a-si")
 
-    regime = learn_regime(plan_regime(made, 1, (1.0,)), made, MemoryStore(), Events())
+    networks = train_networks(plan_networks(made, 1, (1.0,)), made, MemoryStore(), Events())
 
-    assert set(regime.importance) == set(regime.auxiliary_importance) != set()
+    assert set(networks.importance) == set(networks.auxiliary_importance) != set()
     with pytest.raises(MethodError, match="gathers importance while it trains"):
-        plan_regime(made, 2, (1.0,))
+        plan_networks(made, 2, (1.0,))
 
 
 def test_code_without_a_source_file_is_analysed_in_memory(experiment: Any) -> None:
     made = experiment("a-lwf")
-    ways = plan_regime(made, 1, (1.0,))
-    stages = tuple(s.__class__(**{**vars(s), "unstored": "no source"}) for s in ways.cl.stages)
-    odd, store, said = ways._replace(cl=ways.cl._replace(stages=stages)), MemoryStore(), []
+    plans = plan_networks(made, 1, (1.0,))
+    stages = tuple(replace(stage, unstored="no source") for stage in plans.cl.stages)
+    odd, store, said = plans._replace(cl=plans.cl._replace(stages=stages)), MemoryStore(), []
 
-    assert storage_for(ways, store, said.append) is store
+    assert storage_for(plans, store, said.append) is store
     assert storage_for(odd, store, said.append) is not store
     assert said == ["Results of this analysis are not stored: no source"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ancl.analysis import Analysis, AnalysisOptions, choose_lamb
+from ancl.analysis import AnalysisOptions, AnalysisResult, choose_lamb
 from ancl.analysis.results import as_csv
 from ancl.errors import StoreError
 from ancl.experiments.spec import Layer, resolve
@@ -15,12 +15,12 @@ from ancl.experiments.spec import Layer, resolve
 LAMB_AS = (1.0, 10.0, 100.0)
 
 
-def analysis(**tables: list[dict[str, Any]]) -> Analysis:
+def analysis(**tables: list[dict[str, Any]]) -> AnalysisResult:
     specs = [
         resolve("a-ewc", "digits/5", [Layer("test", {"seed": seed, "lamb_a": 1.0})]).spec
         for seed in (0, 1)
     ]
-    return Analysis(specs, AnalysisOptions(LAMB_AS), tables, ("abc",))
+    return AnalysisResult(specs, AnalysisOptions(LAMB_AS), tables, ("abc",))
 
 
 def rows(values: dict[int, list[float]], **more: Any) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def rows(values: dict[int, list[float]], **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-def whole() -> Analysis:
+def whole() -> AnalysisResult:
     values = {0: [1.0, 2.0, 3.0], 1: [5.0, 4.0, 6.0]}
     return analysis(
         distance=rows(values),
@@ -59,13 +59,13 @@ def test_a_curve_is_the_mean_of_seeds_for_each_lamb_a() -> None:
     assert [each.n for each in curve] == [2, 2, 2]
 
 
-def test_the_same_question_has_the_same_name_and_another_one_another() -> None:
+def test_the_directory_name_is_deterministic_and_depends_on_the_specs() -> None:
     other = analysis()
-    renamed = Analysis(other.specs[:1], other.wishes, {}, ())
+    fewer = AnalysisResult(other.specs[:1], other.options, {}, ())
 
     assert analysis().name == other.name
     assert other.name.startswith("digits-5_a-ewc_")
-    assert renamed.name != other.name
+    assert fewer.name != other.name
 
 
 def test_what_is_written_is_what_was_found(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_what_is_written_is_what_was_found(tmp_path: Path) -> None:
     assert [float(row["old"]) for row in read] == [1.0, 2.0, 3.0, 5.0, 4.0, 6.0]
     assert found["keys"] == ["abc"]
     assert found["rank_correlations"]["distance_old_with_lamb_a"]["mean"] == 0.75
-    assert found["wishes"]["lamb_as"] == [1.0, 10.0, 100.0]
+    assert found["options"]["lamb_as"] == [1.0, 10.0, 100.0]
 
 
 def test_what_does_not_exist_is_null_and_an_empty_cell() -> None:

@@ -6,16 +6,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ancl.analysis import AnalysisContext, Study
-from ancl.analysis.context import parts
-from ancl.errors import ScenarioError
+from ancl.analysis import AnalysisContext, make_tables
+from ancl.analysis.context import split_images
+from ancl.analysis.tables import check_names, cka_table, forgetting_table, temperature_table
+from ancl.errors import ScenarioError, SpecError
 
 LAMB_AS = [0.5, 5.0, 50.0]
 
 
 @pytest.fixture(scope="module")
 def tables(ewc: Any) -> dict[str, list[dict[str, Any]]]:
-    return Study(ewc.scene, ewc.store).tables()
+    return make_tables(ewc.context)
 
 
 def only(rows: list[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
@@ -27,12 +28,12 @@ def test_every_analysis_has_its_table(tables: Any, lwf: Any) -> None:
         *("accuracy", "distance", "forgetting", "interpolation", "cka"),
         *("positions", "landscape", "paths"),
     }
-    without = Study(lwf.scene, lwf.store).tables()
+    without = make_tables(lwf.context)
     assert set(without) == {"accuracy", "distance", "forgetting", "temperature", "cka"}
 
 
 def test_distances_are_norms_over_learned_tensors(tables: Any, ewc: Any) -> None:
-    ours, old = ewc.regime.ancl[5.0].tensors, ewc.regime.old.tensors
+    ours, old = ewc.networks.ancl[5.0].tensors, ewc.networks.old.tensors
     squares = {
         name: float((tensor.double() - old[name].double()).square().sum())
         for name, tensor in ours.items()
@@ -66,15 +67,15 @@ def test_expected_weights_go_from_old_to_auxiliary(tables: Any) -> None:
 
 
 def test_forgetting_is_the_increase_of_the_first_tasks_loss(tables: Any, ewc: Any) -> None:
-    scene = ewc.scene
-    (part,) = parts(scene.tasks, "old", 60, 0)
+    context = ewc.context
+    (part,) = split_images(context.tasks, "old", 60, 0)
     losses = []
-    for trained in (ewc.regime.old, ewc.regime.cl):
-        network = scene.network()
+    for trained in (ewc.networks.old, ewc.networks.cl):
+        network = context.build_network()
         network.load(trained.tensors)
         network.eval()
-        x = (part.samples.x.permute(0, 3, 1, 2) / 255 - scene.setting.normalization.mean[0]) / (
-            scene.setting.normalization.std[0]
+        x = (part.samples.x.permute(0, 3, 1, 2) / 255 - context.setting.normalization.mean[0]) / (
+            context.setting.normalization.std[0]
         )
         with torch.no_grad():
             losses.append(float(F.cross_entropy(network(x).logits[:, :2], part.samples.y)))
@@ -88,10 +89,10 @@ def test_forgetting_is_the_increase_of_the_first_tasks_loss(tables: Any, ewc: An
 
 
 def test_sharpness_in_double_precision_is_nearly_the_same(tables: Any, ewc: Any) -> None:
-    double = replace(ewc.scene.wishes, double=True)
-    study = Study(AnalysisContext(ewc.experiment, double, ewc.ways, ewc.regime), ewc.store)
+    double = replace(ewc.context.options, double=True)
+    context = AnalysisContext(ewc.experiment, double, ewc.plans, ewc.networks)
 
-    sharpness = next(iter(study.forgetting()))["sharpness"]
+    sharpness = next(iter(forgetting_table(context)))["sharpness"]
 
     assert sharpness == pytest.approx(tables["forgetting"][0]["sharpness"], rel=1e-2)
 
@@ -111,9 +112,9 @@ def test_cka_is_labelled_and_its_mean_is_over_layers(tables: Any) -> None:
 def test_another_estimator_and_split_say_so_and_give_other_numbers(tables: Any, ewc: Any) -> None:
     found = {}
     for estimator in ("unbiased", "minibatch"):
-        wishes = replace(ewc.scene.wishes, estimator=estimator, split="train")
-        study = Study(AnalysisContext(ewc.experiment, wishes, ewc.ways, ewc.regime), ewc.store)
-        found[estimator] = next(iter(study.cka()))
+        options = replace(ewc.context.options, estimator=estimator, split="train")
+        context = AnalysisContext(ewc.experiment, options, ewc.plans, ewc.networks)
+        found[estimator] = next(iter(cka_table(context)))
 
     assert found["unbiased"]["split"] == "train"
     assert found["unbiased"]["images"] == 60
@@ -155,7 +156,7 @@ def test_positions_are_signed_and_tell_what_lies_off_the_plane(tables: Any) -> N
 
 
 def test_the_linear_form_of_distillation_is_better_for_large_temperatures(lwf: Any) -> None:
-    rows = only(list(Study(lwf.scene, lwf.store).temperatures()), lamb_a=5.0)
+    rows = only(list(temperature_table(lwf.context)), lamb_a=5.0)
     errors = [row["error_same_classes"] for row in rows]
 
     assert [row["temperature"] for row in rows] == [1, 2, 4, 8, 16, 32, 64]
@@ -163,6 +164,21 @@ def test_the_linear_form_of_distillation_is_better_for_large_temperatures(lwf: A
     assert errors[-2] / errors[-1] == pytest.approx(2.0, rel=0.15)
 
 
+def test_a_table_of_ones_own_is_made_beside_the_others(lwf: Any) -> None:
+    def learned(context: AnalysisContext) -> list[dict[str, Any]]:
+        return [{**row, "parameters": len(context.names)} for row, _ in context.compared]
+
+    found = make_tables(lwf.context, {"parameters": learned})["parameters"]
+
+    assert [row["lamb_a"] for row in found] == [None, *LAMB_AS]
+    assert {(row["seed"], row["parameters"]) for row in found} == {(0, len(lwf.context.names))}
+
+
+def test_a_table_with_a_name_that_is_taken_is_refused() -> None:
+    with pytest.raises(SpecError, match="more_tables: cka, lamb is the name of a table"):
+        check_names(["cka", "mine", "lamb"])
+
+
 def test_a_split_without_images_is_refused(experiment: Any, lab: Any) -> None:
     with pytest.raises(ScenarioError, match="Task 0 has no val images"):
-        parts(lab.tasks(val_fraction=0.0)[:2], "val", None, 0)
+        split_images(lab.tasks(val_fraction=0.0)[:2], "val", None, 0)

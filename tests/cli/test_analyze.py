@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from ancl.cli import analyzed
 from ancl.store.store import Store
 
 ASKED = ("analyze", "ewc", "digits/5", "--lamb-a", "10,1", "--epochs", "1", "--grid", "2")
@@ -14,14 +13,14 @@ QUICK = (*ASKED, "--images", "40", "--set", "network.hidden=[8]")
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take longer than everything else."""
-    monkeypatch.setattr(analyzed, "can_draw", lambda: False)
+    monkeypatch.setattr("ancl.analysis.run.can_draw", lambda: False)
 
 
 def test_networks_are_measured_written_and_drawn(
     ancl: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(analyzed, "can_draw", lambda: True)
+    monkeypatch.setattr("ancl.analysis.run.can_draw", lambda: True)
 
     ended = ancl(*QUICK, "--json")
     found = ended.json
@@ -29,7 +28,7 @@ def test_networks_are_measured_written_and_drawn(
 
     assert ended.code == 0
     assert found["method"] == "a-ewc"
-    assert found["wishes"]["lamb_as"] == [1.0, 10.0]
+    assert found["options"]["lamb_as"] == [1.0, 10.0]
     assert json.loads((directory / "result.json").read_text())["tables"] == found["tables"]
     assert {path.stem for path in directory.glob("*.csv")} == set(found["tables"])
     assert len(found["figures"]) == 6
@@ -88,7 +87,7 @@ def test_a_dry_run_trains_nothing_and_tells_the_cost(ancl: Any) -> None:
     # 2 x 2 of landscape, 6 networks, 4 paths of 11.
     assert plan["points"] == 4 + 6 + 44
     assert plan["most_epochs_to_do"] == 6  # main 0; auxiliary, CL, ANCL twice, multitask
-    assert plan["seconds_a_point"] > 0
+    assert plan["seconds_per_point"] > 0
     assert "timed just now" in text
     assert not Path("runs").exists()
 
@@ -111,7 +110,7 @@ def test_without_matplotlib_it_says_how_to_install(ancl: Any) -> None:
         (("ewc", "digits/5", "--lamb-a", "0"), "no list of positive numbers"),
         (("ewc", "digits/5", "--lamb-a", "1", "--split", "tests"), "Did you mean 'test'?"),
         (("ewc", "digits/5", "--lamb-a", "1", "--cka", "bias"), "Did you mean 'biased'?"),
-        (("ewc", "digits/5", "--lamb-a", "1", "--grid", "1"), "--grid 1 is no landscape"),
+        (("ewc", "digits/5", "--lamb-a", "1", "--grid", "1"), "grid 1 is no landscape"),
         (("ewc", "digits/5", "--lamb-a", "1", "--task", "9"), "Possible: 1 to 4"),
         (
             ("ewc", "digits/5", "--lamb-a", "1", "--lamb", "1", "--search-lamb", "1"),

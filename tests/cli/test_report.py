@@ -36,7 +36,7 @@ def test_a_damaged_run_is_named(ancl: Any, two_runs: Any) -> None:
     ended = ancl("report")
 
     assert ended.code == 0
-    assert "Not reported, or not wholly:" in ended.out
+    assert "Not reported, or only in part:" in ended.out
     assert broken.name in ended.out
 
 

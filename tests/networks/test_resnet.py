@@ -169,3 +169,13 @@ def test_unusable_settings_are_refused() -> None:
         ResNet(8, width=0)
     with pytest.raises(SpecError, match="last_relu = 'no'"):
         ResNet(8, last_relu="no")
+
+
+def test_the_layers_to_compare_are_the_3x3_convolutions_of_the_last_stage() -> None:
+    network = ResNet(14, width=4)
+
+    found = [network.get_submodule(name) for name in network.last_layers()]
+
+    last = [m for m in network.layer3.modules() if isinstance(m, nn.Conv2d)]
+    assert found == [conv for conv in last if conv.kernel_size == (3, 3)]
+    assert len(found) == 4

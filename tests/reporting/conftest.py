@@ -26,7 +26,7 @@ def write_synthetic(
     epochs: int = 3,
     **settings: Any,
 ) -> Path:
-    """Write a run whose accuracy matrix has these rows; each training logs so many epochs."""
+    """Write a run whose accuracy matrix has these rows; trainings have ``epochs`` epochs."""
     spec = _spec(method, benchmark, json.dumps(settings)).model_copy(update={"seed": seed})
     count = len(rows)
     matrix = np.full((count, count), np.nan)

@@ -98,5 +98,5 @@ def test_damaged_searches_and_analyses_are_named(
 
 
 def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="does not exist"):
         collect([tmp_path / "nowhere"])

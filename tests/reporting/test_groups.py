@@ -34,11 +34,11 @@ def test_phases_weigh_as_the_decisive_metric_does(make: Make, runs: Path) -> Non
     make("lwf", rows=rows, sizes=[30, 10])
     make("icarl", rows=rows, sizes=[30, 10], **{"data.scenario": "cil"})
 
-    told, not_told = groups(runs)
+    known, not_known = groups(runs)
 
     # TIL: (0.6 + 0.9) / 2; CIL: (30 * 0.6 + 10 * 0.9) / 40
-    assert [each.mean for each in told.phases()] == pytest.approx([0.8, 0.75])
-    assert [each.mean for each in not_told.phases()] == pytest.approx([0.8, 0.675])
+    assert [each.mean for each in known.phases()] == pytest.approx([0.8, 0.75])
+    assert [each.mean for each in not_known.phases()] == pytest.approx([0.8, 0.675])
 
 
 def test_other_settings_are_another_group_and_named(make: Make, runs: Path) -> None:
@@ -59,10 +59,10 @@ def test_the_same_seed_twice_counts_once(make: Make, runs: Path) -> None:
     make(seed=0)
     make(seed=0, threads=2)
 
-    found, doubles = group_runs(collect([runs]).runs)
+    found, duplicates = group_runs(collect([runs]).runs)
 
     assert [group.seeds for group in found] == [[0]]
-    assert "seed 0 is there in" in doubles[0].reason
+    assert "seed 0 is already in" in duplicates[0].reason
 
 
 def test_differences_are_paired_by_seed(make: Make, runs: Path) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ancl.reporting import collect, make_report, write_report
+from ancl.errors import StoreError
+from ancl.experiments.results import read_run
+from ancl.reporting import collect, make_report, page_of, report, write_report
 from ancl.reporting.groups import group_runs
 from ancl.reporting.page import MOST_POINTS, trainings
 
@@ -76,3 +78,56 @@ def test_two_hundred_runs_are_reported_within_ten_seconds(make: Make, runs: Path
     assert sum(len(group.runs) for group in found.groups) == 200
     assert written[0].stat().st_size < 6e6
     assert spent < 10
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_report_reads_what_is_stored_and_writes_its_files(make: Make, runs: Path) -> None:
+    first, _ = make(seed=0), make(seed=1)
+
+    everything = report(runs=runs)
+    one = report([first], runs=runs, out=runs.parent / "one")
+
+    assert everything.page == runs / "report" / "report.html"
+    assert [group.seeds for group in everything.report.groups] == [[0, 1]]
+    assert [group.seeds for group in one.report.groups] == [[0]]
+    assert one.json()["groups"][0]["metrics"]["aac"] == [0.75, None, 1]
+    assert one.json()["files"] == [str(path) for path in one.files]
+    assert all(path.is_file() for path in (*everything.files, *one.files))
+
+
+def test_a_directory_without_results_is_refused(runs: Path) -> None:
+    runs.mkdir()
+
+    with pytest.raises(StoreError, match="There is no finished run in"):
+        report(runs=runs)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_of_finished_runs_lies_with_them(make: Make, runs: Path) -> None:
+    finished = [(place, read_run(place)) for place in (make(seed=0), make(seed=1))]
+
+    alone, both = page_of(finished[:1], runs), page_of(finished, runs)
+    none = page_of([], runs)
+
+    assert alone.path == finished[0][0] / "report.html"
+    assert both.path is not None
+    assert both.path.parent.parent == runs / "comparisons"
+    assert both.path.parent.name.startswith("digits-5_")
+    assert both.json == {"report": str(both.path)}
+    assert (none.path, none.text) == (None, "There is no report: no run finished.")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_page_that_cannot_be_written_is_said_not_raised(make: Make, runs: Path) -> None:
+    place = make()
+    (runs / "comparisons").write_text("a file")
+
+    found = page_of([(place, read_run(place))], runs, runs / "comparisons" / "x")
+
+    assert found.path is None
+    assert "The report cannot be written to" in found.text

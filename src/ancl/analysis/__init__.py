@@ -1,30 +1,45 @@
-"""What becomes of a network between its old and its auxiliary one: distances, CKA, landscapes."""
+"""Where ANCL's network lies between the old and the auxiliary one: distances, CKA, landscapes."""
 
 from ancl.analysis.cka import cka, layer_grams
 from ancl.analysis.context import AnalysisContext, AnalysisOptions
 from ancl.analysis.figures import draw
 from ancl.analysis.forgetting import top_eigenvalue
 from ancl.analysis.landscape import Plane
-from ancl.analysis.networks import ComparedNetworks, Trained, learn_regime, plan_regime
-from ancl.analysis.results import Analysis, spearman
-from ancl.analysis.run import carry_out, choose_lamb
-from ancl.analysis.tables import Study
+from ancl.analysis.networks import ComparedNetworks, Trained, plan_networks, train_networks
+from ancl.analysis.results import AnalysisResult, spearman
+from ancl.analysis.run import (
+    AnalysisPlan,
+    AnalysisRequest,
+    analyze,
+    choose_lamb,
+    make_request,
+    measure,
+    plan_analysis,
+    run_analysis,
+)
+from ancl.analysis.tables import make_tables
 
 __all__ = [
-    "Analysis",
     "AnalysisContext",
     "AnalysisOptions",
+    "AnalysisPlan",
+    "AnalysisRequest",
+    "AnalysisResult",
     "ComparedNetworks",
     "Plane",
-    "Study",
     "Trained",
-    "carry_out",
+    "analyze",
     "choose_lamb",
     "cka",
     "draw",
     "layer_grams",
-    "learn_regime",
-    "plan_regime",
+    "make_request",
+    "make_tables",
+    "measure",
+    "plan_analysis",
+    "plan_networks",
+    "run_analysis",
     "spearman",
     "top_eigenvalue",
+    "train_networks",
 ]

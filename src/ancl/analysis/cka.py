@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ancl.data import Batches
 from ancl.errors import SpecError
-from ancl.networks import Network, ResNet
+from ancl.networks import Network
 
 Estimator = Literal["biased", "unbiased", "minibatch"]
 ESTIMATORS: tuple[Estimator, ...] = ("biased", "unbiased", "minibatch")
@@ -22,38 +22,23 @@ Grams = list[Tensor]
 
 
 def layer_names(network: Network) -> list[str]:
-    """The layers compared: raw outputs of convolutions, before batch norm and ReLU.
-
-    For our ResNets every 3×3 convolution of the last stage, as in the paper; for other networks
-    every convolution and linear layer of the backbone's last child that has any.
+    """The layers whose outputs are compared, before batch norm and ReLU.
 
     Raises:
         SpecError: There is no such layer.
     """
-    backbone = network.backbone
-    if isinstance(backbone, ResNet):
-        return [
-            f"layer3.{index}.{conv}"
-            for index in range(len(backbone.layer3))
-            for conv in ("conv1", "conv2")
-        ]
-    for child, module in reversed(list(backbone.named_children())):
-        found = [
-            f"{child}.{name}".rstrip(".")
-            for name, part in module.named_modules()
-            if isinstance(part, nn.Conv2d | nn.Linear)
-        ]
-        if found:
-            return found
-    raise SpecError(
-        f"{type(backbone).__name__} has no convolution or linear layer to compare by CKA. Use a "
-        f"network that has one."
-    )
+    found = network.last_layers()
+    if not found:
+        raise SpecError(
+            f"{type(network.backbone).__name__} has no convolution or linear layer to compare by "
+            f"CKA. Use a network that has one, or give it a method last_layers() -> list of names."
+        )
+    return found
 
 
 @contextmanager
 def recording(network: Network, names: Sequence[str]) -> Iterator[dict[str, list[Tensor]]]:
-    """Collect layers' outputs of every forward pass; the hooks are gone afterwards."""
+    """Collect the layers' outputs of every forward pass; the hooks are removed afterwards."""
     seen: dict[str, list[Tensor]] = {name: [] for name in names}
 
     def keep(name: str) -> torch.utils.hooks.RemovableHandle:
@@ -77,8 +62,8 @@ def layer_grams(network: Network, batches: Batches, *, whole: bool = True) -> di
 
     Args:
         network: The network, with its batch norms.
-        batches: The images, in the order that every network sees them in.
-        whole: One matrix over all images, or one for each batch.
+        batches: The images, in the same order for every network.
+        whole: Whether there is one matrix over all images, or one for each batch.
     """
     network.eval()
     found: dict[str, Grams] = {name: [] for name in layer_names(network)}
@@ -106,8 +91,8 @@ def cka(first: Grams, second: Grams, *, unbiased: bool = False) -> float:
     """HSIC(K, L) / √(HSIC(K, K) HSIC(L, L)), each summed over minibatches.  Equation: [cka].
 
     Args:
-        first: Of one network's layer.
-        second: Of another's, of the same images in the same minibatches.
+        first: The Gram matrices of one network's layer.
+        second: Those of another network, for the same images in the same minibatches.
         unbiased: HSIC₁, whose mean over minibatches is that of all images; otherwise the biased
             HSIC, which grows with the number of features over images and needs one batch.
     """
@@ -133,7 +118,7 @@ def _unbiased(k: Tensor, m: Tensor) -> float:
     n = len(k)
     if n < SMALLEST:
         raise SpecError(
-            f"The unbiased CKA needs at least {SMALLEST} images a batch, but one has {n}. Give "
+            f"The unbiased CKA needs at least {SMALLEST} images per batch, but one has {n}. Give "
             f"more images, or use --cka biased."
         )
     k, m = (each - each.diagonal().diag() for each in (k, m))

@@ -1,4 +1,4 @@
-"""What every measurement shares: the networks of a task, its images, and what is asked."""
+"""What every measurement can use: the networks of a task, its images, the options, the store."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.analysis.cka import Estimator
+from ancl.analysis.cka import ESTIMATORS, Estimator
 from ancl.analysis.interpolation import parameter_names
 from ancl.analysis.networks import ComparedNetworks, Trained, TrainingPlans
 from ancl.data import Samples, Task
-from ancl.errors import ScenarioError
+from ancl.errors import ScenarioError, SpecError, unknown
 from ancl.experiments.build import Experiment
 from ancl.losses import own_task_logits
 from ancl.methods.method import weight_at
@@ -20,14 +20,63 @@ from ancl.methods.task_history import ClassHistory
 from ancl.networks import Network
 from ancl.regularizers import Regularizer
 from ancl.seeding import generator, seeded
+from ancl.stages.events import Events
+from ancl.stages.plan import Setting
+from ancl.stages.runner import MemoryStore, Storage
 from ancl.types import Params
 
 Split = Literal["test", "val", "train", "old"]
 SPLITS: tuple[Split, ...] = ("test", "val", "train", "old")
-"""Test, validation or training images of all tasks so far, or training images of earlier ones."""
+"""Test, validation or training images of all tasks so far, or training images of earlier tasks."""
+
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+
+REFERENCES = ("old", "auxiliary", "multi")
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class AnalysisOptions:
+    """What is measured, and how.
+
+    Args:
+        lamb_as: Every λ_a, ascending.
+        task: The task, from 1 on.
+        grid: Points along each side of the landscape; 0 for no landscape.
+        split: The images for CKA and landscape; the default is the paper's: training images of
+            earlier tasks for CKA, test images for the landscape.
+        images: Most images per measurement; None for all.
+        estimator: The estimator of CKA.
+        double: Whether the Hessian is computed in double precision.
+    """
+
+    lamb_as: tuple[float, ...]
+    task: int = 1
+    grid: int = 7
+    split: Split | None = None
+    images: int | None = 1000
+    estimator: Estimator = "biased"
+    double: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit.
+
+        Raises:
+            SpecError: A value that is not possible.
+        """
+        if self.split not in (None, *SPLITS):
+            raise SpecError(unknown("split", str(self.split), SPLITS))
+        if self.estimator not in ESTIMATORS:
+            raise SpecError(unknown("estimator", str(self.estimator), ESTIMATORS))
+        if self.grid == 1 or self.grid < 0:
+            raise SpecError(
+                f"grid {self.grid} is no landscape. Give 2 or more points per side, or 0 for none."
+            )
+        if self.images is not None and self.images < 1:
+            raise SpecError(f"images is {self.images}. Give 1 or more, or None for all.")
+
+
+class SplitImages(NamedTuple):
     """Images of one task."""
 
     task: int
@@ -35,15 +84,17 @@ class Part(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Mean cross-entropy, and accuracy with the task told and not told."""
+    """Mean cross-entropy, and task-aware (taw) and task-agnostic (tag) accuracy."""
 
     loss: float
     taw: float
     tag: float
 
 
-def parts(tasks: Sequence[Task], split: Split, limit: int | None, seed: int) -> list[Part]:
-    """A split's images of each task, in random order; ``limit`` is shared equally by the tasks.
+def split_images(
+    tasks: Sequence[Task], split: Split, limit: int | None, seed: int
+) -> list[SplitImages]:
+    """A split's images of each task, in random order; the tasks share ``limit`` equally.
 
     Raises:
         ScenarioError: A task has no such images.
@@ -61,7 +112,7 @@ def parts(tasks: Sequence[Task], split: Split, limit: int | None, seed: int) -> 
         order = torch.randperm(
             len(samples), generator=generator(seed, "analysis", name, task.index)
         )
-        found.append(Part(task.index, samples.take(order[:most])))
+        found.append(SplitImages(task.index, samples.take(order[:most])))
     return found
 
 
@@ -75,91 +126,78 @@ def score(logits: Tensor, y: Tensor, tasks: Sequence[slice], task_aware: bool) -
     )
 
 
-Row = dict[str, Any]
-Tables = dict[str, list[Row]]
-
-REFERENCES = ("old", "auxiliary", "multi")
-
-
-@dataclass(frozen=True)
-class AnalysisOptions:
-    """What is asked of an analysis.
-
-    Args:
-        lamb_as: Every λ_a, ascending.
-        task: The task, from 1 on.
-        grid: Points along each side of the landscape; 0 leaves it out.
-        split: The images CKA and landscape are measured on; where left out, the paper's: training
-            images of earlier tasks for CKA, test images for the landscape.
-        images: At most so many for each measurement; all where left out.
-        estimator: Of CKA.
-        double: Whether the Hessian is taken in double precision.
-    """
-
-    lamb_as: tuple[float, ...]
-    task: int = 1
-    grid: int = 7
-    split: Split | None = None
-    images: int | None = 1000
-    estimator: Estimator = "biased"
-    double: bool = False
+def build_network(tasks: Sequence[Task], setting: Setting) -> Network:
+    """A network of the right shape for these tasks; its weights are arbitrary."""
+    with seeded(0, "analysis"):
+        built = setting.architecture.build(ClassHistory.of(tasks).blocks)
+    return built.to(setting.device)
 
 
 class AnalysisContext:
-    """The networks of one task as they are compared.
+    """The networks of one task, and all that a table of an analysis is made of.
 
     Args:
         experiment: A run of the ANCL variant.
-        wishes: What is asked.
-        ways: How its networks were trained.
-        regime: The networks.
+        options: What is measured.
+        plans: How the networks were trained.
+        networks: The networks.
+        store: Where what is measured is kept; by default in memory.
+        events: Receives notes on what takes time.
+
+    Attributes:
+        setting: The run's setting: training, normalization, device, seed.
+        tasks: The tasks so far; the analysed task is the last one.
+        names: The names of all learned parameters.
+        keys: The keys of the stored entries that tables have used.
     """
 
     def __init__(
         self,
         experiment: Experiment,
-        wishes: AnalysisOptions,
-        ways: TrainingPlans,
-        regime: ComparedNetworks,
+        options: AnalysisOptions,
+        plans: TrainingPlans,
+        networks: ComparedNetworks,
+        store: Storage | None = None,
+        events: Events | None = None,
     ) -> None:
-        self.wishes, self.ways, self.regime = wishes, ways, regime
+        self.options, self.plans, self.networks = options, plans, networks
+        self.store, self.events = store or MemoryStore(), events or Events()
         self.setting = experiment.setting
-        self.tasks = experiment.stream.tasks[: wishes.task + 1]
-        self.names = parameter_names(self.network())
+        self.tasks = experiment.stream.tasks[: options.task + 1]
+        self.names = parameter_names(self.build_network())
+        self.keys = [stage.key for stage in plans.stages]
 
-    def network(self) -> Network:
-        """A network of the right shape, whatever its weights."""
-        with seeded(0, "analysis"):
-            built = self.setting.architecture.build(ClassHistory.of(self.tasks).blocks)
-        return built.to(self.setting.device)
+    def build_network(self) -> Network:
+        """A network of the right shape; its weights are arbitrary."""
+        return build_network(self.tasks, self.setting)
 
-    def images(self, split: Split) -> list[Part]:
-        """A split's images."""
-        return parts(self.tasks, split, self.wishes.images, self.setting.seed)
+    def images(self, split: Split) -> list[SplitImages]:
+        """A split's images of each task."""
+        return split_images(self.tasks, split, self.options.images, self.setting.seed)
 
     @property
     def compared(self) -> Iterator[tuple[Row, Trained]]:
-        """CL and ANCL, with what names them in a table."""
-        for (name, lamb_a), trained in self.regime.named.items():
+        """CL and ANCL, each with the columns that name it in a table."""
+        for (name, lamb_a), trained in self.networks.named.items():
             if name in ("cl", "ancl"):
                 yield {"network": name, "lamb_a": lamb_a}, trained
 
     @property
     def references(self) -> dict[str, Params]:
-        """What old, auxiliary and multitask network know."""
-        named = self.regime.named
+        """The tensors of the old, the auxiliary and the multitask network."""
+        named = self.networks.named
         return {name: named[name, None].tensors for name in REFERENCES}
 
     def lambs(self, lamb_a: float) -> tuple[float, float]:
         """λ and λ_a as numbers in this task."""
-        method, counts = self.ways.ancl[lamb_a].method, ClassHistory.of(self.tasks).counts
+        method, counts = self.plans.ancl[lamb_a].method, ClassHistory.of(self.tasks).counts
         assert method.old is not None
         assert method.auxiliary is not None
         return weight_at(method.old.lamb, *counts), weight_at(method.auxiliary.lamb_a, *counts)
 
     @property
-    def omega(self) -> Regularizer:
+    def regularizer(self) -> Regularizer:
         """Ω."""
-        old = self.ways.cl.method.old
+        old = self.plans.cl.method.old
         assert old is not None
         return old.regularizer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ancl.analysis.context import REFERENCES
-from ancl.analysis.results import Analysis
+from ancl.analysis.results import AnalysisResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,20 +22,15 @@ _MARKS = {"old": "o", "auxiliary": "s", "multi": "^"}
 _BOX = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
 
 
-def can_draw() -> bool:
-    """Whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def draw(analysis: Analysis, directory: Path) -> list[Path]:
-    """Draw every figure as PNG and SVG; the same numbers give the same bytes."""
+def draw(result: AnalysisResult, directory: Path) -> list[Path]:
+    """Draw every figure as PNG and SVG. Deterministic."""
     import matplotlib as mpl
 
     found: list[Path] = []
     with mpl.rc_context({"svg.hashsalt": "ancl", "font.size": 9, "axes.axisbelow": True}):
-        figures = {"distance": _distance(analysis), "cka": _cka(analysis)}
-        for seed in analysis.seeds if analysis.wishes.grid else ():
-            figures[f"landscape_s{seed}"] = _landscape(analysis, seed)
+        figures = {"distance": _distance(result), "cka": _cka(result)}
+        for seed in result.seeds if result.options.grid else ():
+            figures[f"landscape_s{seed}"] = _landscape(result, seed)
         for name, figure in figures.items():
             found += _save(figure, directory / name)
     return found
@@ -57,37 +51,37 @@ def _figure(columns: int, width: float, height: float = 3.5) -> tuple[Figure, li
     return figure, list(np.atleast_1d(figure.subplots(1, columns)))
 
 
-def _distance(analysis: Analysis) -> Figure:
+def _distance(result: AnalysisResult) -> Figure:
     figure, (axes,) = _figure(1, 5.0)
-    _curves(axes, analysis, "distance", {"network": "ancl"}, {"network": "cl"})
+    _curves(axes, result, "distance", {"network": "ancl"}, {"network": "cl"})
     axes.set_ylabel("weight distance ‖θ − θ_ref‖")
-    _finish(figure, axes, analysis, "")
+    _finish(figure, axes, result, "")
     return figure
 
 
-def _cka(analysis: Analysis) -> Figure:
+def _cka(result: AnalysisResult) -> Figure:
     figure, (axes,) = _figure(1, 5.0)
     mean = {"layer": "mean"}
-    _curves(axes, analysis, "cka", {"network": "ancl", **mean}, {"network": "cl", **mean})
-    row = analysis.tables["cka"][0]
+    _curves(axes, result, "cka", {"network": "ancl", **mean}, {"network": "cl", **mean})
+    row = result.tables["cka"][0]
     axes.set_ylabel(f"CKA ({row['estimator']}, mean of layers)")
-    _finish(figure, axes, analysis, f", {row['images']} {row['split']} images")
+    _finish(figure, axes, result, f", {row['images']} {row['split']} images")
     return figure
 
 
 def _curves(
     axes: Axes,
-    analysis: Analysis,
+    result: AnalysisResult,
     table: str,
     ancl: Mapping[str, Any],
     cl: Mapping[str, Any],
 ) -> None:
     """A line over λ_a for each reference, and CL's value as a level."""
     for name in REFERENCES:
-        curve = analysis.curve(table, name, **ancl)
+        curve = result.curve(table, name, **ancl)
         errors = [0.0 if np.isnan(each.error) else each.error for each in curve]
         axes.errorbar(
-            analysis.wishes.lamb_as,
+            result.options.lamb_as,
             [each.mean for each in curve],
             errors,
             color=_COLOURS[name],
@@ -96,33 +90,33 @@ def _curves(
             capsize=2,
             label=f"to {_LABELS[name]}",
         )
-        level = float(np.mean([row[name] for row in analysis.rows(table, **cl)]))
+        level = float(np.mean([row[name] for row in result.rows(table, **cl)]))
         axes.axhline(level, color=_COLOURS[name], linewidth=0.8, linestyle=":")
     axes.plot([], [], color="0.4", linewidth=0.8, linestyle=":", label="the same of CL")
 
 
-def _finish(figure: Figure, axes: Axes, analysis: Analysis, note: str) -> None:
+def _finish(figure: Figure, axes: Axes, result: AnalysisResult, note: str) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("λ_a")
     axes.grid(color="0.9")
-    spec, count = analysis.specs[0], len(analysis.seeds)
+    spec, count = result.specs[0], len(result.seeds)
     seeds = f"mean ± standard error of {count} seeds" if count > 1 else f"seed {spec.seed}"
     axes.set_title(f"{spec.method} on {spec.benchmark}, {seeds}{note}", fontsize=8)
     figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
 
 
-def _landscape(analysis: Analysis, seed: int) -> Figure:
-    tasks = [row["task"] for row in analysis.rows("landscape", seed=seed)]
+def _landscape(result: AnalysisResult, seed: int) -> Figure:
+    tasks = [row["task"] for row in result.rows("landscape", seed=seed)]
     shown = list(dict.fromkeys(tasks))
     figure, axes = _figure(len(shown), 3.9 * len(shown), 3.9)
-    column = "taw" if analysis.specs[0].data.scenario == "til" else "tag"
+    column = result.specs[0].accuracy
     for place, task in zip(axes, shown, strict=True):
-        _contours(figure, place, analysis, {"seed": seed, "task": task}, column)
-        _networks(place, analysis, seed)
+        _contours(figure, place, result, {"seed": seed, "task": task}, column)
+        _networks(place, result, seed)
         place.set_title("mean of tasks" if task == "mean" else f"task {task}", fontsize=9)
         place.set_xlabel("x · ‖u‖ (old → auxiliary)")
     axes[0].set_ylabel("y · ‖v‖ (→ multitask)")
-    spec, split = analysis.specs[0], analysis.rows("landscape", seed=seed)[0]["split"]
+    spec, split = result.specs[0], result.rows("landscape", seed=seed)[0]["split"]
     title = f"Accuracy on {split} images, %: {spec.method} on {spec.benchmark}, seed {seed}"
     figure.suptitle(title, fontsize=9)
     handles, labels = axes[0].get_legend_handles_labels()
@@ -131,10 +125,10 @@ def _landscape(analysis: Analysis, seed: int) -> Figure:
 
 
 def _contours(
-    figure: Figure, axes: Axes, analysis: Analysis, wanted: Mapping[str, Any], column: str
+    figure: Figure, axes: Axes, result: AnalysisResult, wanted: Mapping[str, Any], column: str
 ) -> None:
-    rows = analysis.rows("landscape", **wanted)
-    side = analysis.wishes.grid
+    rows = result.rows("landscape", **wanted)
+    side = result.options.grid
     x, y, z = (
         np.array([row[name] for row in rows], dtype=np.float64).reshape(side, side)
         for name in ("x_length", "y_length", column)
@@ -146,11 +140,11 @@ def _contours(
     axes.set_aspect("equal")
 
 
-def _networks(axes: Axes, analysis: Analysis, seed: int) -> None:
+def _networks(axes: Axes, result: AnalysisResult, seed: int) -> None:
     """Dots for old, auxiliary and multitask network, a cross for CL, a path for ANCL."""
 
     def places(name: str) -> tuple[list[float], list[float]]:
-        rows = analysis.rows("positions", seed=seed, network=name, task="mean")
+        rows = result.rows("positions", seed=seed, network=name, task="mean")
         return [row["x_length"] for row in rows], [row["y_length"] for row in rows]
 
     for name in REFERENCES:

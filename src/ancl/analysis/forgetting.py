@@ -1,4 +1,4 @@
-"""The bound on forgetting: ½ λ_max ‖θ₂ − θ₁‖², beside what was forgotten."""
+"""The bound on forgetting, ½ λ_max ‖θ₂ − θ₁‖², beside the measured forgetting."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.analysis.context import Part
+from ancl.analysis.context import SplitImages
 from ancl.analysis.interpolation import distance
 from ancl.data import Batches
 from ancl.networks import Network
@@ -20,11 +20,11 @@ class OldLoss:
 
     Args:
         network: Any network of the right shape; it is overwritten.
-        old: What the old network knows.
+        old: The old network's tensors.
         names: The old network's parameters.
-        parts: Training images of earlier tasks.
-        classes: What competes for each of them, by task.
-        setting: The run's.
+        images: Training images of earlier tasks.
+        classes: The classes that compete in each task.
+        setting: The run's setting.
     """
 
     def __init__(
@@ -32,26 +32,26 @@ class OldLoss:
         network: Network,
         old: Params,
         names: Sequence[str],
-        parts: Sequence[Part],
+        images: Sequence[SplitImages],
         classes: Mapping[int, slice],
         setting: Setting,
     ) -> None:
         self._network, self._old, self._names = network, old, list(names)
-        self._parts, self._classes, self._setting = parts, classes, setting
-        self._total = sum(len(part.samples) for part in parts)
+        self._images, self._classes, self._setting = images, classes, setting
+        self._total = sum(len(each.samples) for each in images)
 
     def value(self, tensors: Params) -> float:
         """The mean loss of a network with its own batch norms."""
         self._network.load(tensors)
         answers = self._setting.images.answering(self._network, self._setting.device)
         losses = [
-            len(part.samples) * self._loss(answers(part.samples).logits, part.samples.y, part.task)
-            for part in self._parts
+            len(samples) * self._loss(answers(samples).logits, samples.y, task)
+            for task, samples in self._images
         ]
         return float(sum(losses)) / self._total
 
     def row(self, tensors: Params, sharpness: float) -> dict[str, float]:
-        """Distance, bound and the loss's increase: with a network's own statistics and the old."""
+        """Distance, bound and increase of the loss, with own and with old running statistics."""
         learned = {name for name, _ in self._network.named_parameters()}
         fixed = {n: t if n in learned else self._old.get(n, t) for n, t in tensors.items()}
         away, before = distance(tensors, self._old, self._names), self.value(self._old)
@@ -78,11 +78,11 @@ class OldLoss:
         dtype = next(self._network.parameters()).dtype
         setting = self._setting
         size, device = setting.training.batch_size, setting.device
-        for part in self._parts:
-            batches = Batches(part.samples, size, setting.normalization, device=device)
+        for task, samples in self._images:
+            batches = Batches(samples, size, setting.normalization, device=device)
             for batch in batches.in_order():
                 logits = self._network(batch.x.to(dtype)).logits
-                loss = self._loss(logits, batch.y, part.task)
+                loss = self._loss(logits, batch.y, task)
                 yield len(batch.y) / self._total * loss
 
     def _loss(self, logits: Tensor, y: Tensor, task: int) -> Tensor:
@@ -91,7 +91,7 @@ class OldLoss:
 
 
 Losses = Callable[[], Iterable[Tensor]]
-"""Differentiable parts of one loss, made anew at every call: their sum is the loss."""
+"""Differentiable parts of one loss, computed again at every call; their sum is the loss."""
 
 
 def hessian_product(losses: Losses, weights: Sequence[Tensor], direction: Tensor) -> Tensor:
@@ -116,15 +116,15 @@ def top_eigenvalue(
 ) -> float:
     """The largest eigenvalue of the Hessian.  Equation: [sharpness].
 
-    Power iteration finds the one of largest size. Where that is negative, the Hessian is shifted
-    by it, which makes the largest one dominant.
+    Power iteration finds the eigenvalue of largest magnitude. Where it is negative, the Hessian
+    is shifted by it, which makes the largest eigenvalue dominant.
 
     Args:
-        losses: The loss; networks in eval mode, whose batch norms are fixed.
-        weights: What it is differentiated by.
-        iterations: At most so many products.
-        tolerance: Stop where the estimate changes by less than this share.
-        seed: Of the first direction.
+        losses: The loss, of a network in eval mode: its batch norms are fixed.
+        weights: The weights it is differentiated by.
+        iterations: Most products to compute.
+        tolerance: Stop when the relative change of the estimate is smaller.
+        seed: The seed of the first direction.
     """
 
     def product(direction: Tensor) -> Tensor:

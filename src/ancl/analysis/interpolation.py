@@ -1,4 +1,4 @@
-"""Between old and auxiliary network: where the theory expects weights and logits to be drawn."""
+"""Between old and auxiliary network: where theory expects weights and logits to end."""
 
 from collections.abc import Collection, Mapping
 
@@ -9,7 +9,7 @@ from ancl.networks import Network
 from ancl.types import Params
 
 
-def drawn_to(
+def penalty_minimum(
     old: Params,
     auxiliary: Params,
     old_curvature: Params,
@@ -19,14 +19,14 @@ def drawn_to(
 ) -> tuple[Params, float]:
     """θ̄ = (λF_old θ_old + λ_aF_aux θ_aux) / (λF_old + λ_aF_aux), weight by weight.
 
-    Both quadratic penalties together are one around θ̄, of curvature λF_old + λ_aF_aux.
-    Equation: [interpolation]. A weight that matters to neither network stays at the old one.
+    The sum of both quadratic penalties is one around θ̄, with curvature λF_old + λ_aF_aux.
+    Equation: [interpolation]. A weight without importance in either network stays at the old one.
 
     Returns:
-        θ̄, and the share of weights that matter to neither.
+        θ̄, and the share of weights without importance in either network.
     """
     found: Params = {}
-    idle = total = 0
+    undecided = total = 0
     for name, importance in old_curvature.items():
         alpha = lamb * importance.double()
         beta = lamb_a * auxiliary_curvature[name].double()
@@ -35,8 +35,8 @@ def drawn_to(
         share = torch.where(free, torch.zeros_like(both), beta / both.masked_fill(free, 1.0))
         start = old[name].double()
         found[name] = start + share * (auxiliary[name].double() - start)
-        idle, total = idle + int(free.sum()), total + free.numel()
-    return found, idle / total
+        undecided, total = undecided + int(free.sum()), total + free.numel()
+    return found, undecided / total
 
 
 def distillation_gradient(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
@@ -66,19 +66,20 @@ def linear_error(
     """‖exact − linear‖ / ‖exact‖ of the summed gradient of both distillation terms.
 
     Args:
-        logits: The network's own.
-        old: The old network's.
-        auxiliary: The auxiliary network's.
+        logits: The network's logits.
+        old: The old network's logits.
+        auxiliary: The auxiliary network's logits.
         lambs: λ and λ_a.
-        classes: What old and auxiliary network speak for. Where that is the same, the linear
-            form is one pull of strength λ + λ_a to (λz_old + λ_az_aux) / (λ + λ_a).
+        classes: The classes of the old and of the auxiliary network's term. Where they are the
+            same, the linear form is one penalty of weight λ + λ_a to
+            (λz_old + λ_az_aux) / (λ + λ_a).
         temperature: T.
     """
     exact, linear = torch.zeros_like(logits.double()), torch.zeros_like(logits.double())
-    for target, lamb, spoken in zip((old, auxiliary), lambs, classes, strict=True):
-        pair = logits[:, spoken], target[:, spoken]
-        exact[:, spoken] += lamb * distillation_gradient(*pair, temperature)
-        linear[:, spoken] += lamb * linear_gradient(*pair, temperature)
+    for target, lamb, own in zip((old, auxiliary), lambs, classes, strict=True):
+        pair = logits[:, own], target[:, own]
+        exact[:, own] += lamb * distillation_gradient(*pair, temperature)
+        linear[:, own] += lamb * linear_gradient(*pair, temperature)
     return float((exact - linear).norm() / exact.norm())
 
 
@@ -86,7 +87,7 @@ BACKBONE = "backbone."
 
 
 def parameter_names(network: Network) -> list[str]:
-    """Everything that is learned: convolutions, γ and β, heads; no running statistics."""
+    """The names of all that is learned: convolutions, γ and β, heads; no running statistics."""
     return [name for name, _ in network.named_parameters()]
 
 
@@ -103,7 +104,7 @@ def distance(first: Params, second: Params, names: Collection[str]) -> float:
 def distances(
     network: Params, references: Mapping[str, Params], names: list[str]
 ) -> dict[str, float]:
-    """To each reference: over everything learned, and over the backbone alone."""
+    """To each reference: over all that is learned, and over the backbone alone."""
     backbone = [name for name in names if name.startswith(BACKBONE)]
     every = {ref: distance(network, tensors, names) for ref, tensors in references.items()}
     alone = {

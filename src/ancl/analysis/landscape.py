@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from ancl.analysis.context import Part, Score, score
+from ancl.analysis.context import Score, SplitImages, score
 from ancl.analysis.interpolation import parameter_names
 from ancl.data import Batches, Samples
 from ancl.errors import AnclError
@@ -16,13 +16,13 @@ from ancl.stages.plan import Setting
 from ancl.types import Params
 
 RANGE = (-0.3, 1.3)
-"""The part of the plane that is looked at, in units of u and v: the paper's."""
+"""The range of both coordinates, in units of u and v, as in the paper."""
 
 _BATCH = 256
 
 
 class Position(NamedTuple):
-    """Coordinates in units of u and v, and how far off the plane."""
+    """Coordinates in units of u and v, and the distance from the plane."""
 
     x: float
     y: float
@@ -64,7 +64,7 @@ class Plane:
         return float(self.u.norm()), float(self.v.norm())
 
     def point(self, x: float, y: float) -> Tensor:
-        """A network of the plane as a vector."""
+        """A point of the plane as a vector of weights."""
         return self.origin + x * self.u + y * self.v
 
     def locate(self, network: Tensor) -> Position:
@@ -81,49 +81,44 @@ def grid(count: int) -> list[tuple[float, float]]:
 
 
 class PointEvaluator:
-    """Measures networks given as vectors, each with batch norms made for it.
+    """Scores networks given as vectors of weights; batch norms are estimated for each.
 
-    Interpolated weights have no running statistics of their own. They are estimated anew at every
+    Interpolated weights have no running statistics of their own. They are estimated at every
     point, as the plain mean over training images of all tasks so far.
 
     Args:
         network: Any network of the right shape; it is overwritten.
         training: Training images of all tasks so far.
-        measured: The images to measure on.
+        measured: The images to score on.
         tasks: The classes of every task so far.
-        setting: The run's.
+        setting: The run's setting.
     """
 
     def __init__(
         self,
         network: Network,
-        training: Sequence[Part],
-        measured: Sequence[Part],
+        training: Sequence[SplitImages],
+        measured: Sequence[SplitImages],
         tasks: Sequence[slice],
         setting: Setting,
     ) -> None:
         self._network, self._setting, self._tasks = network, setting, tasks
         self._names = parameter_names(network)
-        self._training = mixed([part.samples for part in training])
+        self._training = interleaved([each.samples for each in training])
         self._measured = measured
 
     def at(self, weights: Tensor) -> list[Score]:
         """Loss and accuracies on every task that is measured."""
         self._write(weights)
-        self.reestimate()
+        self.reestimate_batch_norms()
         answers = self._setting.images.answering(self._network, self._setting.device)
         return [
-            score(
-                answers(part.samples).logits,
-                part.samples.y,
-                self._tasks,
-                self._setting.task_aware,
-            )
-            for part in self._measured
+            score(answers(samples).logits, samples.y, self._tasks, self._setting.task_aware)
+            for _, samples in self._measured
         ]
 
     @torch.no_grad()
-    def reestimate(self) -> None:
+    def reestimate_batch_norms(self) -> None:
         """Running statistics as the mean over batches of equal size."""
         norms = [
             m for m in self._network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
@@ -157,8 +152,8 @@ class PointEvaluator:
             own[name].copy_(piece.view(own[name].shape))
 
 
-def mixed(samples: Sequence[Samples]) -> Samples:
-    """Several tasks' images interleaved, so that every batch has some of each."""
+def interleaved(samples: Sequence[Samples]) -> Samples:
+    """The images of several tasks, interleaved so that every batch has some of each."""
     joined = Samples.concatenate(samples)
     places = torch.cat([torch.linspace(0, 1, len(part)) for part in samples])
     return joined.take(places.argsort(stable=True))

@@ -1,8 +1,8 @@
-"""The networks that are compared: all of one task, all begun with the same multitask network.
+"""The networks that are compared: all of one task, all trained from the same old network.
 
-The old network is the multitask network of the tasks before (of the first task alone, that is
-its plain training). From it go out: the auxiliary network, CL, ANCL for every λ_a, and the next
-multitask network. For the second task all but the last are stages that ordinary runs have too.
+The old network is the multitask network of the tasks before (for the second task, the plain
+training of the first one). From it are trained: the auxiliary network, CL, ANCL for every λ_a,
+and the next multitask network. For the second task all but the last are stages of ordinary runs.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,25 +19,26 @@ from ancl.stages.events import Events
 from ancl.stages.plan import StateKeys, plan_kept, plan_task
 from ancl.stages.runner import MemoryStore, Runner, Storage
 from ancl.stages.stage import Stage
+from ancl.stages.work import read_importance
 from ancl.store.entry import StageResult
 from ancl.types import Importance, Params, strip_prefix
 
 
 class TrainingPlan(NamedTuple):
-    """One method's way: its stages, and the keys of what it leaves behind."""
+    """The stages that train one network, and the keys of what they leave."""
 
     title: str
     method: Method
     stages: tuple[Stage, ...]
-    pieces: StateKeys
+    state: StateKeys
 
     def key(self, name: str) -> str:
-        """The key of its last stage of a name."""
+        """The key of the last stage with this name."""
         return [stage.key for stage in self.stages if stage.name == name][-1]
 
 
 class TrainingPlans(NamedTuple):
-    """Every way to train: those before the task in order, then those that go out from them."""
+    """The plans of all networks: those before the task in order, then those of the task."""
 
     before: tuple[TrainingPlan, ...]
     cl: TrainingPlan
@@ -45,40 +46,40 @@ class TrainingPlans(NamedTuple):
     multi: TrainingPlan
 
     @property
-    def courses(self) -> tuple[TrainingPlan, ...]:
-        """All of them, in an order in which they can be computed."""
+    def in_order(self) -> tuple[TrainingPlan, ...]:
+        """All plans, in an order in which they can be computed."""
         return (*self.before, self.cl, *self.ancl.values(), self.multi)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages that are needed, each once."""
-        return needed(self.courses)
+        """The stages that are needed, deduplicated by key."""
+        return needed_stages(self.in_order)
 
 
-def needed(courses: Sequence[TrainingPlan]) -> tuple[Stage, ...]:
-    """What courses' networks and accuracies are made of, each stage once.
+def needed_stages(plans: Sequence[TrainingPlan]) -> tuple[Stage, ...]:
+    """The stages behind the networks and accuracies of some plans, deduplicated by key.
 
-    A task's importance and memory are left out where no later one reads them.
+    A task's importance and memory are left out where no later stage reads them.
     """
-    every = {stage.key: stage for course in courses for stage in course.stages}
-    queue = [course.pieces["network"] for course in courses]
+    every = {stage.key: stage for plan in plans for stage in plan.stages}
+    queue = [plan.state["network"] for plan in plans]
     queue += [stage.key for stage in every.values() if stage.name == "evaluate"]
-    wanted: set[str] = set()
+    needed: set[str] = set()
     while queue:
         key = queue.pop()
-        if key not in wanted:
-            wanted.add(key)
+        if key not in needed:
+            needed.add(key)
             queue += every[key].inputs.values()
-    return tuple(stage for key, stage in every.items() if key in wanted)
+    return tuple(stage for key, stage in every.items() if key in needed)
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A network that is compared.
+    """A trained network.
 
     Args:
         key: The key of the stage it comes from.
-        tensors: All it knows.
+        tensors: All its tensors.
         accuracy: On every task's test images, as its method infers; empty where not evaluated.
     """
 
@@ -89,9 +90,10 @@ class Trained:
 
 @dataclass(frozen=True, eq=False)
 class ComparedNetworks:
-    """The networks of one task, and the importance of old and auxiliary one's weights.
+    """The networks of one task, and the importance of the old and the auxiliary one's weights.
 
-    The old network's rows for the task's new classes are the auxiliary network's.
+    The old network has no rows for the task's new classes; it gets the auxiliary network's.
+    ``old_names`` are the tensors that the old network itself had.
     """
 
     old: Trained
@@ -105,14 +107,14 @@ class ComparedNetworks:
 
     @property
     def named(self) -> dict[tuple[str, float | None], Trained]:
-        """Every network by what it is and its λ_a."""
+        """Every network by its name and λ_a."""
         fixed = {"old": self.old, "auxiliary": self.auxiliary, "multi": self.multi, "cl": self.cl}
         found: dict[tuple[str, float | None], Trained] = {(n, None): t for n, t in fixed.items()}
         return found | {("ancl", lamb_a): each for lamb_a, each in self.ancl.items()}
 
 
-def plan_regime(experiment: Experiment, task: int, lamb_as: Sequence[float]) -> TrainingPlans:
-    """Plan every way to train one task.
+def plan_networks(experiment: Experiment, task: int, lamb_as: Sequence[float]) -> TrainingPlans:
+    """Plan the training of every network of one task.
 
     Args:
         experiment: A run of the ANCL variant; its λ_a is not read.
@@ -132,133 +134,117 @@ def plan_regime(experiment: Experiment, task: int, lamb_as: Sequence[float]) -> 
     host = replace(experiment.method, auxiliary=None)
     if task > 1 and host.watcher:
         raise MethodError(
-            f"{spec.method} gathers importance while it trains, which a multitask network's "
-            f"training does not. Analyse task 1, whose old network the method trained itself."
+            f"{spec.method} gathers importance while it trains, which the training of a multitask "
+            f"network does not. Analyse task 1, whose old network the method trained itself."
         )
-    before = _before(host, experiment, task)
-    pieces = before[-1].pieces
-    reached = tasks[: task + 1]
-    start = {name: key for name, key in pieces.items() if name in ("network", "first rate")}
+    before = _plan_before(host, experiment, task)
+    state, so_far = before[-1].state, tasks[: task + 1]
     ancl = {
         lamb_a: MethodRef(spec.method).make({**spec.options, "lamb_a": lamb_a})
         for lamb_a in lamb_as
     }
     return TrainingPlans(
         before,
-        TrainingPlan("CL", host, *plan_task(host, reached, setting, pieces)),
+        TrainingPlan("CL", host, *plan_task(host, so_far, setting, state)),
         {
             lamb_a: TrainingPlan(
-                f"ANCL, λ_a = {lamb_a:g}", method, *plan_task(method, reached, setting, pieces)
+                f"ANCL, λ_a = {lamb_a:g}", method, *plan_task(method, so_far, setting, state)
             )
             for lamb_a, method in ancl.items()
         },
-        TrainingPlan("multitask", joint(), *plan_task(joint(), reached, setting, start)),
+        TrainingPlan("multitask", joint(), *plan_task(joint(), so_far, setting, _start(state))),
     )
 
 
-def _before(host: Method, experiment: Experiment, task: int) -> tuple[TrainingPlan, ...]:
-    """The first task, and multitask networks up to the task before the one in question."""
+def _plan_before(host: Method, experiment: Experiment, task: int) -> tuple[TrainingPlan, ...]:
+    """The first task, and the multitask networks up to the task before the analysed one."""
     tasks, setting = experiment.stream.tasks, experiment.setting
-    courses = [TrainingPlan("first task", host, *plan_task(host, tasks[:1], setting, {}))]
+    plans = [TrainingPlan("first task", host, *plan_task(host, tasks[:1], setting, {}))]
     for index in range(1, task):
-        pieces, reached = courses[-1].pieces, tasks[: index + 1]
-        start = {name: key for name, key in pieces.items() if name in ("network", "first rate")}
+        state, so_far = plans[-1].state, tasks[: index + 1]
+        start = _start(state)
         multi = TrainingPlan(
-            f"multitask {index}", joint(), *plan_task(joint(), reached, setting, start)
+            f"multitask {index}", joint(), *plan_task(joint(), so_far, setting, start)
         )
-        main = multi.pieces["network"]
+        main = multi.state["network"]
         ends = {"network": main, "main": main, "start": multi.key("grow")}
-        stages, kept = plan_kept(host, reached, setting, ends, pieces)
-        courses += [multi, TrainingPlan(f"kept {index}", host, stages, {**start, **kept})]
-    return tuple(courses)
+        stages, kept = plan_kept(host, so_far, setting, ends, state)
+        plans += [multi, TrainingPlan(f"kept {index}", host, stages, {**start, **kept})]
+    return tuple(plans)
 
 
-def storage_for(ways: TrainingPlans, store: Storage, say: Callable[[str], None]) -> Storage:
-    """The store, or one that ends with the process where code has no source file."""
-    unstored = next((stage.unstored for stage in ways.stages if stage.unstored), "")
+def _start(state: StateKeys) -> StateKeys:
+    """What a multitask network starts from: no importance, no memory."""
+    return {name: key for name, key in state.items() if name in ("network", "first rate")}
+
+
+def storage_for(plans: TrainingPlans, store: Storage, say: Callable[[str], None]) -> Storage:
+    """The store, or one in memory where code has no source file."""
+    unstored = next((stage.unstored for stage in plans.stages if stage.unstored), "")
     if not unstored:
         return store
     say(f"Results of this analysis are not stored: {unstored}")
     return MemoryStore()
 
 
-def learn_regime(
-    ways: TrainingPlans,
-    experiment: Experiment,
-    store: Storage,
-    reporter: Events,
-    announce: Callable[[str], None] = lambda text: None,
+def train_networks(
+    plans: TrainingPlans, experiment: Experiment, store: Storage, events: Events
 ) -> ComparedNetworks:
-    """Obtain every network of a plan, from the store or by training it."""
-    found = learn_courses(ways.courses, experiment, store, reporter, announce)
-    return _regime(ways, found, "taw" if experiment.setting.task_aware else "tag")
+    """Every network of the plans, from the store or by training it."""
+    results = train_plans(plans.in_order, experiment, store, events)
+    return _compared(plans, results, experiment.spec.accuracy)
 
 
-def learn_courses(
-    courses: Sequence[TrainingPlan],
-    experiment: Experiment,
-    store: Storage,
-    reporter: Events,
-    announce: Callable[[str], None] = lambda text: None,
+def train_plans(
+    plans: Sequence[TrainingPlan], experiment: Experiment, store: Storage, events: Events
 ) -> dict[str, StageResult]:
-    """What the needed stages of some courses leave behind, by key."""
-    wanted = {stage.key for stage in needed(courses)}
-    found: dict[str, StageResult] = {}
-    for course in courses:
-        announce(course.title)
-        found |= _obtain(course, experiment, wanted, store, reporter)
-    return found
+    """The results of the needed stages of some plans, by key."""
+    needed = {stage.key for stage in needed_stages(plans)}
+    results: dict[str, StageResult] = {}
+    for plan in plans:
+        events.note(plan.title)
+        results |= _train_plan(plan, experiment, needed, store, events)
+    return results
 
 
-def _obtain(
-    course: TrainingPlan,
+def _train_plan(
+    plan: TrainingPlan,
     experiment: Experiment,
-    wanted: Collection[str],
+    needed: Collection[str],
     store: Storage,
-    reporter: Events,
+    events: Events,
 ) -> dict[str, StageResult]:
-    # All courses read each other's networks from one store; storage_for has chosen which.
-    stages = [replace(stage, unstored="") for stage in course.stages if stage.key in wanted]
+    # Plans read each other's networks from one store, which storage_for has chosen.
+    stages = [replace(stage, unstored="") for stage in plan.stages if stage.key in needed]
     tasks, device = experiment.stream.tasks, experiment.setting.device
-    runner = Runner(stages, tasks, device, store, reporter)
+    runner = Runner(stages, tasks, device, store, events)
     return {stage.key: runner.obtain(stage.key) for stage in stages}
 
 
-def _regime(
-    ways: TrainingPlans, found: Mapping[str, StageResult], accuracy: str
+def _compared(
+    plans: TrainingPlans, results: Mapping[str, StageResult], accuracy: str
 ) -> ComparedNetworks:
-    first = next(iter(ways.ancl.values()))
-    pieces = ways.before[-1].pieces
+    first = next(iter(plans.ancl.values()))
+    state = plans.before[-1].state
 
-    def trained(course: TrainingPlan) -> Trained:
-        key, rows = course.pieces["network"], found[course.key("evaluate")].meta
-        return Trained(key, strip_prefix("network", found[key].tensors), tuple(rows[accuracy]))
+    def network(key: str) -> Params:
+        return strip_prefix("network", results[key].tensors)
 
-    auxiliary = Trained(
-        first.key("auxiliary"), strip_prefix("network", found[first.key("auxiliary")].tensors)
-    )
-    before = strip_prefix("network", found[pieces["network"]].tensors)
-    old = Trained(pieces["network"], {**auxiliary.tensors, **before})
-    on_weights = isinstance(_omega(ways.cl.method), WeightRegularizer)
+    def trained(plan: TrainingPlan) -> Trained:
+        key, rows = plan.state["network"], results[plan.key("evaluate")].meta
+        return Trained(key, network(key), tuple(rows[accuracy]))
+
+    auxiliary = Trained(first.key("auxiliary"), network(first.key("auxiliary")))
+    before = network(state["network"])
+    old = plans.cl.method.old
+    on_weights = old is not None and isinstance(old.regularizer, WeightRegularizer)
     return ComparedNetworks(
-        old,
+        Trained(state["network"], {**auxiliary.tensors, **before}),
         auxiliary,
-        trained(ways.multi),
-        trained(ways.cl),
-        {lamb_a: trained(course) for lamb_a, course in ways.ancl.items()},
-        _importance(found[pieces["importance"]]) if on_weights else {},
-        _importance(found[first.key("auxiliary importance")]) if on_weights else {},
+        trained(plans.multi),
+        trained(plans.cl),
+        {lamb_a: trained(plan) for lamb_a, plan in plans.ancl.items()},
+        read_importance(results[state["importance"]]) if on_weights else {},
+        read_importance(results[first.key("auxiliary importance")]) if on_weights else {},
         frozenset(before),
     )
-
-
-def _omega(method: Method) -> object:
-    return method.old.regularizer if method.old else None
-
-
-def _importance(entry: StageResult) -> Importance:
-    found: Importance = {}
-    for name, tensor in strip_prefix("importance", entry.tensors).items():
-        kind, weight = name.split("/", 1)
-        found.setdefault(kind, {})[weight] = tensor
-    return found

@@ -1,4 +1,4 @@
-"""What analyses found, over seeds: tables as CSV, a summary, and one JSON file."""
+"""The result of an analysis over seeds: tables as CSV, a summary, and one JSON file."""
 
 import csv
 import json
@@ -21,27 +21,33 @@ from ancl.metrics import Estimate, mean_and_error
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis:
+class AnalysisResult:
     """The analyses of several seeds.
 
     Args:
-        specs: The ANCL variant's run of every seed; λ_a is in the wishes.
-        wishes: What was asked.
+        specs: The ANCL variant's run of every seed; every λ_a is in the options.
+        options: What was measured.
         tables: Rows of all seeds, by the table's name.
-        keys: What of the store it is made of, so that ``ancl store prune`` keeps it.
+        keys: The stored entries it is made of, so that ``ancl store prune`` keeps them.
+        directory: Where it was written, if it was.
+        figures: The figures that were drawn.
+        seconds: How long it took.
     """
 
     specs: Sequence[RunSpec]
-    wishes: AnalysisOptions
+    options: AnalysisOptions
     tables: Tables
     keys: tuple[str, ...]
+    directory: Path | None = None
+    figures: tuple[Path, ...] = ()
+    seconds: float = 0.0
 
     @property
     def name(self) -> str:
-        """The same for the same question."""
+        """Deterministic directory name."""
         spec = self.specs[0]
-        asked = [json.loads(each.model_dump_json()) for each in self.specs]
-        mark = digest([asked, asdict(self.wishes)])[:8]
+        specs = [json.loads(each.model_dump_json()) for each in self.specs]
+        mark = digest([specs, asdict(self.options)])[:8]
         method = "".join(c if c.isalnum() or c in "-_" else "-" for c in spec.method)
         return f"{spec.benchmark.replace('/', '-')}_{method}_{mark}"
 
@@ -59,11 +65,11 @@ class Analysis:
         """Mean and error over seeds for every λ_a of ANCL."""
         return [
             mean_and_error([row[column] for row in self.rows(table, lamb_a=lamb_a, **wanted)])
-            for lamb_a in self.wishes.lamb_as
+            for lamb_a in self.options.lamb_as
         ]
 
     def correlations(self) -> dict[str, Estimate]:
-        """Rank correlations over λ_a, one a seed: their mean and error."""
+        """Rank correlations over λ_a, one per seed: their mean and error."""
         pairs: dict[str, tuple[str, str, dict[str, Any]]] = {
             f"distance_{ref}": ("distance", ref, {}) for ref in REFERENCES
         }
@@ -71,7 +77,7 @@ class Analysis:
         found = {
             f"{name}_with_lamb_a": mean_and_error(
                 [
-                    spearman(self.wishes.lamb_as, self._column(table, column, seed, wanted))
+                    spearman(self.options.lamb_as, self._column(table, column, seed, wanted))
                     for seed in self.seeds
                 ]
             )
@@ -94,13 +100,22 @@ class Analysis:
 
     def json(self) -> dict[str, Any]:
         """Everything as JSON."""
+        return {
+            **self._content(),
+            "directory": self.directory and str(self.directory),
+            "figures": [str(path) for path in self.figures],
+            "seconds": self.seconds,
+        }
+
+    def _content(self) -> dict[str, Any]:
+        """What ``result.json`` holds: nothing that changes from one call to the next."""
         spec = self.specs[0]
         return {
             "method": spec.method,
             "benchmark": spec.benchmark,
             "seeds": self.seeds,
             "lamb": spec.options.get("lamb"),
-            "wishes": asdict(self.wishes),
+            "options": asdict(self.options),
             "rank_correlations": {
                 name: {"mean": _number(e.mean), "error": _number(e.error), "n": e.n}
                 for name, e in self.correlations().items()
@@ -112,7 +127,7 @@ class Analysis:
         }
 
     def write(self, runs: Path) -> Path:
-        """Write tables and summary; ``result.json`` comes last.
+        """Write tables and summary; ``result.json`` comes last, so that it marks a whole one.
 
         Raises:
             StoreError: The directory cannot be written.
@@ -122,7 +137,7 @@ class Analysis:
             directory.mkdir(parents=True, exist_ok=True)
             for name, rows in self.tables.items():
                 (directory / f"{name}.csv").write_text(as_csv(rows), encoding="utf-8")
-            text = json.dumps(self.json(), indent=1)
+            text = json.dumps(self._content(), indent=1)
             (directory / "result.json").write_text(text, encoding="utf-8")
         except OSError as error:
             raise StoreError(
@@ -133,7 +148,7 @@ class Analysis:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Rows under the names of their columns; nothing where there is no value."""
+    """Rows under the names of their columns; a cell without a value is empty."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -159,7 +174,7 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def ranks(values: Sequence[float]) -> NDArray[np.float64]:
-    """Positions in ascending order from 1; equal values share the mean of theirs."""
+    """Ranks in ascending order from 1; equal values share the mean of their ranks."""
     given = np.asarray(values, dtype=np.float64)
     below = (given[:, None] > given[None, :]).sum(axis=1)
     equal = (given[:, None] == given[None, :]).sum(axis=1)

@@ -1,71 +1,409 @@
-"""An analysis carried out: λ chosen if asked, every network trained, every table made."""
+"""An analysis from values: choose λ if asked, train every network, measure them, write tables."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
 
-from ancl.analysis.context import AnalysisContext, AnalysisOptions, Row, Tables
+from ancl.analysis.cka import Estimator
+from ancl.analysis.context import (
+    AnalysisContext,
+    AnalysisOptions,
+    Row,
+    Split,
+    Tables,
+    build_network,
+    split_images,
+)
+from ancl.analysis.figures import draw
+from ancl.analysis.interpolation import parameter_names, vector
+from ancl.analysis.landscape import PointEvaluator
+from ancl.analysis.landscape_tables import number_of_points
 from ancl.analysis.networks import (
     TrainingPlan,
-    learn_courses,
-    learn_regime,
-    plan_regime,
+    TrainingPlans,
+    needed_stages,
+    plan_networks,
     storage_for,
+    train_networks,
+    train_plans,
 )
-from ancl.analysis.tables import Study
-from ancl.errors import SpecError
-from ancl.experiments.build import Experiment
+from ancl.analysis.results import AnalysisResult
+from ancl.analysis.tables import TableFunction, check_names, make_tables
+from ancl.errors import MethodError, SpecError
+from ancl.experiments import settings as run_settings
+from ancl.experiments.build import Experiment, build, threads
+from ancl.experiments.spec import RunSpec
+from ancl.methods.registry import MethodRef
+from ancl.reporting.figures import can_draw
 from ancl.stages.events import Events
 from ancl.stages.runner import Storage
+from ancl.stages.stage import Stage
+from ancl.store.store import Store
 
-Announce = Callable[[str], None]
+SpecsOf = Callable[[str, float], Sequence[RunSpec]]
+"""Makes the runs of a method with this λ_a, one per seed."""
+
+_FIXED_NETWORKS = 4
+"""Networks besides ANCL's: old, auxiliary, multitask and CL."""
 
 
-class Found(NamedTuple):
-    """One seed's tables, and what of the store they are made of."""
+def analyze(
+    method: str,
+    benchmark: str,
+    *,
+    lamb_a: Sequence[float],
+    lamb: float | None = None,
+    search_lamb: Sequence[float] | None = None,
+    task: int = 1,
+    grid: int = 7,
+    split: Split | None = None,
+    images: int | None = 1000,
+    estimator: Estimator = "biased",
+    double: bool = False,
+    seeds: Sequence[int] = (0,),
+    runs: str | Path = "runs",
+    store: str | Path | None = None,
+    data_root: str | Path | None = None,
+    events: Events | None = None,
+    more_tables: Mapping[str, TableFunction] | None = None,
+    config: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> AnalysisResult:
+    """Compare CL and ANCL for every λ_a with the old, the auxiliary and the multitask network.
+
+    Networks that are in the store are not trained again.
+
+    Args:
+        method: A method with an ANCL variant: ``ewc`` and ``a-ewc`` mean the same here.
+        benchmark: The stream of tasks, such as ``digits/5``.
+        lamb_a: Every λ_a to compare.
+        lamb: λ; the default is the benchmark's or the method's own.
+        search_lamb: Choose λ among these values with CL, by validation accuracy.
+        task: The task, from 1 on.
+        grid: Points along each side of the landscape; 0 for no landscape.
+        split: The images for CKA and landscape: test, val, train or old (training images of
+            earlier tasks). The default is old for CKA and test for the landscape.
+        images: Most images per measurement; None for all.
+        estimator: The estimator of CKA: biased, unbiased or minibatch.
+        double: Whether the Hessian is computed in double precision.
+        seeds: One analysis per seed; tables have the rows of all.
+        runs: Where results are written.
+        store: Where stages are kept; the default is ``RUNS/.store``.
+        data_root: Where data lies.
+        events: Receives progress and messages.
+        more_tables: Your own tables by name, each a function from an ``AnalysisContext`` to rows.
+        config: A file of settings, such as a run's ``spec.yaml``.
+        settings: Other settings by dotted key, such as ``{"training.epochs": 5}``.
+        options: The method's own settings, and ``device`` and ``threads``.
+
+    Raises:
+        SpecError: A value that does not fit.
+        MethodError: A method without an ANCL variant.
+    """
+    given = {**(settings or {}), **options, **({} if lamb is None else {"lamb": lamb})}
+
+    def specs_of(name: str, first_lamb_a: float) -> list[RunSpec]:
+        values = {**given, "lamb_a": first_lamb_a}
+        asked = run_settings.make_request(name, benchmark, values, seeds, config=config)
+        return [resolved.spec for resolved in asked.resolve()]
+
+    request = make_request(
+        method,
+        specs_of,
+        lamb_a=lamb_a,
+        lamb=lamb,
+        search_lamb=search_lamb,
+        task=task,
+        grid=grid,
+        split=split,
+        images=images,
+        estimator=estimator,
+        double=double,
+    )
+    return run_analysis(
+        request,
+        runs=runs,
+        store=store,
+        data_root=data_root,
+        events=events,
+        more_tables=more_tables,
+    )
+
+
+# -- the request -----------------------------------------------------------------------------
+
+
+class AnalysisRequest(NamedTuple):
+    """A checked analysis: the ANCL variant's run of every seed, and what is measured.
+
+    Args:
+        specs: The runs; their λ_a is not read.
+        options: What is measured.
+        search_lamb: The values to choose λ from; empty where it is given.
+    """
+
+    specs: Sequence[RunSpec]
+    options: AnalysisOptions
+    search_lamb: tuple[float, ...] = ()
+
+
+def make_request(
+    method: str,
+    specs_of: SpecsOf,
+    *,
+    lamb_a: Sequence[float],
+    lamb: object = None,
+    search_lamb: Sequence[float] | None = None,
+    **options: Any,
+) -> AnalysisRequest:
+    """Check an analysis before anything is trained.
+
+    Args:
+        method: The method or its ANCL variant.
+        specs_of: Makes its runs.
+        lamb_a: Every λ_a.
+        lamb: λ, if the runs were given one.
+        search_lamb: The values to choose λ from.
+        options: The other fields of ``AnalysisOptions``.
+
+    Raises:
+        SpecError: A value that does not fit.
+        MethodError: A method without an ANCL variant.
+    """
+    name = MethodRef(method)
+    if name.variant not in ("", "a"):
+        raise MethodError(
+            f"{name.name} is not analysed: its auxiliary network moves with the main one. Use "
+            f"{name.base} or a-{name.base}."
+        )
+    if search_lamb and lamb is not None:
+        raise SpecError("lamb and search_lamb were both given. Leave out one.")
+    checked = AnalysisOptions(positive_numbers("lamb_a", lamb_a), **options)
+    lambs = positive_numbers("search_lamb", search_lamb) if search_lamb else ()
+    return AnalysisRequest(specs_of(f"a-{name.base}", checked.lamb_as[0]), checked, lambs)
+
+
+def positive_numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    """Positive numbers, ascending, without duplicates.
+
+    >>> positive_numbers("lamb_a", [10, 1, 10])
+    (1.0, 10.0)
+    """
+    found = sorted({float(value) for value in values})
+    if not found or not all(math.isfinite(value) and value > 0 for value in found):
+        given = ", ".join(f"{value:g}" for value in values)
+        raise SpecError(
+            f"{name}: {given or 'nothing'} is no list of positive numbers. Give some, such as "
+            f"10, 100, 1000."
+        )
+    return tuple(found)
+
+
+# -- the plan --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AnalysisPlan:
+    """What an analysis has to train and to measure.
+
+    Args:
+        method: The ANCL variant.
+        benchmark: The stream of tasks.
+        seeds: The seeds.
+        stages: The number of stages.
+        stages_to_do: Those that are not in the store.
+        most_epochs_to_do: The most epochs these can take.
+        points: Points of all landscapes.
+        seconds_per_point: Time of one point, measured with an untrained network.
+    """
+
+    method: str
+    benchmark: str
+    seeds: tuple[int, ...]
+    stages: int
+    stages_to_do: int
+    most_epochs_to_do: int
+    points: int
+    seconds_per_point: float
+
+    def json(self) -> dict[str, Any]:
+        """The plan as JSON."""
+        return asdict(self)
+
+
+def plan_analysis(
+    request: AnalysisRequest, *, store: str | Path, data_root: str | Path | None = None
+) -> AnalysisPlan:
+    """What there is to do; nothing is trained."""
+    kept, options, specs = Store(Path(store)), request.options, request.specs
+    root = Path(data_root) if data_root else None
+    count = todo = epochs = 0
+    for spec in specs:
+        with threads(spec.threads):
+            experiment = build(spec, root)
+            stages = plan_networks(experiment, options.task, options.lamb_as).stages
+        missing = [stage for stage in stages if not kept.has(stage.key)]
+        count, todo = count + len(stages), todo + len(missing)
+        epochs += sum(stage.epochs for stage in missing)
+    points = number_of_points(options.grid, _FIXED_NETWORKS + len(options.lamb_as))
+    with threads(specs[-1].threads):
+        seconds = seconds_per_point(experiment, options) if points else 0.0
+    return AnalysisPlan(
+        specs[0].method,
+        specs[0].benchmark,
+        tuple(spec.seed for spec in specs),
+        count,
+        todo,
+        epochs,
+        points * len(specs),
+        seconds,
+    )
+
+
+def seconds_per_point(experiment: Experiment, options: AnalysisOptions) -> float:
+    """Seconds for one point of the landscape, measured with an untrained network."""
+    tasks, setting = experiment.stream.tasks[: options.task + 1], experiment.setting
+    network = build_network(tasks, setting)
+    training, measured = (
+        split_images(tasks, split, options.images, setting.seed)
+        for split in ("train", options.split or "test")
+    )
+    evaluator = PointEvaluator(network, training, measured, [t.classes for t in tasks], setting)
+    weights = vector(dict(network.named_parameters()), parameter_names(network))
+    evaluator.at(weights)  # the first one also warms up
+    began = monotonic()
+    evaluator.at(weights)
+    return monotonic() - began
+
+
+# -- the analysis ----------------------------------------------------------------------------
+
+
+def run_analysis(
+    request: AnalysisRequest,
+    *,
+    runs: str | Path = "runs",
+    store: str | Path | None = None,
+    data_root: str | Path | None = None,
+    events: Events | None = None,
+    more_tables: Mapping[str, TableFunction] | None = None,
+) -> AnalysisResult:
+    """Train what the store lacks, measure every seed, and write tables and figures.
+
+    The arguments are those of :func:`analyze`.
+    """
+    began, events = monotonic(), events or Events()
+    check_names(more_tables or {})
+    kept = Store(Path(store or Path(runs) / ".store"), events.say)
+    kept.check()
+    root = Path(data_root) if data_root else None
+    lamb_rows = _try_lambs(request, kept, root, events)
+    specs = request.specs
+    if lamb_rows:
+        specs = [_with_lamb(spec, choose_lamb(lamb_rows)) for spec in specs]
+    tables: Tables = {"lamb": lamb_rows} if lamb_rows else {}
+    keys: dict[str, None] = {}
+    for spec in specs:
+        with threads(spec.threads):
+            experiment = build(spec, root)
+            plans = plan_networks(experiment, request.options.task, request.options.lamb_as)
+            _announce(experiment, plans.stages, kept, events)
+            found = measure(experiment, request.options, kept, events, more_tables)
+        for name, rows in found.tables.items():
+            tables.setdefault(name, []).extend(rows)
+        keys |= dict.fromkeys(found.keys)
+    result = AnalysisResult(specs, request.options, tables, tuple(keys))
+    directory = result.write(Path(runs))
+    figures = draw(result, directory / "figures") if can_draw() else []
+    return replace(result, directory=directory, figures=tuple(figures), seconds=monotonic() - began)
+
+
+class SeedTables(NamedTuple):
+    """The tables of one seed, and the keys of the stored entries they are made of."""
 
     tables: Tables
     keys: tuple[str, ...]
 
 
-def carry_out(
+def measure(
     experiment: Experiment,
-    wishes: AnalysisOptions,
+    options: AnalysisOptions,
     store: Storage,
-    reporter: Events,
-    announce: Announce = lambda text: None,
-) -> Found:
-    """Train what the store lacks and measure it; call it under ``threads``."""
-    ways = plan_regime(experiment, wishes.task, wishes.lamb_as)
-    store = storage_for(ways, store, reporter.say)
-    regime = learn_regime(ways, experiment, store, reporter, announce)
-    study = Study(AnalysisContext(experiment, wishes, ways, regime), store, announce)
-    return Found(study.tables(), study.keys)
+    events: Events | None = None,
+    more_tables: Mapping[str, TableFunction] | None = None,
+) -> SeedTables:
+    """Train what the store lacks for one seed and measure it; call it under ``threads``."""
+    events = events or Events()
+    plans = plan_networks(experiment, options.task, options.lamb_as)
+    store = storage_for(plans, store, events.say)
+    networks = train_networks(plans, experiment, store, events)
+    context = AnalysisContext(experiment, options, plans, networks, store, events)
+    tables = make_tables(context, more_tables)
+    return SeedTables(tables, tuple(context.keys))
 
 
-def lamb_row(
-    experiment: Experiment,
-    task: int,
-    store: Storage,
-    reporter: Events,
-    announce: Announce = lambda text: None,
+def _announce(
+    experiment: Experiment, stages: Sequence[Stage], store: Store, events: Events
+) -> None:
+    """Tell what there is to compute."""
+    spec, count = experiment.spec, len(experiment.stream.tasks)
+    events.note(f"{spec.method} on {spec.benchmark}, seed {spec.seed}")
+    events.work_begins(
+        {stage.key: f"task {stage.task + 1}/{count} {stage.name}" for stage in stages},
+        {stage.key: stage.epochs for stage in stages},
+        [stage.key for stage in stages if not store.has(stage.key)],
+    )
+
+
+# -- choosing λ ------------------------------------------------------------------------------
+
+
+def _try_lambs(
+    request: AnalysisRequest, store: Store, root: Path | None, events: Events
+) -> list[Row]:
+    rows, task = [], request.options.task
+    for lamb in request.search_lamb:
+        for spec in request.specs:
+            with threads(spec.threads):
+                experiment = build(_with_lamb(spec, lamb), root)
+                stages = needed_stages(_cl_plans(plan_networks(experiment, task, (1.0,))))
+                _announce(experiment, stages, store, events)
+                events.note(f"λ = {lamb:g}")
+                rows.append(validate_lamb(experiment, task, store, events))
+    return rows
+
+
+def _cl_plans(plans: TrainingPlans) -> tuple[TrainingPlan, ...]:
+    return (*plans.before, plans.cl)
+
+
+def _with_lamb(spec: RunSpec, lamb: float) -> RunSpec:
+    return spec.model_copy(update={"options": {**spec.options, "lamb": lamb}})
+
+
+def validate_lamb(
+    experiment: Experiment, task: int, store: Storage, events: Events | None = None
 ) -> Row:
-    """How CL with one λ does on the validation images of all tasks so far.
+    """The mean validation accuracy over all tasks so far of CL with the experiment's λ.
 
     Raises:
-        SpecError: There are none.
+        SpecError: A task has no validation images.
     """
-    ways = plan_regime(experiment, task, (1.0,))
-    courses: tuple[TrainingPlan, ...] = (*ways.before, ways.cl)
-    store = storage_for(ways, store, reporter.say)
-    found = learn_courses(courses, experiment, store, reporter, announce)
-    told = "taw_val" if experiment.setting.task_aware else "tag_val"
-    values = found[ways.cl.key("evaluate")].meta[told]
+    events = events or Events()
+    plans = plan_networks(experiment, task, (1.0,))
+    store = storage_for(plans, store, events.say)
+    results = train_plans(_cl_plans(plans), experiment, store, events)
+    spec = experiment.spec
+    values = results[plans.cl.key("evaluate")].meta[f"{spec.accuracy}_val"]
     if None in values:
         raise SpecError(
-            "--search-lamb compares λ on validation images, and a task has none. Raise "
-            "data.val_fraction, or give --lamb."
+            "search_lamb compares λ on validation images, and a task has none. Raise "
+            "data.val_fraction, or give lamb."
         )
-    spec = experiment.spec
     return {
         "seed": spec.seed,
         "lamb": spec.options["lamb"],

@@ -1,13 +1,23 @@
 """``ancl analyze``: where ANCL's network lies between the old and the auxiliary one."""
 
+from __future__ import annotations
+
 import json
-from dataclasses import dataclass
-from typing import Annotated
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from ancl.cli import flags
 from ancl.cli.flags import Machine, Results, Seeding, Settings, Weights, grouped
+from ancl.cli.text import duration, percent, table
+from ancl.errors import SpecError, counted
+
+if TYPE_CHECKING:
+    from ancl.analysis import AnalysisPlan, AnalysisResult
+    from ancl.experiments.spec import RunSpec
 
 Analyzed = Annotated[
     str,
@@ -39,7 +49,7 @@ OnSplit = Annotated[
     ),
 ]
 Images = Annotated[
-    int, Option("--images", metavar="N", help="At most so many a measurement; 0 for all.", min=0)
+    int, Option("--images", metavar="N", help="Most images per measurement; 0 for all.", min=0)
 ]
 Cka = Annotated[
     str, Option("--cka", metavar="biased|unbiased|minibatch", help="The estimator of CKA.")
@@ -74,16 +84,106 @@ def analyze(
     results: Results,
 ) -> None:
     """Weight distance, CKA and accuracy landscape of one task over a set of λ_a."""
-    from ancl.cli.analyzed import analyzed, analyzed_text, asked, planned, planned_text
+    from ancl.analysis import make_request, plan_analysis, run_analysis
+    from ancl.cli.progress import make_progress
 
-    weights = Weights(lamb=lamb)
-    request = flags.make_request(method, benchmark, weights, seeding, settings, machine)
-    wishes = {**vars(measured), "images": measured.images or None}
-    question = asked(request, lamb_a, search_lamb, wishes)
+    given = flags.make_request(method, benchmark, Weights(lamb=lamb), seeding, settings, machine)
+
+    def specs_of(name: str, first_lamb_a: float) -> list[RunSpec]:
+        asked = replace(given, method=name).with_values("--lamb-a", {"lamb_a": first_lamb_a})
+        return [resolved.spec for resolved in asked.resolve()]
+
+    request = make_request(
+        method,
+        specs_of,
+        lamb_a=_numbers("--lamb-a", lamb_a),
+        lamb=lamb,
+        search_lamb=_numbers("--search-lamb", search_lamb) if search_lamb else None,
+        **{**vars(measured), "images": measured.images or None},
+    )
     places = results.places(settings.data_root)
     if results.dry_run:
-        plan = planned(question, places)
-        print(json.dumps(plan) if results.as_json else planned_text(plan))
+        plan = plan_analysis(request, store=places.store, data_root=places.data)
+        print(json.dumps(plan.json()) if results.as_json else plan_text(plan))
         return
-    answer = analyzed(question, places, results.quiet)
-    print(json.dumps(answer.json()) if results.as_json else analyzed_text(answer))
+    with make_progress(results.quiet) as events:
+        result = run_analysis(
+            request,
+            runs=places.runs,
+            store=places.store,
+            data_root=places.data,
+            events=events,
+        )
+    print(json.dumps(result.json()) if results.as_json else result_text(result))
+
+
+def _numbers(flag: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise SpecError(
+            f"{flag}: {text!r} is no list of positive numbers. Write it as {flag} 10,100,1000."
+        ) from error
+
+
+# -- as text ---------------------------------------------------------------------------------
+
+
+def plan_text(plan: AnalysisPlan) -> str:
+    """What there is to do, in two lines."""
+    stored = plan.stages - plan.stages_to_do
+    return (
+        f"{plan.method} on {plan.benchmark}, {counted(len(plan.seeds), 'seed')}: "
+        f"{counted(plan.stages, 'stage')}, {stored} stored, {plan.stages_to_do} to do (at "
+        f"most {counted(plan.most_epochs_to_do, 'epoch')})\n"
+        f"Landscape: {counted(plan.points, 'point')}, about "
+        f"{duration(plan.points * plan.seconds_per_point)} ({plan.seconds_per_point:.2f} s each, "
+        f"timed just now)"
+    )
+
+
+def result_text(result: AnalysisResult) -> str:
+    """A table over λ_a, the rank correlations, and where everything is."""
+    from ancl.analysis.figures import INSTALL
+
+    spec, label = result.specs[0], result.tables["cka"][0]
+    title = (
+        f"{spec.method} on {spec.benchmark}, λ = {spec.options.get('lamb')}, task "
+        f"{result.options.task}: mean over {counted(len(result.seeds), 'seed')}\n"
+        f"Distances over all parameters; CKA {label['estimator']} on {label['images']} "
+        f"{label['split']} images"
+    )
+    correlations = "\n".join(
+        f"  {name.replace('_', ' ')}: {_signed(found.mean)}"
+        for name, found in result.correlations().items()
+    )
+    where = [f"Results: {result.directory} ({duration(result.seconds)})"]
+    where += [f"  {path}" for path in result.figures if path.suffix == ".png"]
+    if not result.figures:
+        where.append(INSTALL)
+    paragraphs = [title, _table(result), f"Rank correlations:\n{correlations}", "\n".join(where)]
+    return "\n\n".join(paragraphs)
+
+
+def _table(result: AnalysisResult) -> str:
+    head = ["network", "λ_a", "mean acc., %"]
+    head += [f"{kind} to {ref}" for kind in ("distance", "CKA") for ref in ("old", "aux", "multi")]
+    names: list[tuple[str, float | None]] = [("cl", None)]
+    names += [("ancl", lamb_a) for lamb_a in result.options.lamb_as]
+    rows = []
+    for name, lamb_a in names:
+        wanted = {"network": name, "lamb_a": lamb_a}
+        cells = [percent(_mean(result.rows("accuracy", **wanted), "mean"))]
+        for table_name, more in (("distance", {}), ("cka", {"layer": "mean"})):
+            found = result.rows(table_name, **wanted, **more)
+            cells += [f"{_mean(found, ref):.4f}" for ref in ("old", "auxiliary", "multi")]
+        rows.append([name.upper(), "" if lamb_a is None else f"{lamb_a:g}", *cells])
+    return table(head, rows, "lr" + "r" * 7)
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float:
+    return sum(float(row[column]) for row in rows) / len(rows)
+
+
+def _signed(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:+.2f}"

@@ -51,9 +51,10 @@ def compare(
 ) -> None:
     """Compare methods on one benchmark; a setting goes to the methods that have it."""
     from ancl.cli.progress import progress_and_log
-    from ancl.cli.text import FAILED, page_of
+    from ancl.cli.text import FAILED
     from ancl.experiments.compare import choose_baselines, compare_specs
     from ancl.experiments.settings import resolve_methods
+    from ancl.reporting import page_of
 
     choice = machines.choose()
     request = flags.make_request(None, on, weights, seeding, settings, machines)

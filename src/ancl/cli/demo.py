@@ -38,10 +38,11 @@ def demo(
 ) -> None:
     """Compare fine-tuning, LwF, LwF with ANCL and joint training on hard digits, no download."""
     from ancl.cli.progress import make_progress
-    from ancl.cli.text import FAILED, failures_text, page_of
+    from ancl.cli.text import FAILED, failures_text
     from ancl.experiments.compare import compare_specs
     from ancl.experiments.results import Places
     from ancl.experiments.settings import resolve_methods
+    from ancl.reporting import page_of
 
     # One thread is the fastest for images this small, and gives the same bits everywhere.
     request = flags.make_request(

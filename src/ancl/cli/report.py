@@ -1,12 +1,20 @@
 """``ancl report``: tables, figures and one HTML page from stored results."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from ancl.cli import flags
+from ancl.cli.text import table
+from ancl.errors import counted
+
+if TYPE_CHECKING:
+    from ancl.reporting import ReportResult, Table
 
 Stored = Annotated[
     list[Path] | None,
@@ -29,16 +37,41 @@ def report(
     as_json: flags.Json = False,
 ) -> None:
     """Tables (Markdown, LaTeX, CSV), figures and one HTML page, from stored results alone."""
-    from ancl.cli.text import report_json, report_text
-    from ancl.errors import StoreError
-    from ancl.reporting import collect, make_report, write_report
+    from ancl.reporting.write import report as write
 
-    found = make_report(collect(stored or [runs]))
-    if not (found.groups or found.analyses or found.searches):
-        left = "".join(f"\n  {place}: {why}" for place, why in found.damaged)
-        raise StoreError(
-            f"There is no finished run in {', '.join(map(str, stored or [runs]))}. Make one, such "
-            f"as ancl demo, or say where they are: --runs DIR.{left}"
+    result = write(stored, runs=runs, out=out)
+    print(json.dumps(result.json()) if as_json else result_text(result))
+
+
+def result_text(result: ReportResult) -> str:
+    """The overview, then what was left out and what was written."""
+    parts = [_overview_text(result.report.tables[0])] if result.report.tables[0].rows else []
+    if result.report.damaged:
+        left_out = [[directory.name, reason] for directory, reason in result.report.damaged]
+        parts.append(
+            f"Not reported, or only in part:\n{table(['directory', 'why'], left_out, 'lw')}"
         )
-    written = write_report(found, out or runs / "report")
-    print(json.dumps(report_json(found, written)) if as_json else report_text(found, written))
+    return "\n\n".join([*parts, _files_text(result.files)])
+
+
+def _overview_text(shown: Table) -> str:
+    from ancl.reporting.formats import cell_text, shared_n
+
+    n = shared_n(shown)
+    rows = [[cell_text(cell, n) for cell in row] for row in shown.rows]
+    kept = [i for i in range(len(shown.head)) if i < 2 or any(row[i] for row in rows)]
+    align = "".join("l" if index < 3 else "r" for index in kept)
+    head = [shown.head[index] for index in kept]
+    body = table(head, [[row[index] for index in kept] for row in rows], align)
+    return "\n".join([body, *shown.notes, *([f"n = {n} seeds."] if n else [])])
+
+
+def _files_text(files: Sequence[Path]) -> str:
+    from ancl.reporting import INSTALL, can_draw
+
+    page, *others = files
+    lines = [f"Report: {page}"]
+    for folder in dict.fromkeys(path.parent for path in others):
+        count = sum(path.parent == folder for path in others)
+        lines.append(f"  {folder}: {counted(count, 'file')}")
+    return "\n".join([*lines, *([] if can_draw() else [INSTALL])])

@@ -67,8 +67,9 @@ def _train(
     request: Request, places: Places, choice: ExecutorChoice, log: str | None, shown: Results
 ) -> None:
     from ancl.cli.progress import progress_and_log
-    from ancl.cli.text import FAILED, failures_text, page_of, results_text
+    from ancl.cli.text import FAILED, failures_text, results_text
     from ancl.experiments.run import run_all
+    from ancl.reporting import page_of
 
     began = monotonic()
     specs = [resolved.spec for resolved in request.resolve()]

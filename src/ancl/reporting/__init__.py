@@ -1,21 +1,32 @@
-"""Stored results as tables, figures and one HTML page: a pure function of what is on disk."""
+"""Stored results as tables, figures and one HTML page. Deterministic; nothing is trained."""
 
-from ancl.reporting.collect import Collected, collect, of_results
+from ancl.reporting.collect import Collected, collect, from_results
 from ancl.reporting.figures import INSTALL, can_draw
 from ancl.reporting.page import Report, make_report, page
 from ancl.reporting.tables import Table
-from ancl.reporting.write import write_page, write_report
+from ancl.reporting.write import (
+    Page,
+    ReportResult,
+    page_of,
+    report,
+    write_page,
+    write_report,
+)
 
 __all__ = [
     "INSTALL",
     "Collected",
+    "Page",
     "Report",
+    "ReportResult",
     "Table",
     "can_draw",
     "collect",
+    "from_results",
     "make_report",
-    "of_results",
     "page",
+    "page_of",
+    "report",
     "write_page",
     "write_report",
 ]

@@ -1,4 +1,4 @@
-"""Stored results found on disk: whole ones to report, damaged ones to name."""
+"""Stored results read from disk: whole ones to report, damaged ones to list."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ _DECISION = "decision.json"
 
 
 class Run(NamedTuple):
-    """A stored run: where it lies, what it found, and what it ran on (empty where unknown)."""
+    """A stored run: its directory, its result, and what it ran on (empty where unknown)."""
 
     directory: Path
     result: RunResult
@@ -24,14 +24,14 @@ class Run(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """What cannot be reported, or not all of it, and why."""
+    """A directory that cannot be reported, or only in part, and the reason."""
 
     directory: Path
     reason: str
 
 
 class Document(NamedTuple):
-    """What a search or an analysis left behind as JSON, under the name of its directory."""
+    """The JSON of a search or an analysis, and the name of its directory."""
 
     name: str
     content: dict[str, Any]
@@ -48,17 +48,17 @@ class Collected:
 
 
 def collect(paths: Sequence[Path]) -> Collected:
-    """Read what lies at each path.
+    """Read the results at each path.
 
     Args:
-        paths: A run directory, a search's or an analysis's, a comparison's JSON file, or a
-            directory that any of these lie below.
+        paths: Directories of runs, searches and analyses, JSON files of comparisons, or
+            directories that contain any of these.
 
     Raises:
         StoreError: A path does not exist.
     """
     found = Collected()
-    for place in dict.fromkeys(each for path in paths for each in _places(path)):
+    for place in dict.fromkeys(each for path in paths for each in _directories(path)):
         try:
             if (place / _DECISION).is_file():
                 found.searches.append(Document(place.name, _search(place)))
@@ -71,37 +71,38 @@ def collect(paths: Sequence[Path]) -> Collected:
     return found
 
 
-def of_results(finished: Iterable[tuple[Path, RunResult]]) -> Collected:
-    """The same for runs that a command holds, without reading them again."""
+def from_results(finished: Iterable[tuple[Path, RunResult]]) -> Collected:
+    """Finished runs as (directory, result), without reading them again."""
     found = Collected()
     found.runs = [
-        Run(where, result, _environment(where, found.damaged)) for where, result in finished
+        Run(directory, result, _environment(directory, found.damaged))
+        for directory, result in finished
     ]
     return found
 
 
-def _places(path: Path) -> Iterator[Path]:
+def _directories(path: Path) -> Iterator[Path]:
     if path.is_file() and path.suffix == ".json":
-        yield from _compared(path)
+        yield from _comparison_runs(path)
     elif not path.is_dir():
         raise StoreError(
-            f"{path} is not there. Give run directories, a file of runs/comparisons, or a directory"
-            f" they lie in (--runs DIR)."
+            f"{path} does not exist. Give run directories, a file of runs/comparisons, or a "
+            f"directory that contains them (--runs DIR)."
         )
-    elif _is_place(path):
+    elif _has_results(path):
         yield path
     else:
         inner = (p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith("."))
         for each in inner:
-            yield from _places(each)
+            yield from _directories(each)
 
 
-def _is_place(path: Path) -> bool:
+def _has_results(path: Path) -> bool:
     return any((path / name).is_file() for name in (*_MARKS, _DECISION))
 
 
-def _compared(path: Path) -> list[Path]:
-    """The run directories a comparison names, from here or beside the comparison."""
+def _comparison_runs(path: Path) -> list[Path]:
+    """The run directories a comparison names: as they are, or beside the comparison."""
     content = _json(path)
     named = [Path(run) for each in content.get("methods", {}).values() for run in each["runs"]]
     beside = path.resolve().parent.parent
@@ -109,14 +110,14 @@ def _compared(path: Path) -> list[Path]:
 
 
 def _is_analysis(place: Path) -> bool:
-    """An analysis leaves a result too, but no spec of a run beside it."""
+    """Whether it is an analysis, which has a result but no ``spec.yaml``."""
     return not (place / "spec.yaml").is_file() and place.parent.name == "analyses"
 
 
 def _analysis(place: Path) -> list[Document]:
     content = _json(place / "result.json")
     try:
-        return [Document(place.name, each) for each in explorable(content)]
+        return [Document(place.name, each) for each in explorer_data(content)]
     except (KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{place} is not a whole analysis: {error!r}.") from error
 
@@ -133,7 +134,7 @@ def _search(place: Path) -> dict[str, Any]:
 def _run(place: Path, damaged: list[Damaged]) -> Run:
     if not (place / "result.json").is_file():
         raise StoreError(
-            f"{place} has no result.json: the run is not finished. The same command goes on."
+            f"{place} has no result.json: the run is not finished. The same command resumes it."
         )
     try:
         result = read_run(place)
@@ -142,11 +143,9 @@ def _run(place: Path, damaged: list[Damaged]) -> Run:
     shapes = {matrix.shape for matrix in result.matrices.values()}
     if shapes != {(len(result.sizes),) * 2}:
         raise StoreError(f"{place}: the accuracy matrices do not fit {len(result.sizes)} tasks.")
-    told = result.spec.data.scenario == "til"
-    known = summary(result.matrices["taw" if told else "tag"], result.sizes)
     # A metric that is newer than the run is computed from its matrix.
-    whole = replace(result, metrics={**known, **result.metrics})
-    return Run(place, whole, _environment(place, damaged))
+    metrics = {**summary(result.counted, result.sizes), **result.metrics}
+    return Run(place, replace(result, metrics=metrics), _environment(place, damaged))
 
 
 def _environment(place: Path, damaged: list[Damaged]) -> dict[str, Any]:
@@ -163,7 +162,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _read(path: Path, kind: type[T]) -> T:
     try:
-        # What is not a number (NaN) does not exist in JSON, nor in a report.
+        # JSON has no NaN; a report shows nothing there.
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except (OSError, ValueError) as error:
         raise StoreError(f"{path} cannot be read ({type(error).__name__}: {error}).") from error
@@ -177,20 +176,20 @@ _REFERENCES = ("old", "auxiliary", "multi")
 _ANCHORS = (*_REFERENCES, "cl")
 
 
-def explorable(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Distances, CKA, accuracies and places on the landscape, seed by seed.
+def explorer_data(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Distances, CKA, accuracies and positions on the landscape, for each seed.
 
     Raises:
-        KeyError: The analysis is not one of ours.
+        KeyError: The analysis has another layout.
     """
-    told = found["spec"]["data"]["scenario"] == "til"
+    accuracy = "taw" if found["spec"]["data"]["scenario"] == "til" else "tag"
     return [
         {
             "method": found["method"],
             "benchmark": found["benchmark"],
             "lamb": found["lamb"],
             "seed": seed,
-            **_Seed(found["tables"], seed, "taw" if told else "tag").shown(),
+            **_Seed(found["tables"], seed, accuracy).content(),
         }
         for seed in found["seeds"]
     ]
@@ -213,7 +212,7 @@ class _Seed:
         wanted["seed"] = self._seed
         return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
-    def shown(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         lamb_as = sorted(row["lamb_a"] for row in self.rows("distance", network="ancl"))
         return {
             "points": [{"lamb_a": value, **self.network("ancl", value)} for value in lamb_as],

@@ -1,4 +1,4 @@
-"""The paper's figures from stored results, as PNG and PDF; the same results give the same bytes."""
+"""The paper's figures from stored results, as PNG and PDF. Deterministic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def can_draw() -> bool:
 
 
 def draw(groups: Sequence[Group], directory: Path, *, vector: bool) -> list[Path]:
-    """Draw every figure of every stream into a directory, as PNG and, if asked, as PDF."""
+    """Draw every figure of every stream into a directory, as PNG and with ``vector`` as PDF."""
     import matplotlib as mpl
 
     found: list[Path] = []
@@ -51,7 +51,7 @@ def draw(groups: Sequence[Group], directory: Path, *, vector: bool) -> list[Path
 
 
 def file_name(text: str) -> str:
-    """A name without what a file system or a shell may take for its own.
+    """A name without characters that are special to file systems and shells.
 
     >>> file_name("digits/5 (scenario=cil)")
     'digits-5_scenario_cil'
@@ -66,7 +66,7 @@ def _save(figure: Figure, path: Path, vector: bool) -> list[Path]:
     figure.savefig(image, dpi=120, metadata={"Software": None})
     if not vector:
         return [image]
-    figure.set_layout_engine("none")  # where everything goes is known by now, and costs half
+    figure.set_layout_engine("none")  # the layout is known by now; this halves the time
     figure.savefig(drawing, metadata={"CreationDate": None, "Creator": None, "Producer": None})
     return [image, drawing]
 
@@ -78,7 +78,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """A colour a base method and a line a variant; a colour each where that is not enough."""
+    """One colour per base method, one line style per variant; else one colour per group."""
     kinds = [(group.base, group.variant) for group in groups]
     bases = list(dict.fromkeys(group.base for group in groups))
     unique = len(set(kinds)) == len(kinds)
@@ -91,7 +91,7 @@ def _styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
 def _lines(
     groups: Sequence[Group], xlabel: str, what: str, values: Sequence[Sequence[Estimate]]
 ) -> Figure:
-    """A line a group with a band of one standard error."""
+    """One line per group with a band of one standard error."""
     figure = _figure(6.4, 3.8)
     axes = figure.subplots()
     for group, estimates, (colour, line) in zip(groups, values, _styles(groups), strict=True):
@@ -124,7 +124,7 @@ def _panels(count: int, size: float) -> tuple[Figure, list[Axes]]:
 
 
 def _matrices(groups: Sequence[Group]) -> Figure:
-    """A heat map a group: task learned down, task tested across."""
+    """One heat map per group: rows are tasks learned, columns are tasks tested."""
     shown = groups[:_MOST_PANELS]
     figure, axes = _panels(len(shown), 2.5)
     for place, group in zip(axes, shown, strict=False):

@@ -48,7 +48,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A table environment that needs the packages booktabs and amsmath alone."""
+    """A table environment; it needs the packages booktabs and amsmath."""
     shared = shared_n(table)
     columns = "".join("r" if right else "l" for right in _numeric(table))
     rows = [" & ".join(_latex_cell(cell, shared) for cell in row) + r" \\" for row in table.rows]
@@ -73,7 +73,7 @@ def latex(table: Table) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Every number at full precision, its standard error and n in columns of their own."""
+    """Every number at full precision, with columns for its standard error and n."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     wide = [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.head))]
@@ -92,7 +92,7 @@ def comma_separated(table: Table) -> str:
 
 
 def tex(text: str) -> str:
-    r"""Text with what LaTeX reads as its own escaped.
+    r"""Text with LaTeX's special characters escaped.
 
     >>> tex("50% of a_b & λ")
     '50\\% of a\\_b \\& $\\lambda$'
@@ -101,7 +101,7 @@ def tex(text: str) -> str:
 
 
 def shared_n(table: Table) -> int | None:
-    """How many seeds every number has, if all have as many; the paper's own are not counted."""
+    """The number of seeds, where all numbers but the paper's have the same; else None."""
     counts = {
         cell.estimate.n
         for row in table.rows
@@ -128,7 +128,7 @@ def number_text(estimate: Estimate, *, signed: bool = False, n: bool = False) ->
 
 
 def cell_text(content: Cell, shared: int | None) -> str:
-    """A cell as plain text; a chosen value stands in brackets."""
+    """A cell as plain text, with a chosen value in brackets."""
     return _plain(content, shared, lambda text: f"[{text}]")
 
 

@@ -1,4 +1,4 @@
-"""Runs that differ by seed alone become one group, and its numbers means with standard errors."""
+"""Groups of runs that differ only by seed, and their means with standard errors."""
 
 import json
 from collections import defaultdict
@@ -12,14 +12,14 @@ import numpy as np
 from ancl.experiments.paper_check import settings_of
 from ancl.experiments.results import RunResult
 from ancl.experiments.spec import RunSpec
-from ancl.metrics import Estimate, Matrix, mean_and_error
+from ancl.metrics import Estimate, Matrix, mean_and_error, paired_difference
 from ancl.reporting.collect import Damaged, Run
 
 Settings = dict[str, Any]
 
 
 class Difference(NamedTuple):
-    """A variant minus its plain host, seed by seed, and the settings in which they differ."""
+    """A variant minus its plain host, paired by seed, and the settings in which they differ."""
 
     estimate: Estimate
     differing: tuple[str, ...]
@@ -31,9 +31,9 @@ class Group:
 
     Args:
         runs: The runs, by seed.
-        settings: Every setting by dotted key, without the seed and where it ran.
-        stream: The benchmark, with what tells it from others of its name.
-        title: The method, with what tells it from others on the same stream.
+        settings: Every setting by dotted key, without seed, device and threads.
+        stream: The benchmark, with the settings that distinguish it from others of its name.
+        title: The method, with the settings that distinguish it on the same stream.
     """
 
     runs: tuple[Run, ...]
@@ -48,7 +48,7 @@ class Group:
 
     @property
     def results(self) -> list[RunResult]:
-        """What the runs found."""
+        """The results of the runs."""
         return [run.result for run in self.runs]
 
     @property
@@ -59,12 +59,12 @@ class Group:
     @property
     def base(self) -> str:
         """The method without its variant."""
-        return taken_apart(self.spec.method)[0]
+        return split_method(self.spec.method)[0]
 
     @property
     def variant(self) -> str:
         """CL, AFEC or ANCL."""
-        return taken_apart(self.spec.method)[1]
+        return split_method(self.spec.method)[1]
 
     @property
     def decisive(self) -> str:
@@ -73,9 +73,8 @@ class Group:
 
     @cached_property
     def matrices(self) -> list[Matrix]:
-        """The matrix that counts in the scenario, one a seed."""
-        name = "taw" if self.spec.data.scenario == "til" else "tag"
-        return [run.result.matrices[name] for run in self.runs]
+        """The accuracy matrix that counts in the scenario, one per seed."""
+        return [run.result.counted for run in self.runs]
 
     def estimate(self, metric: str) -> Estimate:
         """A metric over seeds."""
@@ -94,7 +93,7 @@ class Group:
         return [estimate for estimate in self.cells()[-1] if estimate]
 
     def phases(self) -> list[Estimate]:
-        """Accuracy after every task, over the tasks seen so far, as the decisive metric weighs."""
+        """Accuracy on the tasks so far after every task, weighted as in the decisive metric."""
         sizes = self.runs[0].result.sizes
         weights = np.ones(len(sizes)) if self.decisive == "aac" else np.asarray(sizes, float)
 
@@ -114,36 +113,36 @@ class Group:
 
 
 def decisive(spec: RunSpec) -> str:
-    """AAC where the task is told at test time, else AIAC."""
-    return "aac" if spec.data.scenario == "til" else "aiac"
+    """AAC where the task is known at test time, else AIAC."""
+    return "aac" if spec.task_aware else "aiac"
 
 
 def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[Damaged]]:
-    """Groups in the order of the paper's tables, and runs left out as doubles of a seed."""
+    """Groups in the order of the paper's tables, and runs left out as duplicates of a seed."""
     found: dict[str, dict[int, Run]] = defaultdict(dict)
     settings: dict[str, Settings] = {}
-    doubles: list[Damaged] = []
+    duplicates: list[Damaged] = []
     for run in sorted(runs, key=lambda each: each.directory.name):
         spec = run.result.spec
         own = settings_of(spec)
         key = json.dumps(own, sort_keys=True)
         first = found[key].setdefault(spec.seed, run)
         if first is not run:
-            reason = f"left out: seed {spec.seed} is there in {first.directory.name}"
-            doubles.append(Damaged(run.directory, reason))
+            reason = f"left out: seed {spec.seed} is already in {first.directory.name}"
+            duplicates.append(Damaged(run.directory, reason))
         settings[key] = own
     plain = [
         Group(tuple(found[key][seed] for seed in sorted(found[key])), settings[key], "", "")
         for key in found
     ]
-    return _titled(plain), doubles
+    return _titled(plain), duplicates
 
 
 def difference(group: Group, groups: Iterable[Group]) -> Difference | None:
     """A variant minus its plain host in the decisive metric, on the seeds both have.
 
-    Of several hosts on the same stream, the one with the fewest other settings is taken, and what
-    is still unlike is named.
+    Of several hosts on the same stream, the one with the fewest different settings is taken, and
+    these settings are named.
     """
     if group.variant == "CL":
         return None
@@ -155,18 +154,19 @@ def difference(group: Group, groups: Iterable[Group]) -> Difference | None:
     ]
     if not hosts:
         return None
-    host = min(hosts, key=lambda each: len(_unlike(group, each)))
+    host = min(hosts, key=lambda each: len(_setting_differences(group, each)))
     ours, theirs = (_by_seed(each, group.decisive) for each in (group, host))
-    pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    return Difference(mean_and_error(pairs), _unlike(group, host))
+    estimate = paired_difference(ours, theirs)
+    assert estimate is not None, "hosts have a seed of the group"
+    return Difference(estimate, _setting_differences(group, host))
 
 
 def _by_seed(group: Group, metric: str) -> dict[int, float]:
     return {run.result.spec.seed: run.result.metrics[metric] for run in group.runs}
 
 
-def _unlike(group: Group, host: Group) -> tuple[str, ...]:
-    """The settings both have, and have differently; the auxiliary network's are one's own."""
+def _setting_differences(group: Group, host: Group) -> tuple[str, ...]:
+    """The settings of both that have different values, without the auxiliary network's."""
     return tuple(
         key
         for key, value in group.settings.items()
@@ -176,7 +176,7 @@ def _unlike(group: Group, host: Group) -> tuple[str, ...]:
 
 
 def _titled(groups: Sequence[Group]) -> list[Group]:
-    """Groups with their names, sorted: a stream is its data, a row all the rest."""
+    """Groups with their names, sorted: data settings name the stream, all others the row."""
     streams = _distinct(groups, lambda g: g.spec.benchmark, lambda g: _section(g, data=True))
     rows = _distinct(
         groups,
@@ -206,20 +206,20 @@ def _distinct(
         each = {group: settings(group) for group in members}
         keys = _differing(list(each.values()))
         for group in members:
-            told = ", ".join(f"{_short(key)}={_text(each[group].get(key))}" for key in keys)
-            found[group] = f"{title} ({told})" if told else title
+            differences = ", ".join(f"{_short(key)}={_text(each[group].get(key))}" for key in keys)
+            found[group] = f"{title} ({differences})" if differences else title
     return found
 
 
 def _differing(settings: Sequence[Settings]) -> list[str]:
-    """The keys whose values are not all the same; what follows from another one is not named."""
+    """The keys with different values; what only follows another key is left out."""
     keys = dict.fromkeys(key for each in settings for key in each)
     unlike = [k for k in keys if len({json.dumps(each.get(k)) for each in settings}) > 1]
     return [k for k in unlike if _twin(k) == k or _twin(k) not in unlike]
 
 
 def _twin(key: str) -> str:
-    """The main network's setting that an auxiliary one follows unless told otherwise."""
+    """The main network's setting, which the auxiliary one has by default too."""
     return key.replace("auxiliary.", "training.", 1)
 
 
@@ -282,10 +282,10 @@ _BENCHMARKS = (
 _SCENARIOS = ("til", "cil", "dil")
 
 
-def taken_apart(method: str) -> tuple[str, str]:
-    """(base, variant) of a method's name, without loading code a name may point to.
+def split_method(method: str) -> tuple[str, str]:
+    """(base, variant) of a method's name, without loading the code of the method.
 
-    >>> taken_apart("afec-lwf"), taken_apart("ewc")
+    >>> split_method("afec-lwf"), split_method("ewc")
     (('lwf', 'AFEC'), ('ewc', 'CL'))
     """
     for variant, prefix in _PREFIXES.items():
@@ -295,7 +295,7 @@ def taken_apart(method: str) -> tuple[str, str]:
 
 
 def base_title(base: str) -> str:
-    """A base method as papers write it; one from outside by the name it has in its file.
+    """A base method as papers write it; a user's method by its name in its file.
 
     >>> base_title("lwf"), base_title("my/own.py:mine")
     ('LwF', 'mine')
@@ -309,20 +309,20 @@ def method_title(method: str) -> str:
     >>> method_title("a-lwf"), method_title("afec-ewc")
     ('A-LwF', 'AFEC-EWC')
     """
-    base, variant = taken_apart(method)
+    base, variant = split_method(method)
     return _TITLES[variant] + base_title(base)
 
 
 def method_rank(method: str) -> tuple[int, str, int]:
-    """Where a method stands: as in the paper's tables, then the others by name."""
-    base, variant = taken_apart(method)
+    """The rank of a method: as in the paper's tables, then the others by name."""
+    base, variant = split_method(method)
     known = list(METHODS)
     place = known.index(base) if base in METHODS else len(known)
     return place, base, VARIANTS.index(variant)
 
 
 def stream_rank(spec: RunSpec) -> tuple[int, int, str]:
-    """Where a stream stands: by scenario, then as the paper numbers them, then by name."""
+    """The rank of a stream: by scenario, then as in the paper, then by name."""
     name = spec.benchmark
     place = _BENCHMARKS.index(name) if name in _BENCHMARKS else len(_BENCHMARKS)
     return _SCENARIOS.index(spec.data.scenario), place, name

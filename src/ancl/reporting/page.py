@@ -1,4 +1,4 @@
-"""A report as one JSON object: all that the page shows."""
+"""A report, its content as one JSON object, and the HTML page that shows it."""
 
 import json
 import math
@@ -34,9 +34,9 @@ class Report:
 
 
 def make_report(collected: Collected) -> Report:
-    """Group what was found."""
-    groups, doubles = group_runs(collected.runs)
-    return Report(groups, collected.searches, collected.analyses, [*collected.damaged, *doubles])
+    """A report from collected results."""
+    groups, duplicates = group_runs(collected.runs)
+    return Report(groups, collected.searches, collected.analyses, [*collected.damaged, *duplicates])
 
 
 def content(report: Report) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _group(group: Group, groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def estimate(found: Estimate) -> list[float | None]:
-    """Mean, standard error and n; what does not exist is null."""
+    """Mean, standard error and n; None where there is no value."""
     return [_short(found.mean), _short(found.error), found.n]
 
 
@@ -94,7 +94,7 @@ def _difference(found: Difference | None) -> dict[str, Any] | None:
 
 
 def _grids(searches: Sequence[Document]) -> list[dict[str, Any]]:
-    """Every trial of two-stage searches, in the order they were tried."""
+    """Every trial of two-stage searches, in order."""
     return [
         {
             "name": name,
@@ -124,7 +124,7 @@ _ESCAPED = {
 
 
 def page(report: Report) -> str:
-    """The whole page; the same results give the same bytes."""
+    """The whole page. Deterministic."""
     parts = {
         "STYLE": _text("style.css"),
         "DATA": embedded(content(report)),
@@ -137,7 +137,7 @@ def page(report: Report) -> str:
 
 
 def embedded(found: dict[str, Any]) -> str:
-    r"""JSON that no browser takes for markup, whatever a name contains.
+    r"""JSON without characters that a browser could read as markup.
 
     >>> embedded({"name": "</script>"})
     '{"name":"\\u003c/script\\u003e"}'
@@ -177,7 +177,7 @@ def trainings(group: Group) -> list[Training]:
 
 def _training(task: int, stage: str, role: str, records: Sequence[Mapping[str, Any]]) -> Training:
     step = math.ceil(len(records) / MOST_POINTS)
-    # The last epoch is always shown: it is where the training ended.
+    # The last epoch is always shown: the training ended there.
     shown = [r for i, r in enumerate(records) if i % step == 0 or i == len(records) - 1]
     terms: dict[str, dict[str, list[float | None]]] = {}
     for split in SPLITS:
@@ -187,5 +187,5 @@ def _training(task: int, stage: str, role: str, records: Sequence[Mapping[str, A
 
 
 def _finite(value: object) -> float | None:
-    """A number; the log writes what is not finite as text."""
+    """A number, or None: the log writes numbers that are not finite as text."""
     return float(f"{value:.5g}") if isinstance(value, int | float) else None

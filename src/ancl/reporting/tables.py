@@ -1,4 +1,4 @@
-"""Tables in the layout of the paper's: methods and variants down, benchmarks across."""
+"""Tables in the paper's layout: one row per method and variant, one column per benchmark."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,17 @@ from ancl.metrics import METRICS, Estimate
 from ancl.reporting.collect import Document
 from ancl.reporting.groups import Group, difference, method_rank, method_title
 
-_TOLD = {"til": "the task is told at test time", "cil": "the task is not told at test time"}
+_SCENARIOS = {
+    "til": "the task is known at test time",
+    "cil": "the task is not known at test time",
+    "dil": "the domain changes",
+}
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 
 
 @dataclass(frozen=True)
 class Number:
-    """An estimate in percent or, with a sign, in points; one decimal more than on screen."""
+    """An estimate in percent or, with a sign, in points."""
 
     estimate: Estimate
     signed: bool = False
@@ -24,7 +28,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Choice:
-    """Values that were tried; the chosen one stands out."""
+    """Values that were tried; the chosen one is marked."""
 
     values: tuple[float, ...]
     chosen: float
@@ -38,11 +42,11 @@ class Table:
     """One table.
 
     Args:
-        name: Of its files.
-        title: What it shows, in a line.
-        head: A heading a column.
+        name: The name of its files.
+        title: What it shows, in one line.
+        head: One heading per column.
         rows: The cells.
-        notes: What a reader must know beside it.
+        notes: Lines below the table.
     """
 
     name: str
@@ -68,7 +72,7 @@ def all_tables(groups: Sequence[Group], searches: Sequence[Document]) -> list[Ta
 
 
 def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
-    """A metric of one scenario: a row a method and variant, the paper's number beside ours."""
+    """A metric of one scenario: one row per method, the paper's number beside ours."""
     scenario = groups[0].spec.data.scenario
     streams = list(dict.fromkeys(group.stream for group in groups))
     with_paper = [
@@ -90,10 +94,9 @@ def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
         rows.append(tuple(row))
     known = METRICS[metric]
     unit = "points" if known.unit.startswith("difference") else "%"
-    told = _TOLD.get(scenario, "the domain changes")
     return Table(
         f"{metric}_{scenario}",
-        f"{known.label} in {unit}, {scenario.upper()} ({told})",
+        f"{known.label} in {unit}, {scenario.upper()} ({_SCENARIOS[scenario]})",
         tuple(head),
         tuple(rows),
         (f"{known.label}: {known.formula}.", _ERRORS, *_protocol_notes(groups, metric)),
@@ -101,7 +104,7 @@ def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
 
 
 def _protocol_notes(groups: Sequence[Group], metric: str) -> list[str]:
-    """Where our protocol is not the paper's, for the numbers it has."""
+    """Differences to the paper's protocol, where the paper has a number."""
     found = {g: protocol_differences(g.results) for g in groups if paper_number(g, metric)}
     return [
         f"Not the paper's protocol: {g.title} on {g.stream}: {'; '.join(unlike)}."
@@ -114,7 +117,7 @@ _ERRORS = "Mean ± standard error over n seeds (standard deviation over n - 1, d
 
 
 def difference_table(groups: Sequence[Group]) -> Table:
-    """Variant minus host by seed: a row a variant, a column a benchmark."""
+    """Variant minus host, paired by seed: one row per variant, one column per benchmark."""
     streams = list(dict.fromkeys(group.stream for group in groups))
     found = {g: gap for g in groups if (gap := difference(g, groups))}
     rows = []
@@ -124,7 +127,7 @@ def difference_table(groups: Sequence[Group]) -> Table:
             gaps = [gap for g, gap in found.items() if (g.title, g.stream) == (title, stream)]
             row.append(Number(gaps[0].estimate, signed=True) if gaps else None)
         rows.append(tuple(row))
-    unlike = [
+    notes = [
         f"{g.title} on {g.stream} and its host differ in {', '.join(gap.differing)} too."
         for g, gap in found.items()
         if gap.differing
@@ -136,7 +139,7 @@ def difference_table(groups: Sequence[Group]) -> Table:
         f"{label} of a variant minus its plain host in points, paired by seed, {scenario.upper()}",
         ("variant minus host", *streams),
         tuple((f"{row[0]} − {_host_of(str(row[0]))}", *row[1:]) for row in rows),
-        (_ERRORS, *unlike),
+        (_ERRORS, *notes),
     )
 
 
@@ -145,7 +148,7 @@ def _host_of(title: str) -> str:
 
 
 def grid_table(searches: Iterable[Document]) -> Table:
-    """What searches tried for λ and λ_a and chose, with the paper's grid beside."""
+    """The values of λ and λ_a that searches tried and chose, beside the paper's grid."""
     rows: list[tuple[Cell, ...]] = []
     for _, content in searches:
         if content.get("protocol") != "two-stage":
@@ -187,7 +190,7 @@ def _paper_cell(group: Group | None, metric: str) -> Cell:
 
 
 def overview(groups: Sequence[Group]) -> Table:
-    """A row a group: the decisive metric first, then what explains it."""
+    """One row per group: the decisive metric first, then others."""
     rows: list[tuple[Cell, ...]] = []
     for group in groups:
         gap = difference(group, groups)
@@ -209,6 +212,6 @@ def overview(groups: Sequence[Group]) -> Table:
 
 
 def _titles(groups: Iterable[Group]) -> list[str]:
-    """Row titles: all variants of a base method stand together."""
+    """Row titles, with all variants of a base method together."""
     ordered = sorted(groups, key=lambda g: (*method_rank(g.spec.method), g.title))
     return list(dict.fromkeys(group.title for group in ordered))

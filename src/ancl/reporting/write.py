@@ -1,12 +1,16 @@
-"""A report on disk: tables, figures and the page."""
+"""Reports on disk: from stored results to tables, figures and one HTML page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from ancl.errors import StoreError
-from ancl.reporting.figures import can_draw, draw
+from ancl.experiments.results import RunResult
+from ancl.hashing import digest
+from ancl.reporting.collect import collect, from_results
+from ancl.reporting.figures import INSTALL, can_draw, draw
 from ancl.reporting.formats import comma_separated, latex, markdown
-from ancl.reporting.page import Report, page
+from ancl.reporting.page import Report, content, make_report, page
 from ancl.reporting.tables import Table
 
 _FORMATS: dict[str, Callable[[Table], str]] = {
@@ -14,13 +18,109 @@ _FORMATS: dict[str, Callable[[Table], str]] = {
     "tex": latex,
     "csv": comma_separated,
 }
+_OVERVIEW = (
+    *("stream", "scenario", "title", "method", "seeds", "decisive", "metrics", "difference"),
+    *("paper", "unlike_paper", "runs"),
+)
+
+
+class ReportResult(NamedTuple):
+    """A report and its files, the page first."""
+
+    report: Report
+    files: tuple[Path, ...]
+
+    @property
+    def page(self) -> Path:
+        """The HTML page."""
+        return self.files[0]
+
+    def json(self) -> dict[str, Any]:
+        """Every number of the overview, what was left out, and the files."""
+        found = content(self.report)
+        return {
+            "groups": [{key: group[key] for key in _OVERVIEW} for group in found["groups"]],
+            "damaged": found["damaged"],
+            "files": [str(path) for path in self.files],
+        }
+
+
+def report(
+    stored: Sequence[str | Path] | None = None,
+    *,
+    runs: str | Path = "runs",
+    out: str | Path | None = None,
+) -> ReportResult:
+    """Write tables (Markdown, LaTeX, CSV), figures and one HTML page from stored results.
+
+    Nothing is trained. Figures need matplotlib; without it there are none.
+
+    Args:
+        stored: Directories of runs, searches and analyses, or ``runs/comparisons/NAME.json``; the
+            default is everything below ``runs``.
+        runs: Where results are.
+        out: Where the report is written; the default is ``RUNS/report``.
+
+    Raises:
+        StoreError: There is no result, or the report cannot be written.
+    """
+    paths = [Path(each) for each in stored or [runs]]
+    found = make_report(collect(paths))
+    if not (found.groups or found.analyses or found.searches):
+        damaged = "".join(f"\n  {place}: {reason}" for place, reason in found.damaged)
+        raise StoreError(
+            f"There is no finished run in {', '.join(map(str, paths))}. Make one, such as ancl "
+            f"demo, or say where they are: --runs DIR.{damaged}"
+        )
+    return ReportResult(found, tuple(write_report(found, Path(out or Path(runs) / "report"))))
+
+
+class Page(NamedTuple):
+    """The page of finished runs (None if there is none), and a line or two that say so."""
+
+    path: Path | None
+    text: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The path as JSON."""
+        return {"report": self.path and str(self.path)}
+
+
+def page_of(
+    finished: Sequence[tuple[Path, RunResult]], runs: Path, place: Path | None = None
+) -> Page:
+    """Write the page of finished runs, with its figures as PNG.
+
+    A page that cannot be written is no error: the results themselves are written.
+
+    Args:
+        finished: The runs, as (directory, result).
+        runs: Where results are.
+        place: Where the page is written; the default is the directory of a single run, or one
+            below ``runs/comparisons`` for several runs.
+    """
+    if not finished:
+        return Page(None, "There is no report: no run finished.")
+    directories = [directory for directory, _ in finished]
+    if place is None and len(finished) == 1:
+        place = directories[0]
+    if place is None:
+        mark = digest(sorted(directory.name for directory in directories))[:8]
+        benchmark = finished[0][1].spec.benchmark.replace("/", "-")
+        place = runs / "comparisons" / f"{benchmark}_{mark}"
+    try:
+        path = write_page(make_report(from_results(finished)), place)[0]
+    except StoreError as error:
+        return Page(None, str(error))
+    return Page(path, "\n".join([f"Report: {path}", *([] if can_draw() else [INSTALL])]))
 
 
 def write_report(report: Report, out: Path) -> list[Path]:
-    """Write tables, figures (where matplotlib is installed) and the page.
+    """Write the page, the tables, and figures (where matplotlib is installed).
 
     Returns:
-        What was written, the page first.
+        The files, the page first.
 
     Raises:
         StoreError: The directory cannot be written.
@@ -43,8 +143,8 @@ def write_page(report: Report, out: Path, *, vector: bool = False) -> list[Path]
 
     Args:
         report: What to write.
-        out: Where to.
-        vector: Whether figures are written as PDF too, which takes as long again.
+        out: Where to write it.
+        vector: Whether figures are written as PDF too, which doubles the time.
 
     Raises:
         StoreError: The directory cannot be written.

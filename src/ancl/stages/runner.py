@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import torch
 
@@ -108,13 +109,18 @@ class Runner:
         if stage is None:
             assert entry is not None, "an input that no stage of the plan yields is in the store"
             return entry
+        computed: list[StageResult] = []
         if entry is None:
+            # Before the lock is taken: computing an input takes a lock of its own.
             inputs = {part: self.obtain(of) for part, of in stage.inputs.items()}
-            with store.lock(key):
-                entry = store.load(key)  # another process may have finished it meanwhile
-                if entry is None:
-                    return self._compute(stage, store, inputs)
-        self._reporter.stage_ends(stage, found=True, seconds=0.0)
+
+            def compute() -> StageResult:
+                computed.append(self._compute(stage, store, inputs))
+                return computed[0]
+
+            entry = obtained(store, key, compute)
+        seconds = computed[0].meta["seconds"] if computed else 0.0
+        self._reporter.stage_ends(stage, found=not computed, seconds=seconds)
         return entry
 
     def _compute(self, stage: Stage, store: Storage, inputs: dict[str, StageResult]) -> StageResult:
@@ -123,19 +129,14 @@ class Runner:
         drive = self._drive(stage, store)
         context = StageContext(self._device, drive, self._reporter.say, self._images)
         entry = stage.run(inputs, context)
-        seconds = monotonic() - began
         meta = {
             **entry.meta,
             "stage": stage.name,
             "task": stage.task,
             "inputs": dict(stage.inputs),
-            "seconds": seconds,
+            "seconds": monotonic() - began,
         }
-        entry = StageResult(entry.tensors, meta)
-        store.save(stage.key, entry)
-        store.drop_checkpoint(stage.key)
-        self._reporter.stage_ends(stage, found=False, seconds=seconds)
-        return entry
+        return StageResult(entry.tensors, meta)
 
     def _drive(self, stage: Stage, store: Storage) -> Drive:
         def drive(trainer: Trainer) -> list[dict[str, Any]]:
@@ -144,16 +145,13 @@ class Runner:
             if found:
                 log = found.meta["log"]
                 trainer.restore(Saved(found.tensors, found.meta["state"]))
-            keeper = _Keeper(lambda entry: store.save_checkpoint(stage.key, entry))
-            try:
+            with CheckpointWriter(store, stage.key) as checkpoint:
                 for epoch in trainer:
                     log.append(epoch_record(epoch))
                     self._reporter.epoch_ends(stage, epoch)
                     if trainer.settled:
-                        keeper.offer(trainer.state(), log)
-            except KeyboardInterrupt:
-                keeper.write()
-                raise
+                        tensors, meta = trainer.state()
+                        checkpoint.offer(StageResult(tensors, {"state": meta, "log": list(log)}))
             return log
 
         return drive
@@ -165,22 +163,53 @@ def image_loader(tasks: Iterable[Task]) -> Callable[[str], Split]:
     return lambda key: by_key[key].load()
 
 
-class _Keeper:
-    """Writes a training's state at most every few seconds, and the newest one when asked."""
+def obtained(store: Storage, key: str, compute: Callable[[], StageResult]) -> StageResult:
+    """A result from the store; a missing one is computed under the lock of its key and saved."""
+    entry = store.load(key)
+    if entry is None:
+        with store.lock(key):
+            entry = store.load(key)  # another process may have finished it meanwhile
+            if entry is None:
+                entry = compute()
+                store.save(key, entry)
+                store.drop_checkpoint(key)
+    return entry
 
-    def __init__(self, save: Callable[[StageResult], None]) -> None:
-        self._save, self._newest, self._written = save, None, monotonic()
+
+class CheckpointWriter:
+    """Saves the newest state of a long computation, at most every few seconds.
+
+    Used in a ``with`` block; an interrupt saves the newest state before it goes on.
+
+    Args:
+        store: Where to save it.
+        key: The key of what is computed.
+    """
 
     _newest: StageResult | None
 
-    def offer(self, saved: Saved, log: list[dict[str, Any]]) -> None:
-        """Take the state after an epoch."""
-        self._newest = StageResult(saved.tensors, {"state": saved.meta, "log": list(log)})
-        if monotonic() - self._written >= CHECKPOINT_SECONDS:
-            self.write()
+    def __init__(self, store: Storage, key: str) -> None:
+        self._store, self._key, self._newest, self._written = store, key, None, monotonic()
 
-    def write(self) -> None:
-        """Write the newest state, if it is not written yet."""
+    def __enter__(self) -> Self:
+        return self
+
+    def offer(self, entry: StageResult) -> None:
+        """Take the state as it is now."""
+        self._newest = entry
+        if monotonic() - self._written >= CHECKPOINT_SECONDS:
+            self._write()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._write()
+
+    def _write(self) -> None:
         if self._newest:
-            self._save(self._newest)
+            self._store.save_checkpoint(self._key, self._newest)
             self._newest, self._written = None, monotonic()

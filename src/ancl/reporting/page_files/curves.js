@@ -41,7 +41,7 @@ function accuracyCurves() {
   choose(0);
   section("curves", "Accuracy",
     "Means over seeds with a band of one standard error. A method has one colour: dashed plain, " +
-    "dotted with AFEC, solid with ANCL. All tasks so far count the same where the task is told " +
+    "dotted with AFEC, solid with ANCL. All tasks so far count the same where the task is known " +
     "(TIL), else by their test images.",
     el("div", { class: "controls" },
       select("Benchmark", STREAMS, choose),
