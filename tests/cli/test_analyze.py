@@ -52,7 +52,8 @@ def test_ordinary_runs_share_the_networks(ancl: Any) -> None:
 
     ended = ancl("run", "ewc", "digits/5", "--epochs", "1", "--set", "network.hidden=[8]")
 
-    assert "task 2/5 main: found in the store" in ended.err
+    assert "7 stored" in ended.err
+    assert "task 2/5 main" not in ended.err
 
 
 def test_text_has_a_row_for_every_network_and_tells_the_time(ancl: Any) -> None:
