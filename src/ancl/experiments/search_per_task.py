@@ -14,6 +14,7 @@ import numpy as np
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
 from ancl.experiments.build import build, threads
+from ancl.experiments.results import decode_matrix
 from ancl.experiments.run import failures_message
 from ancl.experiments.search import (
     Search,
@@ -159,11 +160,7 @@ class PerTaskSearch(Search):
 
 def _accuracy(spec: RunSpec, followed: Followed) -> dict[str, Any]:
     """Accuracy on test images with the λ that were taken."""
-    count = len(followed.rows)
-    matrix = np.full((count, count), np.nan)
-    name = "taw" if spec.data.scenario == "til" else "tag"
-    for index, row in enumerate(followed.rows):
-        matrix[index, : len(row[name])] = row[name]
+    matrix = decode_matrix([row[spec.accuracy] for row in followed.rows])
     metrics = summary(matrix, followed.sizes)
     return {
         "metrics": {key: None if np.isnan(value) else value for key, value in metrics.items()},

@@ -17,6 +17,7 @@ from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Node, Plan
 from ancl.experiments.benchmarks import benchmark as benchmark_named
 from ancl.experiments.build import build, threads
+from ancl.experiments.results import decode_matrix
 from ancl.experiments.run import Failure, failures_message
 from ancl.experiments.search import (
     SIGNS,
@@ -229,22 +230,19 @@ def on_edge(trial: Trial, grid: Sequence[float]) -> bool:
 
 def score_name(spec: RunSpec) -> str:
     """What decides: the metric the scenario is reported in, on validation images."""
-    return "validation AAC" if spec.data.scenario == "til" else "validation AIAC"
+    return "validation AAC" if spec.task_aware else "validation AIAC"
 
 
 def validation_score(plan: Plan, store: Storage) -> float:
     """AAC in ``til``, else AIAC, on the validation images of a run whose stages are stored."""
-    task_aware = plan.spec.data.scenario == "til"
     rows = []
     for key, node in plan.items():
         if node.stage.name == "evaluate":
             entry = store.load(key)
             assert entry is not None, "the executor stored it"
-            rows.append(entry.meta["taw_val" if task_aware else "tag_val"])
-    matrix = np.full((len(rows), len(rows)), np.nan)
-    for index, row in enumerate(rows):
-        matrix[index, : len(row)] = row
-    return aac(matrix) if task_aware else aiac(matrix, plan.val_sizes)
+            rows.append(entry.meta[f"{plan.spec.accuracy}_val"])
+    matrix = decode_matrix(rows)
+    return aac(matrix) if plan.spec.task_aware else aiac(matrix, plan.val_sizes)
 
 
 def seconds_an_image(spec: RunSpec, root: Path | None = None) -> float:
