@@ -298,9 +298,11 @@ def run_analysis(
     """
     began, events = monotonic(), events or Events()
     check_names(more_tables or {})
-    kept = Store(Path(store or Path(runs) / ".store"), events.say)
+    places = Places.of(runs, store, data_root)
+    places.check()
+    kept = Store(places.store, events.say)
     kept.check()
-    root = Path(data_root) if data_root else None
+    root = places.data
     lamb_rows = _try_lambs(request, kept, root, events)
     specs = request.specs
     if lamb_rows:

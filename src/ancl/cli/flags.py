@@ -123,6 +123,9 @@ Quick = Annotated[
 Log = Annotated[
     str | None, Option("--log", metavar="tensorboard,wandb", help="Write curves there too.")
 ]
+Overwrite = Annotated[
+    bool, Option("--overwrite", help="Replace files there that ancl did not write, too.")
+]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress.")]

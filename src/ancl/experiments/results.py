@@ -5,7 +5,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from io import StringIO
@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 
 from ancl.errors import StoreError
 from ancl.experiments.spec import RunSpec
+from ancl.files import STAGES, check_place, claim, read_json, read_plain, replace_text, write_stages
 from ancl.hashing import digest
 from ancl.metrics import (
     METRICS,
@@ -48,6 +49,15 @@ class Places(NamedTuple):
         """The store is ``.store`` below the results unless another directory is named."""
         place = Path(store) if store else Path(runs) / ".store"
         return cls(Path(runs), place, Path(data) if data else None)
+
+    def check(self) -> None:
+        """Refuse to write results into the current directory or the root of the disk.
+
+        Raises:
+            StoreError: One of the places is no directory of its own.
+        """
+        check_place(self.runs, "results")
+        check_place(self.store, "the store")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,15 +168,25 @@ def run_directory(runs: Path, spec: RunSpec) -> Path:
     return runs / f"{spec.benchmark.replace('/', '-')}_{name}_s{spec.seed}_{mark}"
 
 
-def prepare_run(directory: Path, spec: RunSpec) -> None:
-    """Write ``spec.yaml`` before training, so that a stopped run is known to ``store prune``.
+_FILES = (
+    *("spec.yaml", "log.jsonl", "environment.json", "result.json", STAGES),
+    *(f"accuracy_{name}.csv" for name in MATRICES),
+)
+
+
+def prepare_run(directory: Path, spec: RunSpec, keys: Iterable[str]) -> None:
+    """Write the spec and the keys of all stages before training.
+
+    ``ancl store prune`` reads the keys, and so knows what a stopped run needs.
 
     Raises:
-        StoreError: The directory cannot be written.
+        StoreError: The directory cannot be written, or holds files of somebody else.
     """
+    claim(directory, _FILES, [STAGES])
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _replace(directory / "spec.yaml", spec_yaml(spec))
+        write_stages(directory, keys)
+        replace_text(directory / "spec.yaml", spec_yaml(spec))
     except OSError as error:
         raise StoreError(
             f"Results cannot be written to {directory} ({error.strerror}). Choose a directory that "
@@ -178,16 +198,18 @@ def write_run(directory: Path, result: RunResult) -> None:
     """Write a run directory; ``result.json`` comes last and marks a complete one.
 
     Raises:
-        StoreError: The directory cannot be written.
+        StoreError: The directory cannot be written, or holds files of somebody else.
     """
+    claim(directory, _FILES, [STAGES])
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _replace(directory / "spec.yaml", spec_yaml(result.spec))
+        write_stages(directory, result.keys)
+        replace_text(directory / "spec.yaml", spec_yaml(result.spec))
         for name, matrix in result.matrices.items():
             write_matrix(directory / f"accuracy_{name}.csv", matrix)
-        _replace(directory / "log.jsonl", "".join(json.dumps(e) + "\n" for e in result.log))
-        _replace(directory / "environment.json", json.dumps(environment(result.spec), indent=1))
-        _replace(directory / "result.json", json.dumps(result_json(result), indent=1))
+        replace_text(directory / "log.jsonl", "".join(json.dumps(e) + "\n" for e in result.log))
+        replace_text(directory / "environment.json", json.dumps(environment(result.spec), indent=1))
+        replace_text(directory / "result.json", json.dumps(result_json(result), indent=1))
     except OSError as error:
         raise StoreError(
             f"The results of this run cannot be written to {directory} ({error.strerror}). "
@@ -203,8 +225,8 @@ def read_run(directory: Path) -> RunResult:
         StoreError: A file is missing or damaged.
     """
     try:
-        found = json.loads((directory / "result.json").read_text())
-        log = (directory / "log.jsonl").read_text().splitlines()
+        found = read_json(directory / "result.json")
+        log = read_plain(directory / "log.jsonl").decode("utf-8").splitlines()
         matrices = {name: read_matrix(directory / f"accuracy_{name}.csv") for name in MATRICES}
         return RunResult(
             RunSpec.model_validate(found["spec"]),
@@ -260,12 +282,3 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "numerics": numerics(torch.device(spec.device)) | {"threads": spec.threads},
     }
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

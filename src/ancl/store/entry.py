@@ -22,11 +22,13 @@ from safetensors.torch import save as encode
 from torch import Tensor
 
 from ancl.errors import StoreError
+from ancl.files import read_plain
 
 FORMAT = 1
 HEADER, TENSORS = "entry.json", "tensors.safetensors"
 _OURS = "ancl-store "
 _READS = 3
+_START = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +47,26 @@ class DamagedError(StoreError):
         self.reason = reason
 
 
-def write_entry(directory: Path, entry: StageResult) -> None:
+def write_entry(directory: Path, entry: StageResult, *, overwrite: bool = False) -> None:
     """Write an entry under a temporary name, flush it to the disk and rename it.
 
     A crash at any moment leaves the old entry, the new one, or a temporary that nobody reads. Two
     processes must not write the same directory at once.
 
+    Args:
+        directory: Where it goes. What is there is replaced, if it is an entry.
+        entry: What to write.
+        overwrite: Whether anything else that is there is replaced too.
+
     Raises:
-        StoreError: The meta is not JSON.
+        StoreError: The meta is not JSON, or something else than an entry is there.
         OSError: The disk is full, or the directory cannot be written.
     """
+    if not overwrite and os.path.lexists(directory) and not is_ours(directory):
+        raise StoreError(
+            f"{directory} is there, and ancl did not write it, so it is not replaced. Give a new "
+            "name, or allow it: overwrite=True."
+        )
     data = encode({name: _packed(tensor) for name, tensor in entry.tensors.items()})
     header = _sealed(directory.name, entry.meta, data)
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -134,8 +146,20 @@ def temporaries(directory: Path) -> list[Path]:
 
 
 def is_ours(directory: Path) -> bool:
-    """Whether a directory holds nothing but what we write, so that it may be removed."""
-    return {path.name for path in directory.iterdir()} <= {HEADER, TENSORS}
+    """Whether a directory holds nothing but what we write, so that it may be removed.
+
+    An entry is known by its header. A directory without one is ours where a writer left it.
+    """
+    if directory.is_symlink() or not directory.is_dir():
+        return False
+    names = {path.name for path in directory.iterdir()}
+    if HEADER not in names:
+        return not names or (names == {TENSORS} and directory.name.endswith((".tmp", ".old")))
+    try:
+        start = read_plain(directory / HEADER)[:_START]
+    except OSError:
+        return False
+    return names <= {HEADER, TENSORS} and f'"format": "{_OURS}'.encode() in start
 
 
 def size_of(directory: Path) -> int:
