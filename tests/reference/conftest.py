@@ -1,6 +1,6 @@
 """What reference tests share: inputs made by formulas, no randomness, and the comparison.
 
-The formulas are those of README.md. One fixture, ``reference``, takes all randomness and all
+One fixture, ``reference``, takes all randomness and all
 rounding to float32 out of a run, and writes down what its trainings do.
 """
 
@@ -22,6 +22,7 @@ import ancl.data.batches
 import ancl.stages.steps
 import ancl.stages.work
 from ancl.data import Samples, Split, Task
+from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.networks import architecture
 from ancl.networks.heads import Head
@@ -30,7 +31,7 @@ from ancl.stages.plan import Setting
 from ancl.training.config import Training
 from ancl.training.loop import Epoch, Fit
 from ancl.training.objective import Objective, PenaltyTerm
-from ancl.types import Step
+from ancl.types import Step, strip_prefix
 
 HERE = Path(__file__).parent
 S: dict[str, Any] = json.loads((HERE / "settings.json").read_text())
@@ -179,7 +180,9 @@ class Comparison:
     left_out: set[str] = field(default_factory=set)
 
     def trees(self, want: Any, got: Any, path: str = "") -> "Comparison":
-        if isinstance(want, dict) and "sumsq" in want:
+        if isinstance(want, Tensor):
+            self._tensor(want, got, path)
+        elif isinstance(want, dict) and "sumsq" in want:
             self._fingerprint(want, got, path)
         elif isinstance(want, dict):
             assert got.keys() <= want.keys(), f"{path}: {got.keys() - want.keys()}"
@@ -197,21 +200,29 @@ class Comparison:
             self._number(want, got, max(abs(want), 1e-3), path)
         else:
             assert want == got, f"{path} is {got!r} instead of {want!r}"
-            self.count += 1
+            self.count += not isinstance(want, str)
         return self
 
     def _fingerprint(self, want: dict[str, Any], got: Tensor, path: str) -> None:
         values = got.detach().reshape(-1)
         assert list(got.shape) == want["shape"], f"{path} has the shape {tuple(got.shape)}"
-        # The floor is for gradients that are zero but for rounding.
-        scale = max(math.sqrt(want["sumsq"] / len(values)), 1e-6)
+        scale = root_mean_square(want["sumsq"], len(values))
         self._number(want["sum"], values.sum().item(), scale * len(values), f"sum of {path}")
         self._number(
-            want["sumsq"], values.square().sum().item(), scale**2 * len(values), f"squares of {path}"
+            want["sumsq"],
+            values.square().sum().item(),
+            scale**2 * len(values),
+            f"squares of {path}",
         )
         for ends, found in (("first", values[:3]), ("last", values[-3:])):
             for one, other in zip(want[ends], found.tolist(), strict=True):
                 self._number(one, other, scale, f"{ends} of {path}")
+
+    def _tensor(self, want: Tensor, got: Tensor, path: str) -> None:
+        assert want.shape == got.shape, f"{path} has the shape {tuple(got.shape)}"
+        scale = root_mean_square(want.square().sum().item(), want.numel())
+        for one, other in zip(want.flatten().tolist(), got.flatten().tolist(), strict=True):
+            self._number(one, other, scale, path)
 
     def _number(self, want: float, got: float, scale: float, path: str) -> None:
         gap = abs(want - got) / scale
@@ -221,6 +232,12 @@ class Comparison:
     def said(self, name: str) -> None:
         """One line of the table that ``pytest -s`` shows."""
         print(f"\n{name:22}{self.count:6} numbers, largest relative difference {self.largest:.1e}")
+
+
+def root_mean_square(sumsq: float, size: int) -> float:
+    """The scale of a tensor; what is zero but for rounding is compared as it is."""
+    found = math.sqrt(sumsq / size)
+    return found if found > 1e-12 else 1.0
 
 
 # -- the fixture ---------------------------------------------------------------------------------
@@ -243,7 +260,7 @@ class Reference:
         self.shuffled = True
         self.steps: list[tuple[int, dict[str, float]]] = []
         self.settings, self.unit, self.order, self.stream = S, unit, order, stream
-        self.layers, self.convolutions = Layers, Convolutions
+        self.layers, self.convolutions, self.named = Layers, Convolutions, named
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -279,6 +296,17 @@ class Reference:
         shape = (12,) if network else (3, 8, 8)
         net = architecture(network or Convolutions(method.last_relu), shape)
         return Setting(net, training, normalization=None, **{"auxiliary": training, **values})
+
+    def exemplars(self, learned: Any, index: int) -> list[list[int]]:
+        """[class, image] of what the memory took of a task to train on, as it lies there."""
+        memory = Exemplars.of(strip_prefix("memory", learned.entry("memory", index).tensors))
+        train, own = self.tasks[index].load().train, (memory.task == index) & ~memory.held
+        found = []
+        for image, label in zip(memory.samples.x[own], memory.samples.y[own].tolist(), strict=True):
+            of_class = train.x[train.of_class(label)]
+            (place,) = (of_class == image).flatten(1).all(dim=1).nonzero().squeeze(1).tolist()
+            found.append([label, place])
+        return found
 
     def record(self, fit: Fit, epoch: Epoch) -> None:
         """Write an epoch down as the recorded files do; terms on weights by their steps."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import ancl.stages.steps
-from ancl.memory import Exemplars, Memory
+from ancl.memory import Memory
 from ancl.methods.registry import make_method
 from ancl.stages.fields import ImageFormat
 from ancl.stages.work import ImageWork, known
@@ -112,24 +112,12 @@ def class_incremental(name: str, reference: Any, lab: Any, **values: Any) -> tup
     tasks = [
         {
             "task": index,
-            "exemplars": exemplars(learned, reference.tasks, index),
+            "exemplars": reference.exemplars(learned, index),
             "accuracy": accuracies(learned, index),
         }
         for index in range(3)
     ]
     return want, learned, {"stages": stages(reference, want), "tasks": tasks}
-
-
-def exemplars(learned: Any, tasks: Any, index: int) -> list[list[int]]:
-    """[class, image] of what the memory took of a task, as it lies there."""
-    memory = Exemplars.of(strip_prefix("memory", learned.entry("memory", index).tensors))
-    train, own = tasks[index].load().train, (memory.task == index) & ~memory.held
-    found = []
-    for image, label in zip(memory.samples.x[own], memory.samples.y[own].tolist(), strict=True):
-        of_class = train.x[train.of_class(label)]
-        (place,) = (of_class == image).flatten(1).all(dim=1).nonzero().squeeze(1).tolist()
-        found.append([label, place])
-    return found
 
 
 def test_icarl(reference, lab) -> None:
