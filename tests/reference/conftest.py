@@ -1,7 +1,7 @@
 """What reference tests share: inputs made by formulas, no randomness, and the comparison.
 
-One fixture, ``reference``, takes all randomness and all
-rounding to float32 out of a run, and writes down what its trainings do.
+One fixture, ``reference``, takes all randomness and all rounding to float32 out of a run, and
+writes down what its trainings do.
 """
 
 import json

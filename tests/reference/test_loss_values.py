@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "podnet_spatial": ("podnet", {"lamb": 1.0, "spatial": 3.0, "flat": 0.0, "pod_norm": "l2"}),
     "wa_total": ("wa", {"bias": True, "nonnegative": False}),
     "icarl_softmax_total": ("icarl", {"lamb": 1.0, "distill": "softmax"}),
-    "lwf_total": ("lwf", {"lamb": 3.0}),
+    "lwf_total": ("lwf", {"lamb": 3.0, "smoothing": 0.0}),
     "icarl_total": ("icarl", {"lamb": 0.7}),
     "bic_total": ("bic", {"lamb": 3.0}),
     "bic_total_eps": ("bic", {"lamb": 3.0}),

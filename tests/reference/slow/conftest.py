@@ -221,9 +221,12 @@ class Slow:
         """The library's network after a stage."""
         return self.reference.named(strip_prefix("network", learned.entry(stage, task).tensors))
 
-    def logged(self, task: int, *terms: str, role: str = "main") -> list[list[float]]:
+    def logged(
+        self, learned: Any, task: int, *terms: str, stage: str = "main"
+    ) -> list[list[float]]:
         """The library's means of terms, epoch by epoch."""
-        return [[row["train"][term] for term in terms] for row in self.reference.epochs[task, role]]
+        log = learned.entry(stage, task).meta["log"]
+        return [[row["train"][term] for term in terms] for row in log]
 
     def evaluated(self, learned: Any, task: int) -> dict[str, list[float]]:
         rows = learned.entry("evaluate", task).meta

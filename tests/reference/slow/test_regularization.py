@@ -55,7 +55,7 @@ def test_importance_of_a_path(name, slow) -> None:
         task_means = [[each[0]] for each in means]
         want.append([task_means, model.named, important, slow.accuracy(model, index + 1)])
         kept = strip_prefix("importance", learned.entry("importance", index).tensors)
-        log, network = slow.logged(index, "task"), slow.stored(learned, index)
+        log, network = slow.logged(learned, index, "task"), slow.stored(learned, index)
         got.append([log, network, kept, slow.evaluated(learned, index)])
         assert not index or means[-1][1] > 1e-3  # the pull is felt
 
@@ -114,6 +114,6 @@ def test_attention_is_kept(slow) -> None:
         old = model.copied()
         want.append([means, model.named])
         terms = ("task", "old")[: index + 1]
-        got.append([slow.logged(index, *terms), slow.stored(learned, index)])
+        got.append([slow.logged(learned, index, *terms), slow.stored(learned, index)])
 
     slow.compare("lwm", want, got)
