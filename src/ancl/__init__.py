@@ -8,6 +8,8 @@ Names are imported on first use, so that the command answers quickly.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ancl import errors
+
 if TYPE_CHECKING:
     from ancl.analysis.run import analyze
     from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
@@ -19,10 +21,21 @@ if TYPE_CHECKING:
     from ancl.experiments.search_base import SearchResult
     from ancl.experiments.settings import list_options, spec, specs
     from ancl.experiments.spec import RunSpec
-    from ancl.learner.learner import Learner
+    from ancl.learner.learner import Learner, load_run
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
-    from ancl.methods.method import Auxiliary, Finish, Method, Rule, Term, with_afec, with_ancl
+    from ancl.methods.method import (
+        Auxiliary,
+        Finish,
+        FinishWork,
+        MainTrainer,
+        Method,
+        Rule,
+        TaskWork,
+        Term,
+        with_afec,
+        with_ancl,
+    )
     from ancl.methods.registry import list_methods, make_method
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.regularizers import Regularizer, WeightRegularizer
@@ -30,7 +43,7 @@ if TYPE_CHECKING:
     from ancl.stages.events import Events
     from ancl.store.store import Store
     from ancl.training.config import Training
-    from ancl.training.objective import Objective, PenaltyTerm, anchor_for
+    from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for
     from ancl.types import Anchor, Output, Step
 
 _PLACES = {
@@ -44,12 +57,15 @@ _PLACES = {
     "experiments.search_base": ("SearchResult",),
     "experiments.settings": ("list_options", "spec", "specs"),
     "experiments.spec": ("RunSpec",),
-    "learner.learner": ("Learner",),
+    "learner.learner": ("Learner", "load_run"),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
-    "methods.method": ("Auxiliary", "Finish", "Method", "Rule", "Term", "with_afec", "with_ancl"),
+    "methods.method": (
+        *("Auxiliary", "Finish", "FinishWork", "MainTrainer", "Method", "Rule"),
+        *("TaskWork", "Term", "with_afec", "with_ancl"),
+    ),
     "networks": ("Network", "architecture", "frozen", "without_head"),
-    "training.objective": ("Objective", "PenaltyTerm", "anchor_for"),
+    "training.objective": ("Extra", "Objective", "PenaltyTerm", "anchor_for"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
     "stages.events": ("Events",),
     "store.store": ("Store",),
@@ -68,8 +84,11 @@ __all__ = [
     "Comparison",
     "CrossEntropy",
     "Events",
+    "Extra",
     "Finish",
+    "FinishWork",
     "Learner",
+    "MainTrainer",
     "Memory",
     "Method",
     "MethodError",
@@ -87,6 +106,7 @@ __all__ = [
     "Step",
     "Store",
     "StoreError",
+    "TaskWork",
     "Term",
     "Training",
     "WeightRegularizer",
@@ -94,10 +114,12 @@ __all__ = [
     "anchor_for",
     "architecture",
     "compare",
+    "errors",
     "frozen",
     "list_benchmarks",
     "list_methods",
     "list_options",
+    "load_run",
     "make_method",
     "report",
     "run",
