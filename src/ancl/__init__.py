@@ -8,6 +8,8 @@ Names are imported on first use, so that the command answers quickly.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ancl import errors
+
 if TYPE_CHECKING:
     from ancl.analysis.run import analyze
     from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
@@ -18,10 +20,21 @@ if TYPE_CHECKING:
     from ancl.experiments.search import SearchResult, search
     from ancl.experiments.settings import list_options, spec, specs
     from ancl.experiments.spec import RunSpec
-    from ancl.learner.learner import Learner
+    from ancl.learner.learner import Learner, load_run
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
-    from ancl.methods.method import Auxiliary, Finish, Method, Rule, Term, with_afec, with_ancl
+    from ancl.methods.method import (
+        Auxiliary,
+        Finish,
+        FinishWork,
+        MainTrainer,
+        Method,
+        Rule,
+        TaskWork,
+        Term,
+        with_afec,
+        with_ancl,
+    )
     from ancl.methods.registry import list_methods, make_method
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.regularizers import Regularizer, WeightRegularizer
@@ -29,7 +42,7 @@ if TYPE_CHECKING:
     from ancl.stages.events import Events
     from ancl.store.store import Store
     from ancl.training.config import Training
-    from ancl.training.objective import Objective, PenaltyTerm, anchor_for
+    from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for
     from ancl.types import Anchor, Output, Step
 
 _PLACES = {
@@ -42,12 +55,15 @@ _PLACES = {
     "experiments.search": ("SearchResult", "search"),
     "experiments.settings": ("list_options", "spec", "specs"),
     "experiments.spec": ("RunSpec",),
-    "learner.learner": ("Learner",),
+    "learner.learner": ("Learner", "load_run"),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
-    "methods.method": ("Auxiliary", "Finish", "Method", "Rule", "Term", "with_afec", "with_ancl"),
+    "methods.method": (
+        *("Auxiliary", "Finish", "FinishWork", "MainTrainer", "Method", "Rule"),
+        *("TaskWork", "Term", "with_afec", "with_ancl"),
+    ),
     "networks": ("Network", "architecture", "frozen", "without_head"),
-    "training.objective": ("Objective", "PenaltyTerm", "anchor_for"),
+    "training.objective": ("Extra", "Objective", "PenaltyTerm", "anchor_for"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
     "stages.events": ("Events",),
     "store.store": ("Store",),
@@ -66,8 +82,11 @@ __all__ = [
     "Comparison",
     "CrossEntropy",
     "Events",
+    "Extra",
     "Finish",
+    "FinishWork",
     "Learner",
+    "MainTrainer",
     "Memory",
     "Method",
     "MethodError",
@@ -85,6 +104,7 @@ __all__ = [
     "Step",
     "Store",
     "StoreError",
+    "TaskWork",
     "Term",
     "Training",
     "WeightRegularizer",
@@ -92,10 +112,12 @@ __all__ = [
     "anchor_for",
     "architecture",
     "compare",
+    "errors",
     "frozen",
     "list_benchmarks",
     "list_methods",
     "list_options",
+    "load_run",
     "make_method",
     "report",
     "run",

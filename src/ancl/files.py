@@ -7,7 +7,7 @@ import stat
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ancl.errors import StoreError
 
@@ -27,14 +27,24 @@ def read_plain(path: Path, most: int = MOST_TEXT) -> bytes:
     Raises:
         OSError: It cannot be read, is no plain file, or is larger than ``most`` bytes.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a plain file", str(path))
-        if status.st_size > most:
+    with open_plain(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
         return file.read(most + 1)
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """A plain file, open for reading.
+
+    Raises:
+        OSError: It cannot be read, or is no plain file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+    return file
 
 
 def read_json(path: Path) -> Any:
@@ -85,10 +95,8 @@ def check_place(path: str | Path, what: str) -> Path:
 def carries_mark(file: Path) -> bool:
     """Whether this library wrote a file."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(descriptor, "rb") as opened:
-            plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            return plain and MARK.encode() in opened.read(_START)
+        with open_plain(file) as opened:
+            return MARK.encode() in opened.read(_START)
     except OSError:
         return False
 

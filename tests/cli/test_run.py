@@ -182,3 +182,21 @@ def test_own_data_needs_no_benchmark(ancl: Any) -> None:
     assert ended.code == again.code == 0
     assert directory.name.startswith("arrays-photos-2_lwf_s0_")
     assert ended.json["runs"][0]["directory"] == again.json["runs"][0]["directory"]
+
+
+def test_a_network_is_named_by_a_flag_also_one_from_a_file(ancl: Any) -> None:
+    Path("mine.py").write_text(
+        "import math\nfrom torch import nn\n"
+        "def net(shape, *, width: int = 4):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), width), nn.ReLU())\n"
+    )
+    own = ("--network", "mine.py:net", "--set", "network.width=5")
+    tried = settings(ancl("run", "lwf", "digits/5", *own, "--dry-run", "--json"))
+    spec = ancl("run", "lwf", "digits/5", *own, "--quick", "--json").json["runs"][0]["spec"]
+    wrong = ancl("run", "lwf", "digits/5", "--network", "resnet23")
+
+    assert tried["network.name"] == ("mine.py:net", "--network")
+    assert tried["network.width"] == (5, "--set")
+    assert spec["network"] == {"name": "mine.py:net", "width": 5}
+    assert wrong.code == 2
+    assert "no network 'resnet23'. Did you mean 'resnet32'?" in wrong.err

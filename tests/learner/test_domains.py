@@ -80,7 +80,7 @@ def test_it_learns_what_a_stream_of_domains_learns(method: str, lab) -> None:
     learned = lab.learn(make_method(method), setting, tasks)
 
     final = learned.entry("main", 2).tensors
-    ours = made._obtain(made._pieces["network"]).tensors
+    ours = made._obtain(made._state["network"]).tensors
     assert not setting.task_aware
     assert all(torch.equal(ours[name], value) for name, value in final.items())
     assert ours["network/head.weights.0"].shape == (3, 32)
@@ -102,13 +102,13 @@ def test_saved_and_taught_on_equals_one_that_never_stopped(
 
     assert loaded.scenario == "dil"
     assert (loaded.classes, loaded.tasks) == (CLASSES, [CLASSES] * 3)
-    assert loaded._pieces == whole._pieces
+    assert loaded._state == whole._state
     assert torch.equal(loaded.scores(x), whole.scores(x))
 
 
 def test_exemplars_are_kept_by_class_and_domain(lab) -> None:
     def kept(made: Learner) -> list[int]:
-        memory = made._obtain(made._pieces["memory"]).tensors
+        memory = made._obtain(made._state["memory"]).tensors
         group = memory["memory/y"] + 3 * memory["memory/task"]
         return group.bincount().tolist()
 
@@ -138,7 +138,7 @@ class Said(Events):
 
 def test_what_needs_new_classes_is_left_out_and_said(lab) -> None:
     said = Said()
-    made = taught(lab, "lucir", memory=Memory(per_class=4), reporter=said)
+    made = taught(lab, "lucir", memory=Memory(per_class=4), events=said)
 
     assert made.classes == CLASSES
     assert said.messages == [

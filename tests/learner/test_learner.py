@@ -1,8 +1,9 @@
-"""The shell people hold: own labels, saving, loading elsewhere and learning on."""
+"""The incremental classifier: own labels, saving, loading elsewhere and learning on."""
 
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.utils.data import TensorDataset
 from ancl import AnclError, Learner, Method, ScenarioError, SpecError, StoreError, Training
 from ancl.data import digits
 from ancl.stages.events import Events
+from ancl.store.entry import read_entry, write_entry
 
 TRAINING = Training(epochs=4, batch_size=32, lr=0.02, lr_first=0.05)
 NAMES = np.array(["zero", "one", "two", "three", "four", "five"])
@@ -27,8 +29,8 @@ def part(*classes: int, test: bool = False) -> tuple[Tensor, Any]:
 
 
 def learner(method: str | Method = "a-ewc", **settings: Any) -> Learner:
-    given = {"lamb": 100.0, "lamb_a": 10.0} if method == "a-ewc" else {}
-    return Learner(method, "mlp", scenario="til", training=TRAINING, **given, **settings)
+    given: dict[str, Any] = {"lamb": 100.0, "lamb_a": 10.0} if method == "a-ewc" else {}
+    return Learner(method, "mlp", **{"scenario": "til", "training": TRAINING, **given, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +132,7 @@ class Stop(Events):
 
 
 def test_an_interrupted_task_leaves_the_learner_as_it_was(tmp_path: Path) -> None:
-    made = learner(reporter=Stop(), store=tmp_path)
+    made = learner(events=Stop(), store=tmp_path)
     made.learn(*part(0, 1))
     before = made.scores(digits().test.x)
     with pytest.raises(KeyboardInterrupt):
@@ -181,6 +183,7 @@ def test_a_network_from_a_file_is_learned_saved_and_checked(
         "def net(shape, *, width: int = 4):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), width))\n"
     )
+    text += "other = net\n"
     folder = write("mine", {"net.py": text})
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     learner = Learner(
@@ -189,9 +192,40 @@ def test_a_network_from_a_file_is_learned_saved_and_checked(
     learner.learn(x, [n % 2 for n in range(40)])
     learner.save(tmp_path / "saved")
 
-    loaded = Learner.load(tmp_path / "saved")
+    # What a directory names is not executed: whoever opens it names the code.
+    with pytest.raises(SpecError, match=r"Give it again: Learner\.load\(path, network='.*:net'"):
+        Learner.load(tmp_path / "saved")
+    loaded = Learner.load(tmp_path / "saved", network=f"{folder}/net.py:net")
 
     assert loaded.predict(x) == learner.predict(x)
+    with pytest.raises(SpecError, match="its name or its code differs"):
+        Learner.load(tmp_path / "saved", network=f"{folder}/net.py:other")
     write("mine", {"net.py": text + "# changed\n"})
-    with pytest.raises(SpecError, match=r"The code of .*net\.py:net is not that which"):
+    with pytest.raises(SpecError, match="its name or its code differs"):
+        Learner.load(tmp_path / "saved", network=f"{folder}/net.py:net")
+
+
+def test_a_searched_rate_is_saved_for_the_tasks_to_come(tmp_path: Path) -> None:
+    whole = learner("finetune", training=replace(TRAINING, epochs=1, lr_search=True))
+    whole.learn(*part(0, 1))
+    whole.save(tmp_path / "saved")
+    loaded = Learner.load(tmp_path / "saved")
+
+    for each in (whole, loaded):
+        each.learn(*part(2, 3))
+    assert torch.equal(loaded.scores(digits().test.x), whole.scores(digits().test.x))
+
+
+@pytest.mark.parametrize("part_name", ["tasks", "keys", "method"])
+def test_a_state_that_was_changed_is_refused(part_name: str, tmp_path: Path) -> None:
+    made = learner("finetune")
+    made.learn(*part(0, 1))
+    made.save(tmp_path / "saved")
+    entry = read_entry(tmp_path / "saved")
+    entry.meta["state"][part_name] = {"tasks": [], "keys": {"network": "../.."}, "method": 1}[
+        part_name
+    ]
+    write_entry(tmp_path / "saved", entry)
+
+    with pytest.raises(StoreError, match=rf"cannot be opened \(ValidationError.*\n{part_name}"):
         Learner.load(tmp_path / "saved")

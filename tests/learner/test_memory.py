@@ -54,8 +54,8 @@ def test_a_correction_and_a_memory_are_saved_with_the_network(lab, tmp_path: Pat
         each.learn(torch.cat([images(lab, 4), images(lab, 5)]), ["owl"] * 20 + ["pig"] * 20)
 
     assert torch.equal(loaded.scores(query), learner.scores(query))
-    assert loaded._pieces == learner._pieces
-    assert {"network", "bias", "memory"} <= set(loaded._pieces)
+    assert loaded._state == learner._state
+    assert {"network", "bias", "memory"} <= set(loaded._state)
 
 
 def test_taught_on_in_another_process(lab, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_every_method_answers_by_its_own_inference(method, lab) -> None:
 
 def test_what_is_kept_by_default_none_or_asked_for(lab) -> None:
     def kept(learner: Learner) -> int | None:
-        key = learner._pieces.get("memory")
+        key = learner._state.get("memory")
         return None if key is None else len(learner._obtain(key).tensors["memory/y"])
 
     assert kept(taught(lab, "wa", memory=Memory(total=10))) == 8

@@ -60,6 +60,10 @@ Order = Annotated[
     ),
 ]
 Data = Annotated[str | None, Option("--data", metavar="SOURCE", help="Images: ancl list data")]
+Network = Annotated[
+    str | None,
+    Option("--network", metavar="NAME", help="ancl list networks, or your own: path/file.py:NAME"),
+]
 MemoryPerClass = Annotated[
     str | None,
     Option("--memory-per-class", metavar="N", help="Number of images kept of each class."),
@@ -168,6 +172,7 @@ class Settings:
     order: Order = None
     data: Data = None
     data_root: DataRoot = None
+    network: Network = None
     memory_per_class: MemoryPerClass = None
     memory: Memory = None
     memory_selection: MemorySelection = None
@@ -295,6 +300,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--first": ("data.first", scalar),
     "--order": ("data.order", _order),
     "--data": ("data.source", _text),
+    "--network": ("network.name", _text),
     "--memory-per-class": ("memory.per_class", scalar),
     "--memory": ("memory.total", scalar),
     "--memory-selection": ("memory.selection", _text),

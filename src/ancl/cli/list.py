@@ -68,7 +68,7 @@ def data(*, as_json: flags.Json = False) -> None:
 
 @app.command("networks")
 def networks(*, as_json: flags.Json = False) -> None:
-    """Networks for --set network.name=NAME."""
+    """Networks for --network NAME, with their options."""
     from ancl.cli.text import shown_value
     from ancl.experiments.settings import list_networks
 

@@ -21,8 +21,9 @@ from ancl.cli.demo import demo
 from ancl.cli.report import report
 from ancl.cli.run import run
 from ancl.cli.search import search
-from ancl.errors import AnclError
+from ancl.errors import AnclError, printable
 
+_LONGEST = 20_000
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
 _STOPPED = "Stopped. What was finished is stored; the same command goes on."
 
@@ -41,14 +42,30 @@ class _Guarded(TyperGroup):
             with _sigterm_raises():
                 return super().invoke(ctx)
         except AnclError as error:
-            print(error, file=sys.stderr)
-            if as_json:
-                print(json.dumps({"error": str(error)}))
-            raise typer.Exit(MISTAKE) from None
+            raise _mistake(str(error), as_json) from None
+        except BrokenPipeError:
+            raise  # nobody reads the output any more: see main
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise _mistake(f"{where}{error.strerror or error}.", as_json) from None
+        except MemoryError as error:
+            why = f" ({error})" if str(error) else ""
+            raise _mistake(
+                f"There is not enough memory{why}. Use less data or a smaller network.", as_json
+            ) from None
         except KeyboardInterrupt as stop:
             print(_STOPPED, file=sys.stderr)
             code = TERMINATED if isinstance(stop, _Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
+
+
+def _mistake(message: str, as_json: bool) -> typer.Exit:
+    """Print what a user can mend; the exit to raise."""
+    shown = printable(message, _LONGEST)
+    print(shown, file=sys.stderr)
+    if as_json:
+        print(json.dumps({"error": shown}))
+    return typer.Exit(MISTAKE)
 
 
 @contextmanager

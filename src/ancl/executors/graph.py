@@ -9,7 +9,9 @@ from typing import Protocol
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, counted
 from ancl.experiments.build import Experiment, Reading, build, threads
+from ancl.experiments.results import FinalState
 from ancl.experiments.spec import RunSpec
+from ancl.hashing import UnstorableError
 from ancl.stages.stage import Stage
 
 
@@ -60,6 +62,7 @@ class Plan(dict[str, Node]):
         spec: What decides the run.
         sizes: Images to train, validate and test on, of every task.
         warnings: What a user must know before the run begins.
+        state: What the run leaves behind; none where its stages must not be stored.
         experiment: The run as objects, kept only where its stages must not be stored.
     """
 
@@ -76,6 +79,7 @@ class Plan(dict[str, Node]):
         self.spec = spec
         self.sizes = tuple(task.sizes for task in tasks)
         self.warnings = experiment.warnings
+        self.state = _state(experiment)
         # Code without a source file has other keys each time it is built.
         self.experiment: Experiment | None = experiment if experiment.unstored else None
 
@@ -88,6 +92,16 @@ class Plan(dict[str, Node]):
     def val_sizes(self) -> tuple[int, ...]:
         """Validation images of every task."""
         return tuple(val for _, val, _ in self.sizes)
+
+
+def _state(experiment: Experiment) -> FinalState | None:
+    if experiment.unstored:
+        return None
+    tasks = experiment.stream.tasks
+    try:
+        return FinalState.of(experiment.method, tasks, experiment.setting, experiment.state)
+    except UnstorableError:  # by a rule for λ, of which stages hold the number alone
+        return None
 
 
 class Holds(Protocol):

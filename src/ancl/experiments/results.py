@@ -1,4 +1,7 @@
-"""The result of a run: made from stored stages, written to a run directory, read back."""
+"""The result of a run: made from stored stages, written to a run directory, read back.
+
+What is read back is data: every field is checked, and no code that it names is imported.
+"""
 
 import json
 import math
@@ -10,16 +13,20 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from annotated_types import Ge, Len
+from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 from ruamel.yaml import YAML
 
-from ancl.errors import StoreError
+from ancl.data import Normalization, Split, Task
+from ancl.errors import MethodError, StoreError
 from ancl.experiments.spec import RunSpec
-from ancl.files import STAGES, check_place, claim, read_json, read_plain, replace_text, write_stages
-from ancl.hashing import digest
+from ancl.files import STAGES, check_place, claim, read_plain, replace_text, write_stages
+from ancl.hashing import describe, digest
+from ancl.methods.method import Method
 from ancl.metrics import (
     METRICS,
     Estimate,
@@ -30,9 +37,12 @@ from ancl.metrics import (
     write_matrix,
 )
 from ancl.runtime import numerics
+from ancl.stages.plan import Setting, StateKeys
 from ancl.stages.stage import Stage
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
+Key = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+_CHECKED = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Places(NamedTuple):
@@ -51,13 +61,144 @@ class Places(NamedTuple):
         return cls(Path(runs), place, Path(data) if data else None)
 
     def check(self) -> None:
-        """Refuse to write results into the current directory or the root of the disk.
-
-        Raises:
-            StoreError: One of the places is no directory of its own.
-        """
+        """Refuse, as ``StoreError``, to write into the current directory or the disk's root."""
         check_place(self.runs, "results")
         check_place(self.store, "the store")
+
+
+class TaskState(BaseModel):
+    """A learned task without its images; see ``ancl.data.Task``."""
+
+    model_config = _CHECKED
+
+    names: Annotated[tuple[int | str, ...], Len(1)]
+    start: Annotated[int, Ge(0)]
+    key: Key
+    test_key: Key
+    sizes: tuple[Annotated[int, Ge(1)], Annotated[int, Ge(0)], Annotated[int, Ge(0)]]
+    counts: tuple[Annotated[int, Ge(1)], ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("a task names a class twice")
+        if len(self.counts) != len(self.names) or sum(self.counts) != self.sizes[0]:
+            raise ValueError("the images per class do not fit the classes and images of a task")
+        return self
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        """What is kept of a task."""
+        return cls(
+            names=task.names,
+            start=task.classes.start,
+            key=task.key,
+            test_key=task.test_key,
+            sizes=task.sizes,
+            counts=task.counts,
+        )
+
+    def task(self, index: int) -> Task:
+        """The task again; its images are gone."""
+
+        def gone() -> Split:
+            raise MethodError(
+                f"The images of task {index} are kept neither with a run nor with a saved learner, "
+                f"and this method learns from the images of all tasks. Learn all tasks at once, "
+                f"or use another method."
+            )
+
+        classes = slice(self.start, self.start + len(self.names))
+        return Task(
+            index, classes, self.names, self.key, self.test_key, self.sizes, self.counts, gone
+        )
+
+
+class FinalState(BaseModel):
+    """What is needed, besides stored entries, to answer and to learn on after the last task.
+
+    Args:
+        keys: The keys of the entries that the next task starts from, by name.
+        tasks: The tasks learned.
+        input_shape: The shape of one sample, channels first.
+        normalization: Mean and standard deviation of each channel; none for other inputs.
+        method: The hash of the method's description.
+        network: The hash of the network's source code, where it comes from outside.
+    """
+
+    model_config = _CHECKED
+
+    keys: dict[str, Key]
+    tasks: Annotated[tuple[TaskState, ...], Len(1)]
+    input_shape: Annotated[tuple[Annotated[int, Ge(1)], ...], Len(1)]
+    normalization: dict[str, tuple[float, ...]] | None
+    method: Key
+    network: Key | None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if "network" not in self.keys:
+            raise ValueError("the state has no network")
+        if self.normalization is not None:
+            _check_moments(self.normalization, self.input_shape)
+        first, end, learned = self.tasks[0], 0, set[int | str]()
+        domains = len(self.tasks) > 1 and self.tasks[1].start == 0
+        for task in self.tasks:
+            again = learned & set(task.names)
+            fits = task.names == first.names if domains else not again
+            if task.start != (0 if domains else end) or not fits:
+                raise ValueError("the classes of the tasks do not follow each other")
+            end, learned = end + len(task.names), learned | set(task.names)
+        return self
+
+    @classmethod
+    def of(cls, method: Method, tasks: Sequence[Task], setting: Setting, keys: StateKeys) -> Self:
+        """The state after the last of ``tasks``.
+
+        Raises:
+            UnstorableError: The method has no description.
+        """
+        moments = setting.normalization
+        code = setting.architecture.maker and setting.architecture.maker.code
+        return cls(
+            keys=dict(keys),
+            tasks=tuple(map(TaskState.of, tasks)),
+            input_shape=setting.architecture.input_shape,
+            normalization={"mean": moments.mean, "std": moments.std} if moments else None,
+            method=digest(describe(method)),
+            network=code.sources.digest if code else None,
+        )
+
+    @classmethod
+    def read(cls, values: object) -> Self:
+        """From JSON.
+
+        Raises:
+            ValueError: A field is missing, unknown, or out of its range.
+        """
+        return cls.model_validate_json(json.dumps(values))
+
+    @property
+    def moments(self) -> Normalization | None:
+        """The normalization of images."""
+        return Normalization(**self.normalization) if self.normalization else None
+
+    def learned(self, scenario: str) -> tuple[Task, ...]:
+        """The tasks again, without their images.
+
+        Raises:
+            ValueError: They are no tasks of this scenario.
+        """
+        if len(self.tasks) > 1 and (scenario == "dil") != (self.tasks[1].start == 0):
+            raise ValueError(f"the classes of the tasks are not those of the scenario {scenario}")
+        return tuple(task.task(index) for index, task in enumerate(self.tasks))
+
+
+def _check_moments(moments: Mapping[str, tuple[float, ...]], shape: Sequence[int]) -> None:
+    if moments.keys() != {"mean", "std"} or {len(each) for each in moments.values()} != {shape[0]}:
+        raise ValueError("the normalization has not one mean and one std for each channel")
+    if min(moments["std"]) <= 0:
+        raise ValueError("the normalization has a std that is not above 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +214,7 @@ class RunResult:
         log: Every epoch of every training, in order.
         keys: The keys of its stages, which ``ancl store prune`` keeps.
         seconds: Seconds of training by stage, wherever they were spent.
+        state: What ``load_run`` opens it from; none where its stages are not stored.
     """
 
     spec: RunSpec
@@ -83,6 +225,7 @@ class RunResult:
     log: tuple[dict[str, Any], ...]
     keys: tuple[str, ...]
     seconds: Mapping[str, float]
+    state: FinalState | None = None
 
     @property
     def counted(self) -> Matrix:
@@ -102,6 +245,7 @@ def make_result(
     stages: Sequence[Stage],
     sizes: Sequence[tuple[int, int, int]],
     metas: Mapping[str, Mapping[str, Any]],
+    state: FinalState | None = None,
 ) -> RunResult:
     """The result of a run whose stages are computed.
 
@@ -110,6 +254,7 @@ def make_result(
         stages: Its stages in order.
         sizes: Images to train, validate and test on, of every task.
         metas: What each stage stored besides tensors, by key.
+        state: What the run is opened from again.
     """
     rows: dict[str, list[Sequence[float | None]]] = {name: [] for name in MATRICES}
     log: list[dict[str, Any]] = []
@@ -127,7 +272,7 @@ def make_result(
     images = (sum(train + val for train, val, _ in sizes), sum(tested))
     metrics = summary(matrices[spec.accuracy], tested)
     keys = tuple(stage.key for stage in stages)
-    return RunResult(spec, matrices, tested, images, metrics, tuple(log), keys, seconds)
+    return RunResult(spec, matrices, tested, images, metrics, tuple(log), keys, seconds, state)
 
 
 def decode_matrix(rows: Sequence[Sequence[float | None]]) -> Matrix:
@@ -175,9 +320,7 @@ _FILES = (
 
 
 def prepare_run(directory: Path, spec: RunSpec, keys: Iterable[str]) -> None:
-    """Write the spec and the keys of all stages before training.
-
-    ``ancl store prune`` reads the keys, and so knows what a stopped run needs.
+    """Write the spec before training, and the keys of all stages, which a prune keeps.
 
     Raises:
         StoreError: The directory cannot be written, or holds files of somebody else.
@@ -225,10 +368,12 @@ def read_run(directory: Path) -> RunResult:
         StoreError: A file is missing or damaged.
     """
     try:
-        found = read_json(directory / "result.json")
+        text = read_plain(directory / "result.json").decode("utf-8")
+        found = json.loads(text, parse_float=_finite, parse_constant=_finite)
         log = read_plain(directory / "log.jsonl").decode("utf-8").splitlines()
         matrices = {name: read_matrix(directory / f"accuracy_{name}.csv") for name in MATRICES}
-        return RunResult(
+        state = found.get("state")
+        result = RunResult(
             RunSpec.model_validate(found["spec"]),
             matrices,
             tuple(found["sizes"]),
@@ -237,12 +382,33 @@ def read_run(directory: Path) -> RunResult:
             tuple(json.loads(line) for line in log),
             tuple(found["keys"]),
             found["seconds"],
+            None if state is None else FinalState.read(state),
         )
-    except (OSError, ValueError, KeyError) as error:
+        _check_state(result)
+        return result
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{directory} is not a whole run directory ({type(error).__name__}: {error}). Run the "
             f"same command again: what was trained is found in the store."
         ) from error
+
+
+def _finite(text: str) -> float:
+    """A number of JSON; Python would also read NaN and infinity."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
+def _check_state(result: RunResult) -> None:
+    state = result.state
+    if state is None:
+        return
+    if not set(state.keys.values()) <= set(result.keys):
+        raise ValueError("the state names entries that are not of this run")
+    if tuple(task.sizes[2] for task in state.tasks) != result.sizes:
+        raise ValueError("the state does not have the tasks of the accuracy matrix")
 
 
 def result_json(result: RunResult) -> dict[str, Any]:
@@ -258,6 +424,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         },
         "keys": list(result.keys),
         "seconds": dict(result.seconds),
+        "state": result.state and result.state.model_dump(mode="json"),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }
 

@@ -220,7 +220,7 @@ class _Collector(Forward):
         metas = self._stored(plan) or self._computed(plan)
         if metas is None:
             return
-        result = make_result(plan.spec, plan.stages, plan.sizes, metas)
+        result = make_result(plan.spec, plan.stages, plan.sizes, metas, plan.state)
         write_run(directory, result)
         self._finished[index] = Finished(directory, result)
         self.run_ends(directory, {**result_json(result), "log": list(result.log)})

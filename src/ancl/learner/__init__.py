@@ -1,5 +1,5 @@
-"""The incremental classifier: learn tasks, predict, save, load."""
+"""Incremental classifier: learn tasks, predict, save, load, or open a finished run."""
 
-from ancl.learner.learner import Learner
+from ancl.learner.learner import Learner, load_run
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "load_run"]

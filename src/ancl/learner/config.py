@@ -1,4 +1,4 @@
-"""What a learner is made of: decided when it is made, checked, and saved with it."""
+"""What a learner is made of: decided when it is made, saved with it, and made of that again."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,16 +9,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from ancl.data import SCENARIOS, Normalization, Task
-from ancl.errors import MethodError, SpecError, unknown
+from ancl.checks import checked
+from ancl.data import AUGMENTATIONS, SCENARIOS, Normalization, Task
+from ancl.errors import MethodError, SpecError, StoreError, unknown
+from ancl.experiments.results import FinalState
+from ancl.experiments.spec import RunSpec, memory_problems, method_defaults
 from ancl.hashing import describe, digest
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_exemplars
 from ancl.networks import architecture, network_maker, network_options
+from ancl.outside import is_outside
 from ancl.stages.plan import Setting
+from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.training.config import Training
+
+KIND = "learner 3"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +55,10 @@ class LearnerConfig:
         if self.scenario not in SCENARIOS:
             raise SpecError(unknown("scenario", self.scenario, SCENARIOS))
         problems = self.training.problems() + self.auxiliary.problems()
+        if self.seed < 0:
+            problems.append(f"seed is {self.seed}; it must be 0 or more.")
+        if self.augment not in AUGMENTATIONS:
+            problems.append(unknown("augmentation", self.augment, AUGMENTATIONS))
         if self.training.schedule == "patience" and self.val_fraction == 0:
             problems.append("schedule=patience needs val_fraction above 0, or use cosine.")
         # What one class alone would already rule out, more classes do too.
@@ -98,9 +109,7 @@ class LearnerConfig:
         return {
             "method": self.method_name,
             "settings": dict(self.settings),
-            "method_digest": self._digest(),
             "network": self.network if isinstance(self.network, str) else None,
-            "network_source": self._network_source(),
             "network_options": dict(self.network_options),
             "memory": dataclasses.asdict(self.memory),
             "scenario": self.scenario,
@@ -111,43 +120,50 @@ class LearnerConfig:
             "augment": self.augment,
         }
 
-    def check_method(self, saved: str, path: str | Path) -> None:
-        """Refuse another method than the one that a digest was saved of."""
-        if self._digest() != saved:
+    def check_given(self, given: "Given", state: FinalState, named: str | None) -> None:
+        """Refuse parts that are given again and are not those that a state was learned with.
+
+        Args:
+            given: What was given, and where it belongs.
+            state: What was learned.
+            named: The name of the network it was learned with.
+        """
+        if given.method is not None and digest(describe(self.method)) != state.method:
             raise MethodError(
-                f"The method given to load is not the one {path} was saved with. Give the same "
-                f"parts and values."
+                f"The method given to {given.call} is not the one that {given.path} was trained "
+                f"with. Give the same parts and values, from the same code."
             )
-
-    def check_network(self, saved: str | None, path: str | Path) -> None:
-        """Refuse a network from a file or module whose code is not that it was saved with."""
-        if self._network_source() != saved:
+        if given.network is None:
+            return
+        source = None
+        if isinstance(self.network, str):
+            code = network_maker(self.network).code
+            source = code.sources.digest if code else None
+            same = self.network.rpartition(":")[2] == (named or "").rpartition(":")[2]
+        else:
+            same = named is None
+        if source != state.network or not same:
             raise SpecError(
-                f"The code of {self.network} is not that which {path} was saved with. Put the "
-                f"earlier version back, or train a new learner."
+                f"The network given to {given.call} is not the one that {given.path} was trained "
+                f"with ({named or 'a module of your own'}): its name or its code differs. Give the "
+                f"same network, from the same code."
             )
-
-    def _network_source(self) -> str | None:
-        """The hash of the code of a network from outside, None for any other."""
-        code = network_maker(self.network).code if isinstance(self.network, str) else None
-        return code.sources.digest if code else None
-
-    def _digest(self) -> str:
-        return digest(describe(self.method))
 
     def _memory_problems(self, groups: int) -> list[str]:
-        kept = self.memory if self.memory.size else None
-        return self.memory.problems(groups, self.scenario) or self.method.problems(
-            self.scenario, kept, groups
-        )
+        return memory_problems(self.memory, self.method, self.scenario, groups)
 
     def _all_network_options(self) -> dict[str, Any]:
         """The options given, and what the method decides of them."""
         given = dict(self.network_options)
-        if self.method.last_relu or not isinstance(self.network, str):
+        if not isinstance(self.network, str):
             return given
-        own = {"last_relu": False} if "last_relu" in network_options(self.network) else {}
-        return own | given
+        accepted = network_options(self.network)
+        decided = {
+            key.removeprefix("network."): value
+            for key, value in method_defaults(self.method).items()
+            if key.removeprefix("network.") in accepted
+        }
+        return decided | given
 
 
 def named_method(method: str | Method, settings: Mapping[str, Any]) -> tuple[str | None, Method]:
@@ -161,3 +177,119 @@ def named_method(method: str | Method, settings: Mapping[str, Any]) -> tuple[str
         return None, method
     ref = MethodRef(method)
     return ref.name, ref.make(ref.check(dict(settings)))
+
+
+# -- made again ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Given:
+    """Parts that a caller gives again: what a directory names is never executed.
+
+    Args:
+        path: The directory that is read.
+        call: The call that they are given to, for messages.
+        method: The method, or where its code lies.
+        network: The network, or where its code lies.
+    """
+
+    path: Path
+    call: str
+    method: str | Method | None = None
+    network: str | nn.Module | None = None
+
+    def method_or(self, saved: str | None) -> str | Method:
+        """The method given, or one of ours by its saved name."""
+        return self.method if self.method is not None else self._ours("method", saved)
+
+    def network_or(self, saved: str | None) -> str | nn.Module:
+        """The network given, or one of ours by its saved name."""
+        return self.network if self.network is not None else self._ours("network", saved)
+
+    def _ours(self, part: str, saved: str | None) -> str:
+        if saved is not None and not is_outside(saved):
+            return saved
+        own = f"the {part} {saved}" if saved else f"a {part} of your own"
+        example = f"{saved!r}" if saved else "…"
+        raise SpecError(
+            f"{self.path} was trained with {own}. Code from outside is executed only where you "
+            f"name it yourself. Give it again: {self.call}(path, {part}={example})."
+        )
+
+
+def config_of_spec(spec: RunSpec, given: Given) -> LearnerConfig:
+    """What a learner is made of that learns on as a run did.
+
+    Raises:
+        SpecError: A method or network is not there, or has no such option or not of this value.
+    """
+    chosen, options = given.method_or(spec.method), dict(spec.network)
+    settings = {} if isinstance(chosen, Method) else spec.options
+    name, method = named_method(chosen, settings)
+    network = given.network_or(str(options.pop("name", None)))
+    return LearnerConfig(
+        method=method,
+        method_name=name,
+        settings=settings,
+        network=network,
+        network_options=_checked_options(network, options),
+        memory=spec.memory,
+        scenario=spec.data.scenario,
+        seed=spec.seed,
+        training=spec.training,
+        auxiliary=spec.auxiliary,
+        val_fraction=spec.data.val_fraction,
+        augment=spec.data.augment,
+    )
+
+
+def config_of_meta(meta: Mapping[str, Any], given: Given) -> LearnerConfig:
+    """What a saved learner was made of; parts from outside are given."""
+    chosen = given.method_or(meta["method"])
+    settings = {} if isinstance(chosen, Method) else meta["settings"]
+    name, method = named_method(chosen, settings)
+    network = given.network_or(meta["network"])
+    return LearnerConfig(
+        method=method,
+        method_name=name,
+        settings=settings,
+        network=network,
+        network_options=_checked_options(network, meta["network_options"]),
+        memory=checked(Memory, meta["memory"]),
+        scenario=meta["scenario"],
+        seed=checked(int, meta["seed"]),
+        training=checked(Training, meta["training"]),
+        auxiliary=checked(Training, meta["auxiliary"]),
+        val_fraction=checked(float, meta["val_fraction"]),
+        augment=meta["augment"],
+    )
+
+
+def read_saved(path: Path) -> StageResult:
+    """The directory a learner was saved to.
+
+    Raises:
+        StoreError: It is not a saved learner, or is damaged.
+    """
+    try:
+        entry = read_entry(path)
+    except DamagedError as error:
+        raise StoreError(
+            f"{path} is not a saved learner: {error.reason}. Give a directory that Learner.save "
+            f"wrote."
+        ) from error
+    if entry.meta.get("kind") != KIND:
+        raise StoreError(f"{path} holds no learner. Give a directory that Learner.save wrote.")
+    return entry
+
+
+def _checked_options(network: str | nn.Module, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a network by name, each of its type; ``architecture`` refuses unknown ones."""
+    known = network_options(network) if isinstance(network, str) else {}
+    taken = dict(options)
+    for name in options.keys() & known.keys():
+        try:
+            taken[name] = checked(known[name].annotation, options[name])
+        except ValueError as error:
+            raise SpecError(f"network.{name} is {options[name]!r}; it {error}.") from error
+    return taken

@@ -1,25 +1,34 @@
-"""The shell people hold: a classifier that learns new classes today and again next month."""
+"""Incremental classifier: learn tasks, predict, save, load, or open a finished run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from ancl.data import Label, Normalization, Samples, Task, as_images, channel_statistics
-from ancl.errors import ScenarioError, StoreError
-from ancl.hashing import describe
+from ancl.data import Label, Samples, Task, as_images, channel_statistics
+from ancl.errors import AnclError, ScenarioError, StoreError
+from ancl.experiments.results import FinalState, Places, read_run
+from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
 from ancl.inference import Answer
-from ancl.learner.config import LearnerConfig, named_method
+from ancl.learner.config import (
+    KIND,
+    Given,
+    LearnerConfig,
+    config_of_meta,
+    config_of_spec,
+    named_method,
+    read_saved,
+)
 from ancl.learner.new_task import Data, next_task, read_labelled
-from ancl.learner.saving import KIND, arguments_again, read_saved, task_again, task_meta
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting, StateKeys, plan_notes, plan_task
+from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, plan_notes, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
 from ancl.stages.work import known
 from ancl.store.entry import StageResult, write_entry
@@ -37,7 +46,7 @@ class Learner:
         method: A name such as ``a-lwf``, or a ``Method``.
         network: A name such as ``resnet32``; ``path/file.py:NAME`` or ``package.module:NAME``,
             see ``ancl.networks.architecture``; or a module that yields features (B, D).
-        scenario: ``cil`` answers among all classes; with ``til`` the task is told; with ``dil``
+        scenario: ``cil`` answers among all classes; with ``til`` the task is known; with ``dil``
             every task has the first one's classes, in another domain.
         seed: Where all randomness comes from.
         training: How networks are trained.
@@ -49,38 +58,37 @@ class Learner:
         augment: Augmentation of training images.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
-        reporter: Told of every stage and epoch.
+        events: Receives every stage and epoch; silent by default.
         settings: The method's own settings, such as ``lamb``.
     """
 
     def __init__(
         self,
         method: str | Method,
-        network: str | nn.Module = "resnet32",
+        network: str | nn.Module = DEFAULT_NETWORK,
         *,
         scenario: Literal["til", "cil", "dil"] = "cil",
-        seed: int = 0,
+        seed: int = GENERAL["seed"].default,
         training: Training | None = None,
         auxiliary: Training | None = None,
         network_options: Mapping[str, Any] | None = None,
         memory: Memory | None = None,
-        val_fraction: float = 0.1,
-        augment: str = "none",
-        device: str = "auto",
+        val_fraction: float = DataSpec.val_fraction,
+        augment: str = DataSpec.augment,
+        device: str = GENERAL["device"].default,
         store: str | Path | None = None,
-        reporter: Events | None = None,
+        events: Events | None = None,
         **settings: Any,
     ) -> None:
-        name, self.method = named_method(method, settings)
-        self.scenario, self.seed, self._device = scenario, seed, device
+        name, made = named_method(method, settings)
         training = training or Training()
-        self._makeup = LearnerConfig(
-            method=self.method,
+        config = LearnerConfig(
+            method=made,
             method_name=name,
             settings=settings,
             network=network,
             network_options=dict(network_options or {}),
-            memory=memory or self.method.memory or Memory(),
+            memory=memory or made.memory or Memory(),
             scenario=scenario,
             seed=seed,
             training=training,
@@ -88,12 +96,19 @@ class Learner:
             val_fraction=val_fraction,
             augment=augment,
         )
-        self._reporter = reporter or Events()
+        self._begin(config, device, store, events)
+
+    def _begin(
+        self, config: LearnerConfig, device: str, store: str | Path | None, events: Events | None
+    ) -> None:
+        """Nothing is learned yet."""
+        self._config, self._device, self._events = config, device, events or Events()
+        self.method, self.scenario, self.seed = config.method, config.scenario, config.seed
         self._memory = MemoryStore()
-        self._store: Storage = Store(Path(store), self._reporter.say) if store else self._memory
+        self._store: Storage = Store(Path(store), self._events.say) if store else self._memory
         self._setting: Setting | None = None
         self._tasks: tuple[Task, ...] = ()
-        self._pieces: StateKeys = {}
+        self._state: StateKeys = {}
         self._answering: Answering | None = None
 
     @property
@@ -117,18 +132,18 @@ class Learner:
             The epochs of the main network's training.
         """
         x, given = read_labelled(data, labels)
-        made = self._makeup
+        config = self._config
         task = next_task(
             x,
             given,
             self._tasks,
-            scenario=made.scenario,
-            seed=made.seed,
-            val_fraction=made.val_fraction,
+            scenario=config.scenario,
+            seed=config.seed,
+            val_fraction=config.val_fraction,
         )
         shape = _unlabelled(x).input_shape
         device = resolve_device(self._device)
-        setting = self._setting or made.setting(shape, channel_statistics(x), device)
+        setting = self._setting or config.setting(shape, channel_statistics(x), device)
         _check_shape(shape, setting)
         return self._learn_task(task, setting)
 
@@ -173,15 +188,15 @@ class Learner:
         """Write everything needed to answer and to learn on, elsewhere, into one directory."""
         setting = self._learned()
         tensors: dict[str, Tensor] = {}
-        for part, key in self._pieces.items():
+        for part, key in self._state.items():
             tensors |= prefixed(part, self._obtain(key).tensors)
         meta = {
             "kind": KIND,
-            **self._makeup.meta(),
-            "input_shape": list(setting.architecture.input_shape),
-            "normalization": describe(setting.normalization),
-            "tasks": [task_meta(task) for task in self._tasks],
-            "pieces": dict(self._pieces),
+            **self._config.meta(),
+            "state": FinalState.of(self.method, self._tasks, setting, self._state).model_dump(
+                mode="json"
+            ),
+            "metas": {part: self._obtain(key).meta for part, key in self._state.items()},
         }
         try:
             write_entry(Path(path), StageResult(tensors, meta))
@@ -196,51 +211,55 @@ class Learner:
         cls,
         path: str | Path,
         *,
-        network: nn.Module | None = None,
-        method: Method | None = None,
-        device: str = "auto",
+        network: str | nn.Module | None = None,
+        method: str | Method | None = None,
+        device: str = GENERAL["device"].default,
         store: str | Path | None = None,
-        reporter: Events | None = None,
+        events: Events | None = None,
     ) -> Self:
-        """Read a saved learner; a network or method of one's own is given again.
+        """Read a saved learner; a network or method from outside the package is given again.
 
         Raises:
             StoreError: The directory is not a saved learner, or is damaged.
         """
-        entry = read_saved(path)
-        meta = entry.meta
-        made = arguments_again(meta, method, network)
-        learner = cls(**made, device=device, store=store, reporter=reporter)
-        if method is not None:
-            learner._makeup.check_method(meta["method_digest"], path)
-        if network is None:
-            learner._makeup.check_network(meta.get("network_source"), path)
-        learner._continue_from(entry)
+        entry = read_saved(Path(path))
+        meta, given = entry.meta, Given(Path(path), "Learner.load", method, network)
+        with _explained(given.path, "Give a directory that Learner.save wrote."):
+            state = FinalState.read(meta["state"])
+            config = config_of_meta(meta, given)
+            config.check_given(given, state, meta["network"])
+            learner = cls.__new__(cls)
+            learner._begin(config, device, store, events)
+            parts = {
+                part: StageResult(strip_prefix(part, entry.tensors), meta["metas"][part])
+                for part in state.keys
+            }
+            learner._continue_from(state, parts)
         return learner
 
     # -- inside ------------------------------------------------------------------------------
 
     def _learn_task(self, task: Task, setting: Setting) -> dict[str, Any]:
         tasks = (*self._tasks, task)
-        self._makeup.check_tasks(tasks, setting)
-        stages, pieces = plan_task(self.method, tasks, setting, self._pieces)
+        self._config.check_tasks(tasks, setting)
+        stages, state = plan_task(self.method, tasks, setting, self._state)
         if task.index == 1:
             for note in plan_notes(self.method, tasks, setting):
-                self._reporter.say(note)
+                self._events.say(note)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
-            self._reporter.say(f"What is learned is not stored: {unstored}")
+            self._events.say(f"What is learned is not stored: {unstored}")
         storage = self._memory if unstored else self._store
         layered = Layered(self._memory, storage)
-        runner = Runner(stages, tasks, setting.device, layered, self._reporter)
-        entries = {part: runner.obtain(key) for part, key in pieces.items()}
+        runner = Runner(stages, tasks, setting.device, layered, self._events)
+        entries = {part: runner.obtain(key) for part, key in state.items()}
         main = next(stage.key for stage in stages if stage.name == "main")
         log = [epoch for epoch in runner.obtain(main).meta["log"] if epoch["role"] == "main"]
         # Only now: a task that fails or is interrupted leaves the learner as it was.
-        for part, key in pieces.items():
+        for part, key in state.items():
             self._memory.save(key, entries[part])
-        self._memory.keep_only(pieces.values())
-        self._setting, self._tasks, self._pieces, self._answering = setting, tasks, pieces, None
+        self._memory.keep_only(state.values())
+        self._setting, self._tasks, self._state, self._answering = setting, tasks, state, None
         return {"task": task.index, "classes": list(task.names), "epochs": log}
 
     def _learned(self) -> Setting:
@@ -253,10 +272,10 @@ class Learner:
         setting = self._learned()
         if self._answering is None:
             network = setting.architecture.build(ClassHistory.of(self._tasks).blocks)
-            network.load(strip_prefix("network", self._obtain(self._pieces["network"]).tensors))
+            network.load(strip_prefix("network", self._obtain(self._state["network"]).tensors))
             network.to(setting.device)
-            pieces = {part: self._obtain(key) for part, key in self._pieces.items()}
-            read = {part: pieces[part] for part in self.method.infer.reads if part in pieces}
+            reads = self.method.infer.reads
+            read = {part: self._obtain(k) for part, k in self._state.items() if part in reads}
             classes = len(self.classes)
             looked = known(network, setting.images, setting.device, classes, read)
             self._answering = (looked.answer, self.method.infer.scorer(looked))
@@ -267,16 +286,111 @@ class Learner:
         assert entry is not None
         return entry
 
-    def _continue_from(self, entry: StageResult) -> None:
-        meta = entry.meta
-        given = meta["normalization"]
-        normalization = given and Normalization(tuple(given["mean"]), tuple(given["std"]))
-        device = resolve_device(self._device)
-        self._setting = self._makeup.setting(meta["input_shape"], normalization, device)
-        self._tasks = tuple(task_again(index, each) for index, each in enumerate(meta["tasks"]))
-        self._pieces = meta["pieces"]
-        for part, key in self._pieces.items():
-            self._memory.save(key, StageResult(strip_prefix(part, entry.tensors), {}))
+    def _continue_from(self, state: FinalState, entries: Mapping[str, StageResult]) -> None:
+        """Take over what was learned; ``entries`` are the results that the state's keys name."""
+        tasks = state.learned(self.scenario)
+        setting = self._config.setting(
+            state.input_shape, state.moments, resolve_device(self._device)
+        )
+        wanted = {
+            "importance": drop_zero_terms(self.method).needs_importance,
+            "memory": setting.memory is not None and self.method.data == "current",
+            "first rate": setting.training.lr_search,
+        }
+        absent = [part for part, read in wanted.items() if read and part not in state.keys]
+        if absent:
+            raise ValueError(f"the state of {self.method.name} lacks: {', '.join(absent)}")
+        for part, key in state.keys.items():
+            self._memory.save(key, entries[part])
+        self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
+        self._answers()  # what does not fit the network is refused now
+
+
+def load_run(
+    directory: str | Path,
+    *,
+    store: str | Path | None = None,
+    method: str | Method | None = None,
+    network: str | None = None,
+    device: str = GENERAL["device"].default,
+    events: Events | None = None,
+) -> Learner:
+    """Open a finished run as a learner that predicts, evaluates, saves and learns on.
+
+    Its labels are the names of the classes in the run's data. No data is read.
+
+    Args:
+        directory: The directory of the run, as ``run`` and ``ancl run`` write it.
+        store: The store that holds its stages, and keeps what is learned on; by default
+            ``.store`` beside the run.
+        method: The method again, where the run has one from outside the package: a ``Method``,
+            or ``path/file.py:NAME``. It is compared with the run's.
+        network: The same for the network: ``path/file.py:NAME`` or ``package.module:NAME``.
+        device: ``auto``, ``cpu``, ``cuda`` …
+        events: Receives progress; silent by default.
+
+    Raises:
+        StoreError: The directory is not a finished run, or the store lacks what it left behind.
+        SpecError: The network is from outside, and is not given or not the same.
+        MethodError: The same for the method.
+    """
+    place = Path(directory)
+    result = read_run(place)
+    spec, state = result.spec, result.state
+    if state is None:
+        raise StoreError(
+            f"{place} cannot be opened: its result.json does not say what was learned. Its stages "
+            f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
+        )
+    at = Places.of(place.absolute().parent, store).store
+    given = Given(place, "ancl.load_run", method, network)
+    with _explained(place, f"Run it again: {_again(place)}"):
+        config = config_of_spec(spec, given)
+        config.check_given(given, state, str(spec.network["name"]))
+        learner = Learner.__new__(Learner)
+        learner._begin(config, device, at, events)
+        learner._continue_from(state, _stored(state, at, place))
+    return learner
+
+
+def _stored(state: FinalState, root: Path, place: Path) -> dict[str, StageResult]:
+    """The entries of a state.
+
+    Raises:
+        StoreError: One of them is missing or damaged.
+    """
+    store, problems = Store(root, lambda message: None), []
+    found: dict[str, StageResult] = {}
+    for part, key in state.keys.items():
+        entry = store.load(key)
+        if entry is None:
+            problems.append(f"{part} ({key[:12]}, {'damaged' if store.has(key) else 'missing'})")
+        else:
+            found[part] = entry
+    if problems:
+        raise StoreError(
+            f"The store {root} does not hold what {place} left behind: {', '.join(problems)}. Give "
+            f"another directory with store=, or compute it again: {_again(place)} --store {root}"
+        )
+    return found
+
+
+def _again(place: Path) -> str:
+    """The command that completes a run's results and its store."""
+    return f"ancl run --config {place / 'spec.yaml'} --runs {place.parent}"
+
+
+@contextmanager
+def _explained(path: Path, remedy: str) -> Iterator[None]:
+    """Refuse what does not fit together, as an error a user understands."""
+    try:
+        yield
+    except AnclError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise StoreError(
+            f"{path} cannot be opened ({type(error).__name__}: {error}). {remedy}"
+        ) from error
 
 
 def _unlabelled(x: Tensor) -> Samples:

@@ -28,7 +28,9 @@ def read_labelled(data: Data, labels: Any) -> tuple[Tensor, list[Label]]:
         )
     x, y = as_images(data), as_labels(labels)
     if len(x) != len(y):
-        raise ScenarioError(f"There are {len(x)} images and {len(y)} labels. Give one a each.")
+        raise ScenarioError(
+            f"There are {len(x)} images and {len(y)} labels. Give one label per image."
+        )
     return x, y
 
 
@@ -68,7 +70,7 @@ def next_task(
 
 
 def _check_new(names: Sequence[Label], before: Sequence[Task], *, alone: bool) -> None:
-    """Refuse classes learned before, and one class that there is nothing to tell from."""
+    """Refuse classes learned before, and a single class, which there is nothing to tell from."""
     learned = {name for task in before for name in task.names}
     again = [name for name in names if name in learned]
     if again:

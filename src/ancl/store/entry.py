@@ -21,14 +21,15 @@ from safetensors.torch import load as decode
 from safetensors.torch import save as encode
 from torch import Tensor
 
-from ancl.errors import StoreError
-from ancl.files import read_plain
+from ancl.errors import StoreError, printable
+from ancl.files import open_plain, read_plain
 
 FORMAT = 1
 HEADER, TENSORS = "entry.json", "tensors.safetensors"
 _OURS = "ancl-store "
 _READS = 3
 _START = 256
+_FIELDS = {"key": str, "meta": dict, "tensors_sha256": str, "tensors_bytes": int}
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +103,9 @@ def read_header(directory: Path) -> dict[str, Any]:
     """Read the JSON part alone; the tensors are compared in size, else it is ``DamagedError``."""
     place = current(directory)
     try:
-        header = _opened(directory, (place / HEADER).read_bytes())
-        size = (place / TENSORS).stat().st_size
+        header = _opened(directory, read_plain(place / HEADER))
+        with open_plain(place / TENSORS) as file:
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise DamagedError(directory, _why(error)) from error
     if size != header["tensors_bytes"]:
@@ -232,9 +234,9 @@ def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
         raise DamagedError(directory, f"{HEADER} is foreign: it was not written by ancl")
     version = written.removeprefix(_OURS)
     if version != str(FORMAT):
-        age = "an older" if version.isdecimal() and int(version) < FORMAT else "a newer"
         raise DamagedError(
-            directory, f"it has {age} format, {version}; this version reads {FORMAT}"
+            directory,
+            f"it has another format, {printable(version, 20)}; this version reads {FORMAT}",
         )
     claimed = header.pop("sha256", None)
     try:
@@ -243,22 +245,26 @@ def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
         intact = False
     if not intact:
         raise DamagedError(directory, f"the checksum of {HEADER} does not fit: it was changed")
+    # Whoever forges an entry writes the checksum that fits, too.
+    if any(type(header.get(name)) is not kind for name, kind in _FIELDS.items()):
+        raise DamagedError(directory, f"{HEADER} lacks a field, or has one of another type")
     return dict(header)
 
 
 def _read_once(directory: Path, key: str | None) -> StageResult:
     place = current(directory)
     try:
-        # Both are opened before either is read: an open file outlives its removal.
-        with (place / HEADER).open("rb") as header_file, (place / TENSORS).open("rb") as file:
-            raw, data = header_file.read(), file.read()
+        # The tensors are opened before the header is read: an open file outlives its removal.
+        with open_plain(place / TENSORS) as file:
+            header = _opened(directory, read_plain(place / HEADER))
+            if key is not None and header["key"] != key:
+                raise DamagedError(directory, f"it was written as {printable(header['key'], 64)}")
+            size = os.fstat(file.fileno()).st_size
+            if size != header["tensors_bytes"]:
+                raise DamagedError(directory, _truncated(size, header["tensors_bytes"]))
+            data = file.read()
     except OSError as error:
         raise DamagedError(directory, _why(error)) from error
-    header = _opened(directory, raw)
-    if key is not None and header["key"] != key:
-        raise DamagedError(directory, f"it was written as {header['key']}")
-    if len(data) != header["tensors_bytes"]:
-        raise DamagedError(directory, _truncated(len(data), header["tensors_bytes"]))
     if hashlib.sha256(data).hexdigest() != header["tensors_sha256"]:
         raise DamagedError(directory, f"the checksum of {TENSORS} does not fit")
     try:
