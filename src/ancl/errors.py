@@ -54,8 +54,8 @@ def counted(number: int, noun: str) -> str:
 def printable(text: str, most: int = 2_000) -> str:
     """Text from a file that may be shown: control characters are written out, the end is cut.
 
-    >>> printable("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
+    >>> printable(f"a{chr(27)}b", 2) == f"a{chr(92)}x1b…"
+    True
     """
     shown = text if len(text) <= most else f"{text[:most]}…"
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in shown)

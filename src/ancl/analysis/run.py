@@ -35,6 +35,7 @@ from ancl.analysis.tables import TableFunction, check_names, make_tables
 from ancl.errors import MethodError, SpecError
 from ancl.experiments import settings as run_settings
 from ancl.experiments.build import Experiment, build, threads
+from ancl.experiments.results import Places
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
 from ancl.reporting.figures import can_draw

@@ -39,7 +39,9 @@ class _Guarded(TyperGroup):
         """Run the subcommand, whose words are in ``ctx.args``."""
         as_json = "--json" in ctx.args
         try:
-            with _sigterm_raises():
+            if not {"-h", "--help"} & {*ctx.args, *sys.argv}:
+                import torch  # noqa: F401 - Ctrl-C ends the process at once until it is loaded
+            with _signals_raise():
                 return super().invoke(ctx)
         except AnclError as error:
             raise _mistake(str(error), as_json) from None
@@ -69,7 +71,9 @@ def _mistake(message: str, as_json: bool) -> typer.Exit:
 
 
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
+def _signals_raise() -> Iterator[None]:
+    """Stop by SIGTERM as by Ctrl-C: with a checkpoint and a message."""
+
     def stop(number: int, frame: FrameType | None) -> None:
         raise _Terminated
 
@@ -77,10 +81,14 @@ def _sigterm_raises() -> Iterator[None]:
         yield  # only the main thread may set handlers
         return
     before = signal.signal(signal.SIGTERM, stop)
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is not signal.SIG_IGN:  # as a shell has it for what runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupt)
 
 
 app = typer.Typer(
@@ -127,19 +135,34 @@ def ancl(
 
 def main() -> None:
     """Run the command named by argv."""
+    if sys.stdout is None:  # closed by the shell: >&-
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # λ and ± must not stop a run where the locale cannot write them.
         getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
+    code: Any = 0
     try:
         app()
-    finally:
-        _flush()
+    except SystemExit as end:
+        code = end.code
+    except BrokenPipeError:
+        code = 0
+    sys.exit(_flushed(code))
 
 
-def _flush() -> None:
-    """Write what is left, quietly where the reader is gone: ``ancl list methods | head -1``."""
+def _flushed(code: Any) -> Any:
+    """Write what is left; the exit code.
+
+    Where the reader is gone, this is quiet: ``ancl list methods | head -1``.
+    """
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python would flush once more on exit and print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"The output cannot be written: {error.strerror}.", file=sys.stderr)
+            return code or MISTAKE
+    return code

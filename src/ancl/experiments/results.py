@@ -371,6 +371,8 @@ def read_run(directory: Path) -> RunResult:
         text = read_plain(directory / "result.json").decode("utf-8")
         found = json.loads(text, parse_float=_finite, parse_constant=_finite)
         log = read_plain(directory / "log.jsonl").decode("utf-8").splitlines()
+        if not isinstance(found, dict):
+            raise ValueError("JSON of another shape than a result")
         matrices = {name: read_matrix(directory / f"accuracy_{name}.csv") for name in MATRICES}
         state = found.get("state")
         result = RunResult(

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import uuid
 from contextlib import suppress
@@ -234,10 +235,11 @@ def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
         raise DamagedError(directory, f"{HEADER} is foreign: it was not written by ancl")
     version = written.removeprefix(_OURS)
     if version != str(FORMAT):
-        raise DamagedError(
-            directory,
-            f"it has another format, {printable(version, 20)}; this version reads {FORMAT}",
+        age = (
+            "an older" if re.fullmatch(r"\d{1,9}", version) and int(version) < FORMAT else "a newer"
         )
+        shown = printable(version, 20)
+        raise DamagedError(directory, f"it has {age} format, {shown}; this version reads {FORMAT}")
     claimed = header.pop("sha256", None)
     try:
         intact = claimed == _checksum(header)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
@@ -89,6 +89,19 @@ class Store:
                     probe.write_bytes(bytes(4096))
                 finally:
                     probe.unlink(missing_ok=True)
+
+    def existing(self) -> Self:
+        """The same store.
+
+        Raises:
+            StoreError: There is none.
+        """
+        if not self.root.is_dir():
+            raise StoreError(
+                f"There is no store at {self.root}. Give another directory with --store DIR or "
+                "--runs DIR."
+            )
+        return self
 
     def has(self, key: str) -> bool:
         """Whether there is an entry, intact or not."""

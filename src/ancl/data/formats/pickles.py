@@ -7,6 +7,7 @@ is made from bytes whose number fits its shape. Everything else is refused.
 
 import math
 import pickletools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -246,7 +247,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-_VALUES = {
+_VALUES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING"), _as_bytes),
     **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"), _same),
     "BYTEARRAY8": bytes,
