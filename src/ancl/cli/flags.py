@@ -211,11 +211,12 @@ class Machines(Machine):
 
         if self.workers is not None and not _count(self.workers):
             raise SpecError(
-                f"--workers: {self.workers!r} is no number of workers. Write 1 or more."
+                f"--workers: {printable(self.workers, 40)!r} is no number of workers. Write 1 or "
+                f"more."
             )
         workers = int(self.workers) if self.workers else None
         # A mistake in --threads is reported together with those of the other settings.
-        threads = int(self.threads) if _count(self.threads) else None
+        threads = int(self.threads) if self.threads and _count(self.threads) else None
         return choose_executor(self.executor, workers, self.address, threads)
 
 
@@ -236,8 +237,8 @@ class Results:
         return Places.of(self.runs, self.store, data_root)
 
 
-def _count(text: str | None) -> bool:
-    return bool(re.fullmatch(r"0*[1-9]\d{0,5}", text or ""))
+def _count(text: str) -> bool:
+    return bool(re.fullmatch(r"0*[1-9]\d{0,5}", text))
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -295,11 +296,8 @@ def _text(value: str) -> str:
 
 def _order(value: str) -> Any:
     """Class numbers may be written with commas alone."""
-    return (
-        [int(n) for n in value.split(",")]
-        if re.fullmatch(r"\d{1,9}(,\d{1,9})*", value)
-        else scalar(value)
-    )
+    plain = re.fullmatch(r"\d{1,9}(,\d{1,9})*", value)
+    return [int(n) for n in value.split(",")] if plain else scalar(value)
 
 
 FLAGS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -386,12 +384,12 @@ def parse_seeds(text: str) -> list[int]:
         last = int(match[2] or match[1]) if match else -1
         if match is None or last < int(match[1]):
             raise SpecError(
-                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is no seed or "
-                f"range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
+                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is no seed "
+                f"or range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
             )
         if len(seeds) + last - int(match[1]) >= MOST_SEEDS:
             raise SpecError(
-                f"--seeds: {part.strip()!r} asks for more than {MOST_SEEDS:,} runs. Give fewer seeds."
+                f"--seeds: {part.strip()!r} asks for more than {MOST_SEEDS:,} runs. Give fewer."
             )
         seeds += range(int(match[1]), last + 1)
     return list(dict.fromkeys(seeds))

@@ -23,7 +23,7 @@ from ancl.cli.run import run
 from ancl.cli.search import search
 from ancl.errors import AnclError, printable
 
-_LONGEST = 20_000
+_LONGEST = 4_000
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
 _STOPPED = "Stopped. What was finished is stored; the same command goes on."
 

@@ -9,8 +9,8 @@ from typing import Protocol
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, counted
 from ancl.experiments.build import Experiment, Reading, build, threads
-from ancl.experiments.results import FinalState
 from ancl.experiments.spec import RunSpec
+from ancl.experiments.state import FinalState
 from ancl.hashing import UnstorableError
 from ancl.stages.stage import Stage
 

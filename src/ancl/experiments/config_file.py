@@ -1,6 +1,8 @@
 """A YAML file of settings, laid out as a run's ``spec.yaml``; mistakes are named by line."""
 
+import re
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +15,8 @@ from ancl.errors import SpecError, printable, unknown
 from ancl.experiments.spec import SECTIONS, Layer
 from ancl.files import read_plain
 
-_MOST = 1_000_000
+_MOST, _DEEPEST = 1_000_000, 50
+_COMPACT = re.compile(rf"(?:[-?:] +){{{_DEEPEST}}}")
 _FILE_SECTIONS = (*SECTIONS, "options")
 
 
@@ -61,6 +64,9 @@ def parse_yaml(text: str) -> Any:
     """
     if len(text) > _MOST:
         raise ValueError(f"it has more than {_MOST:,} characters")
+    opened = accumulate((letter in "[{") - (letter in "]}") for letter in text)
+    if max(opened, default=0) > _DEEPEST or _COMPACT.search(text):
+        raise ValueError("it is nested too deeply")
     yaml = YAML(typ="safe", pure=True)
     try:
         # A few aliases of aliases stand for any amount of memory.
