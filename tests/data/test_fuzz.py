@@ -10,6 +10,7 @@ import pickle
 import random
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,9 @@ def plain_idx(packed: bool) -> Reader:
     def read(place: Path, data: bytes) -> None:
         labels = struct.pack(">HBBI", 0, 8, 1, 2) + b"\0\1"
         for name in FILES:
-            content = data if "images" in name else labels
-            (place / f"{name}.gz").write_bytes(content if packed else gzip.compress(content, 0))
+            images = data if packed else gzip.compress(data, 0)
+            content = images if "images" in name else gzip.compress(labels)
+            (place / f"{name}.gz").write_bytes(content)
         found = read_idx(FolderTree(place), ["a", "b"])
         assert found.train_x.nbytes < 10_000
         assert found.train_x.dtype == np.uint8
@@ -153,11 +155,10 @@ def attack(name: str, count: int, place: Path) -> tuple[int, int]:
     refused = 0
     for _ in range(count):
         given = damaged(data, draw)
-        try:
+        with suppress(AnclError):
             read(place, given)
-        except AnclError as error:
-            assert 0 < len(str(error)) < 3000
-            refused += 1
+            continue
+        refused += 1
     return refused, count - refused
 
 

@@ -76,6 +76,7 @@ class RunResult:
         keys: The keys of its stages, which ``ancl store prune`` keeps.
         seconds: Seconds of training by stage, wherever they were spent.
         state: What ``load_run`` opens it from; none where its stages are not stored.
+        notes: Limits of the result that a reader should know.
     """
 
     spec: RunSpec
@@ -87,6 +88,7 @@ class RunResult:
     keys: tuple[str, ...]
     seconds: Mapping[str, float]
     state: FinalState | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def counted(self) -> Matrix:
@@ -134,6 +136,25 @@ def make_result(
     metrics = summary(matrices[spec.accuracy], tested)
     keys = tuple(stage.key for stage in stages)
     return RunResult(spec, matrices, tested, images, metrics, tuple(log), keys, seconds, state)
+
+
+def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:
+    """A note where the network ends no better than chance on its newest task.
+
+    Args:
+        result: The run.
+        classes: The number of classes of the newest task.
+    """
+    accuracy, images = result.matrices["taw"][-1, -1], result.sizes[-1]
+    chance = 1 / classes
+    limit = chance + 2 * math.sqrt(chance * (1 - chance) / max(images, 1))
+    if classes < 2 or not accuracy <= limit:
+        return ()
+    return (
+        f"Seed {result.spec.seed}: the newest task was not learned. On its {images} test images "
+        f"the network is right in {accuracy:.1%}, and chance among its {classes} classes is "
+        f"{chance:.1%}. Lower λ or train longer.",
+    )
 
 
 def decode_matrix(rows: Sequence[Sequence[float | None]]) -> Matrix:
@@ -248,6 +269,7 @@ def read_run(directory: Path) -> RunResult:
             found.keys,
             found.seconds,
             None if found.state is None else FinalState.read(found.state),
+            found.notes,
         )
         _check_state(result)
         return result
@@ -271,6 +293,7 @@ class _Written(BaseModel):
     keys: tuple[str, ...]
     seconds: dict[str, float]
     state: Any = None
+    notes: tuple[str, ...] = ()
 
 
 class _Epoch(BaseModel):
@@ -326,6 +349,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         },
         "keys": list(result.keys),
         "seconds": dict(result.seconds),
+        "notes": list(result.notes),
         "state": result.state and result.state.model_dump(mode="json"),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }

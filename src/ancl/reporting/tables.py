@@ -207,7 +207,8 @@ def overview(groups: Sequence[Group]) -> Table:
             )
         )
     head = ("benchmark", "method", "metric", "ours, %", "− host, points", "forgetting", "paper, %")
-    notes = (_ERRORS, "− host: minus the plain method, paired by seed.")
+    limits = [f"{g.title} on {g.stream}: {note}" for g in groups for note in g.notes]
+    notes = (_ERRORS, "− host: minus the plain method, paired by seed.", *limits)
     return Table("overview", "All methods", head, tuple(rows), notes)
 
 
