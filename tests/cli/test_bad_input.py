@@ -392,6 +392,16 @@ def test_bad_input_is_one_message(row: Row, ancl: Any, finished: Path) -> None:
     assert time.monotonic() - began < MOST_SECONDS
 
 
+def test_names_of_classes_cannot_change_the_terminal(ancl: Any) -> None:
+    npz(y=np.array(["\x1b[31mred", "blue"] * 10))()
+
+    ended = ancl(*ARRAYS, "--dry-run")
+
+    assert ended.code == 0
+    assert "\x1b" not in ended.out
+    assert "\\x1b[31mred" in ended.out
+
+
 def test_the_table_has_its_rows() -> None:
     assert len(ROWS) >= 60
     assert len({row.name for row in ROWS}) == len(ROWS)

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ancl.errors import counted
+from ancl.errors import counted, printable
 
 if TYPE_CHECKING:
     from ancl.experiments.results import Finished, RunResult
@@ -22,6 +22,7 @@ FAILED = 1
 
 _GAP = "  "
 _NARROWEST = 30
+_LONGEST = 100_000
 _LEGEND = "R[i,j]: accuracy on task j after task i of T; n_j: test images of task j."
 
 
@@ -39,6 +40,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str
     1/2   97.9
     2/2    8.0
     """
+    rows = [[printable(cell, _LONGEST) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     if align.endswith("w"):
         widths[-1] = min(widths[-1], _room(widths[:-1]))
