@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ancl.data import SCENARIOS, Normalization, Task
 from ancl.errors import MethodError, SpecError, unknown
 from ancl.hashing import describe, digest
 from ancl.memory import Memory
+from ancl.methods.defaults import method_defaults, section_of
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_exemplars
@@ -48,6 +49,7 @@ class LearnerConfig:
         if self.scenario not in SCENARIOS:
             raise SpecError(unknown("scenario", self.scenario, SCENARIOS))
         problems = self.training.problems() + self.auxiliary.problems()
+        problems += self.method.training_problems(self.training)
         if self.training.schedule == "patience" and self.val_fraction == 0:
             problems.append("schedule=patience needs val_fraction above 0, or use cosine.")
         # What one class alone would already rule out, more classes do too.
@@ -144,10 +146,28 @@ class LearnerConfig:
     def _all_network_options(self) -> dict[str, Any]:
         """The options given, and what the method decides of them."""
         given = dict(self.network_options)
-        if self.method.last_relu or not isinstance(self.network, str):
+        if not isinstance(self.network, str):
             return given
-        own = {"last_relu": False} if "last_relu" in network_options(self.network) else {}
-        return own | given
+        decided = section_of(method_defaults(self.method), "network")
+        possible = network_options(self.network)
+        return {name: value for name, value in decided.items() if name in possible} | given
+
+
+def decided_memory(method: Method) -> Memory:
+    """What a method keeps of earlier tasks' images where nobody else says it."""
+    return Memory(**section_of(method_defaults(method), "memory"))
+
+
+def decided_trainings(
+    method: Method, training: Training | None, auxiliary: Training | None
+) -> tuple[Training, Training]:
+    """Both networks' trainings with what the method decides where nobody else does."""
+    defaults, training = method_defaults(method), training or Training()
+    if auxiliary is None:
+        auxiliary = replace(training, **section_of(defaults, "auxiliary"))
+    if training.select_by is None:
+        training = replace(training, **section_of(defaults, "training"))
+    return training, auxiliary
 
 
 def named_method(method: str | Method, settings: Mapping[str, Any]) -> tuple[str | None, Method]:

@@ -11,7 +11,12 @@ from ancl.data import Label, Normalization, Samples, Task, as_images, channel_st
 from ancl.errors import ScenarioError, StoreError
 from ancl.hashing import describe
 from ancl.inference import Answer
-from ancl.learner.config import LearnerConfig, named_method
+from ancl.learner.config import (
+    LearnerConfig,
+    decided_memory,
+    decided_trainings,
+    named_method,
+)
 from ancl.learner.new_task import Data, next_task, read_labelled
 from ancl.learner.saving import KIND, arguments_again, read_saved, task_again, task_meta
 from ancl.memory import Memory
@@ -41,7 +46,8 @@ class Learner:
             every task has the first one's classes, in another domain.
         seed: Where all randomness comes from.
         training: How networks are trained.
-        auxiliary: How the auxiliary network is trained; as ``training`` where left out.
+        auxiliary: How the auxiliary network is trained; where left out as ``training``, but with
+            what the method decides, which is a weight decay of 5e-4 for ``a-NAME``.
         network_options: Options of a named network, such as ``width``.
         memory: What is kept of earlier tasks' images; as the method says where left out, and
             ``Memory()`` keeps nothing.
@@ -73,18 +79,18 @@ class Learner:
     ) -> None:
         name, self.method = named_method(method, settings)
         self.scenario, self.seed, self._device = scenario, seed, device
-        training = training or Training()
+        both = decided_trainings(self.method, training, auxiliary)
         self._makeup = LearnerConfig(
             method=self.method,
             method_name=name,
             settings=settings,
             network=network,
             network_options=dict(network_options or {}),
-            memory=memory or self.method.memory or Memory(),
+            memory=memory or decided_memory(self.method),
             scenario=scenario,
             seed=seed,
-            training=training,
-            auxiliary=auxiliary or training,
+            training=both[0],
+            auxiliary=both[1],
             val_fraction=val_fraction,
             augment=augment,
         )
