@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from ancl.executors import Executor
+from ancl.executors.compute import Serial
 from ancl.executors.graph import Graph
 from ancl.executors.pool import Pool
-from ancl.executors.serial import Serial
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.stages.events import Events
 from ancl.stages.stage import Stage

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from ancl.errors import AnclError
+from ancl.executors.compute import Serial
 from ancl.executors.graph import Graph, Node
-from ancl.executors.serial import Serial
 from ancl.experiments import grids
 from ancl.experiments.search_two_stage import validation_score
 from ancl.experiments.spec import Layer, RunSpec, resolve

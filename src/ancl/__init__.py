@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from ancl.experiments.compare import Comparison, compare
     from ancl.experiments.results import RunResult
     from ancl.experiments.run import run
-    from ancl.experiments.search import search
-    from ancl.experiments.search_base import SearchResult
+    from ancl.experiments.search import SearchResult, search
     from ancl.experiments.settings import list_options, spec, specs
     from ancl.experiments.spec import RunSpec
     from ancl.learner.learner import Learner
@@ -40,8 +39,7 @@ _PLACES = {
     "experiments.compare": ("Comparison", "compare"),
     "experiments.results": ("RunResult",),
     "experiments.run": ("run",),
-    "experiments.search": ("search",),
-    "experiments.search_base": ("SearchResult",),
+    "experiments.search": ("SearchResult", "search"),
     "experiments.settings": ("list_options", "spec", "specs"),
     "experiments.spec": ("RunSpec",),
     "learner.learner": ("Learner",),

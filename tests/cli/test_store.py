@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from ancl.store.store import Store
+from ancl.store.store import StageResult, Store
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--quiet")
 
@@ -139,6 +140,73 @@ def test_prune_to_a_size_removes_no_more_than_needed(ancl: Any) -> None:
     left = sum(info.bytes for info in Store(Path("runs/.store")).entries())
 
     assert 0 < left <= total // 2
+
+
+def stopped_in_training(ancl: Any, method: str) -> str:
+    """A run stopped within the last task's training: its checkpoint lies in the store."""
+    ancl("run", method, "digits/5", *SHORT)
+    store = Store(Path("runs/.store"))
+    key = next(info.key for info in store.entries() if (info.stage, info.task) == ("main", 1))
+    store.save_checkpoint(key, StageResult({"state": torch.zeros(20_000)}, {}))
+    for info in list(store.entries()):
+        if info.task == 1:
+            shutil.rmtree(store.root / "entries" / info.key[:2] / info.key)
+    next(Path("runs").glob("digits*/result.json")).unlink()
+    return key
+
+
+def unneeded(count: int) -> int:
+    """Put entries into the store that no run needs; how many bytes all entries then have."""
+    store = Store(Path("runs/.store"))
+    for index in range(count):
+        store.save(f"{index}" * 64, StageResult({"weights": torch.zeros(1_000)}, {}))
+    return sum(info.bytes for info in store.entries())
+
+
+def test_a_dry_run_counts_the_checkpoints_that_a_prune_to_a_size_counts(ancl: Any) -> None:
+    # The rule is written down twice: of what the store uses, the dry run sees the entries alone,
+    # so that all of it seems to fit, while the prune adds the checkpoints that runs still need.
+    key = stopped_in_training(ancl, "lwf")
+    size = unneeded(3)
+    before = keys()
+
+    told = ancl("store", "prune", "--max-size", str(size), "--dry-run", "--json").json
+    assert keys() == before
+    ended = ancl("store", "prune", "--max-size", str(size), "--json").json
+
+    assert ended["removed"] == 3
+    assert (told["removed"], told["bytes"]) == (ended["removed"], ended["bytes"])
+    assert len(before - keys()) == 3
+    assert Store(Path("runs/.store")).load_checkpoint(key) is not None
+
+
+def test_a_dry_run_counts_the_leftovers_that_a_prune_frees(ancl: Any) -> None:
+    # A checkpoint of a finished stage is of no use: the prune frees its bytes, and so makes room.
+    ancl("run", "lwf", "digits/5", *SHORT)
+    store = Store(Path("runs/.store"))
+    store.save_checkpoint(next(iter(keys())), StageResult({"state": torch.zeros(20_000)}, {}))
+    size = unneeded(3)
+
+    told = ancl("store", "prune", "--max-size", str(size), "--dry-run", "--json").json
+    ended = ancl("store", "prune", "--max-size", str(size), "--json").json
+
+    assert (ended["removed"], ended["bytes"] > 80_000) == (0, True)
+    assert (told["removed"], told["bytes"]) == (ended["removed"], ended["bytes"])
+
+
+def test_a_dry_run_leaves_out_what_a_prune_does_not_touch(ancl: Any) -> None:
+    # A directory with a file of somebody else, and an entry that a process computes right now.
+    ancl("run", "lwf", "digits/5", *SHORT)
+    unneeded(3)
+    store = Store(Path("runs/.store"))
+    (store.root / "entries" / "00" / ("0" * 64) / "notes.txt").write_text("mine")
+
+    with store.lock("1" * 64):
+        told = ancl("store", "prune", "--dry-run", "--json").json
+        ended = ancl("store", "prune", "--json").json
+
+    assert ended["removed"] == 1
+    assert (told["removed"], told["bytes"]) == (ended["removed"], ended["bytes"])
 
 
 def test_prune_without_runs_or_with_a_bad_size_is_refused(ancl: Any) -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from ancl.errors import SpecError
 from ancl.executors import choose_executor, cores
+from ancl.executors.compute import Serial
 from ancl.executors.pool import Pool
 from ancl.executors.ray import Cluster
-from ancl.executors.serial import Serial
 
 
 def test_what_is_left_out_is_chosen() -> None:

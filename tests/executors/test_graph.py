@@ -10,8 +10,8 @@ import torch
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, StoreError
 from ancl.executors import graph as graphs
+from ancl.executors.compute import Serial
 from ancl.executors.graph import Graph, Schedule
-from ancl.executors.serial import Serial
 from ancl.experiments import settings
 from ancl.experiments.spec import RunSpec
 from ancl.stages.events import Events

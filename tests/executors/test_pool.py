@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from ancl.executors.compute import Serial
 from ancl.executors.graph import Graph
 from ancl.executors.pool import ATTEMPTS, Pool
-from ancl.executors.serial import Serial
 from ancl.experiments import settings
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.stages.events import Events

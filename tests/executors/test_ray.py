@@ -15,9 +15,9 @@ import torch
 
 from ancl.errors import SpecError
 from ancl.executors import ray as cluster
+from ancl.executors.compute import Serial
 from ancl.executors.graph import Graph
 from ancl.executors.ray import Cluster, Shipped, ship, unpack
-from ancl.executors.serial import Serial
 from ancl.experiments import settings
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.stages.events import Events

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from ancl.errors import SpecError, TrainingError
-from ancl.experiments.search import search
-from ancl.experiments.search_base import run_command, seeds_to_report
+from ancl.experiments.search import run_command, search, seeds_to_report
 from ancl.experiments.settings import make_request
 from ancl.stages.events import Events
 from ancl.store.store import Store

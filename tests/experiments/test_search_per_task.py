@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from ancl.executors.compute import Serial
 from ancl.executors.graph import Graph
-from ancl.executors.serial import Serial
 from ancl.experiments.search_per_task import Decay, follow
 from ancl.experiments.settings import spec
 from ancl.stages.events import Events

@@ -71,7 +71,12 @@ def any_method(
     second = None
     if auxiliary != "none":
         second = Auxiliary(
-            OMEGAS[auxiliary], lamb_a, renewed, auxiliary_start, auxiliary_classes, auxiliary_data
+            OMEGAS[auxiliary],
+            lamb_a,
+            renewed if auxiliary == "ewc" else "task",  # others are not estimated within a training
+            auxiliary_start,
+            auxiliary_classes,
+            auxiliary_data,
         )
     return Method(
         "any",

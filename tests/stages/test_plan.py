@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,13 +11,17 @@ from torch import Tensor
 
 import ancl.runtime
 from ancl.data import from_arrays, make_stream
+from ancl.errors import MethodError
 from ancl.losses import CrossEntropy
-from ancl.methods.method import Method
+from ancl.memory import Memory
+from ancl.methods.method import Finish, Method
 from ancl.methods.registry import make_method
 from ancl.methods.regularization import METHODS
 from ancl.networks import Architecture
 from ancl.stages.plan import drop_zero_terms, plan
 from ancl.stages.runner import MemoryStore
+from ancl.store.entry import StageResult
+from ancl.training.config import Training
 from ancl.types import Step
 
 OUTSIDE = """
@@ -225,3 +230,60 @@ def test_a_dataclass_of_a_file_is_stored_by_its_fields(lab, keys) -> None:
     assert one == keys(Method("own", Scaled()))
     assert one[("main", 0)] != other[("main", 0)]
     assert one[("grow", 0)] == other[("grow", 0)]
+
+
+@dataclass(frozen=True)
+class Own(Finish):
+    """A finishing stage of a user, by any name."""
+
+    name: str = "own"
+
+    def run(self, work: Any) -> StageResult:
+        return StageResult(dict(work.inputs["network"].tensors), {"mine": True})
+
+
+BUILT_IN = (
+    "grow",
+    "rate trial",
+    "rate",
+    "auxiliary",
+    "auxiliary importance",
+    "main",
+    "importance",
+    "memory",
+    "evaluate",
+)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_finishing_stage_named_like_one_of_ours_is_refused(name: str, lab) -> None:
+    method = Method("mine", finish=(Own(name),))
+
+    with pytest.raises(MethodError) as refused:
+        plan(method, lab.tasks(), lab.fitted(method, lab.setting(memory=Memory(per_class=4))))
+
+    assert f"'{name}'" in str(refused.value)
+    assert "mine" in str(refused.value)
+    assert "another name" in str(refused.value)
+
+
+def test_two_finishing_stages_of_one_name_are_refused(lab) -> None:
+    method = Method("mine", finish=(Own("own"), Own("own")))
+
+    with pytest.raises(MethodError, match="'own'"):
+        plan(method, lab.tasks(), lab.setting(memory=Memory(per_class=4)))
+
+
+def test_the_names_of_our_stages_are_those_that_are_planned(lab) -> None:
+    """The list above is whole: plans with every kind of stage have these names, and no others."""
+    searched = lab.setting(training=Training(epochs=1, lr_search=True), memory=Memory(per_class=4))
+    names = {stage.name for stage in plan(make_method("a-ewc"), lab.tasks(), searched)}
+
+    assert names == set(BUILT_IN)
+
+
+def test_a_finishing_stage_by_its_own_name_is_planned_and_run(lab) -> None:
+    learned = lab.learn(Method("mine", finish=(Own(),)), lab.setting(memory=Memory(per_class=4)))
+
+    assert [task for name, task in learned.names if name == "own"] == [1, 2]
+    assert learned.entry("own", 1).meta["mine"] is True

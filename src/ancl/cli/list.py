@@ -69,7 +69,7 @@ def data(*, as_json: flags.Json = False) -> None:
 @app.command("networks")
 def networks(*, as_json: flags.Json = False) -> None:
     """Networks for --set network.name=NAME."""
-    from ancl.cli.preview import shown_value
+    from ancl.cli.text import shown_value
     from ancl.experiments.settings import list_networks
 
     found = list_networks()
@@ -126,7 +126,7 @@ def methods_text(found: Sequence[MethodInfo]) -> str:
 
 def options_text(found: Mapping[str, Any]) -> str:
     """Settings as a table; the auxiliary network's, which follow training's, in a sentence."""
-    from ancl.cli.preview import setting_name, shown_value
+    from ancl.cli.text import setting_name, shown_value
 
     rows = [
         [

@@ -56,7 +56,7 @@ def run(
 
 
 def _preview(request: Request, places: Places, as_json: bool) -> None:
-    from ancl.cli.preview import preview_text
+    from ancl.cli.text import preview_text
     from ancl.experiments.settings import preview
 
     shown = [preview(resolved, places) for resolved in request.resolve()]

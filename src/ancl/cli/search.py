@@ -14,7 +14,7 @@ from ancl.cli import flags
 from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
 
 if TYPE_CHECKING:
-    from ancl.experiments.search_base import SearchPlan, SearchRequest, SearchResult
+    from ancl.experiments.search import SearchPlan, SearchRequest, SearchResult
 
 Protocol = Annotated[
     str,
@@ -55,7 +55,7 @@ def search(
     results: Results,
 ) -> None:
     """Search λ and λ_a by validation images, and print the command that runs what was found."""
-    from ancl.experiments.search_base import SearchRequest
+    from ancl.experiments.search import SearchRequest
 
     deciding = Seeding(seeds=search_seeds)
     grids = {
@@ -103,7 +103,7 @@ def _search(asked: SearchRequest, shown: Results) -> None:
 def plan_text(protocol: str, plan: SearchPlan) -> str:
     """What a search will try, and what it costs."""
     from ancl.cli.text import duration
-    from ancl.experiments.search_base import SIGNS
+    from ancl.experiments.search import SIGNS
 
     cost = f"at most about {duration(plan.most_seconds)}, from a few timed steps"
     if protocol == "per-task":
@@ -147,7 +147,7 @@ def result_text(result: SearchResult) -> str:
 def _trials_table(result: SearchResult) -> str:
     """Every trial with the score that decides; no test image is used for it."""
     from ancl.cli.text import percent, table
-    from ancl.experiments.search_base import SIGNS
+    from ancl.experiments.search import SIGNS
 
     rows = [
         [

@@ -74,7 +74,7 @@ def choose_executor(
 
 
 def _serial(threads: int | None) -> ExecutorChoice:
-    from ancl.executors.serial import Serial
+    from ancl.executors.compute import Serial
 
     return ExecutorChoice(Serial(), threads=threads)
 

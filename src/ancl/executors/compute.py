@@ -1,20 +1,21 @@
-"""One stage computed from a spec and a key: the same work for every executor."""
+"""One stage computed from a spec and a key, as every executor does it; and one after the other."""
 
 import traceback
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from ancl.data.registry import load_source
-from ancl.errors import AnclError, SpecError
-from ancl.executors.graph import Node
+from ancl.errors import AnclError, SpecError, StoreError
+from ancl.executors.graph import Graph, Node, Schedule
 from ancl.experiments.build import Experiment, Reading, build, threads
 from ancl.experiments.spec import RunSpec
 from ancl.stages.events import Events
 from ancl.stages.runner import Runner, Storage
 from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult
+from ancl.store.store import Store
 from ancl.training.loop import Epoch, epoch_of, epoch_record
 
 Event = dict[str, Any]
@@ -104,3 +105,27 @@ def pass_on(event: Event, node: Node, events: Events) -> None:
         events.say(event["text"])
     else:
         events.epoch_ends(node.stage, epoch_of(event["epoch"]))
+
+
+class Serial:
+    """Computes stages here, in the order of the plans."""
+
+    def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
+        """See :class:`~ancl.executors.Executor`."""
+        schedule = Schedule(graph.nodes, graph.todo(store))
+        workshop = Workshop(graph.root, graph.read)
+        while (key := schedule.take()) is not None:
+            node = graph.nodes[key]
+            events.stage_begins(node.stage)
+            try:
+                tell = partial(pass_on, node=node, events=events)
+                entry = workshop.compute(node.spec, key, store, tell, node.lambs)
+            except StoreError:
+                raise
+            except Exception as error:  # a method from outside may raise anything
+                schedule.fail(key, reason(error))
+                events.stage_fails(node.stage, schedule.failures[key])
+            else:
+                schedule.done(key)
+                events.stage_ends(node.stage, found=False, seconds=entry.meta["seconds"])
+        return schedule.failures

@@ -12,7 +12,7 @@ from ruamel.yaml.error import YAMLError
 from ancl.errors import AnclError, SpecError, StoreError
 from ancl.experiments.build import build, threads
 from ancl.experiments.results import Places
-from ancl.experiments.search_base import STAGES
+from ancl.experiments.search import STAGES
 from ancl.experiments.spec import RunSpec
 from ancl.store.store import Info, Store
 

@@ -15,7 +15,7 @@ from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
 from ancl.experiments.build import build, threads
 from ancl.experiments.run import failures_message
-from ancl.experiments.search_base import (
+from ancl.experiments.search import (
     Search,
     SearchDirectory,
     SearchPlan,

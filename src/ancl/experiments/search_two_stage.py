@@ -18,7 +18,7 @@ from ancl.executors.graph import Node, Plan
 from ancl.experiments.benchmarks import benchmark as benchmark_named
 from ancl.experiments.build import build, threads
 from ancl.experiments.run import Failure, failures_message
-from ancl.experiments.search_base import (
+from ancl.experiments.search import (
     SIGNS,
     Search,
     SearchDirectory,

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from ancl.errors import SpecError, unknown
 from ancl.integrations.scalars import RunLog, Writer
-from ancl.integrations.tensorboard import TensorBoard
-from ancl.integrations.wandb import WandB
+from ancl.integrations.writers import TensorBoard, WandB
 
 __all__ = ["WRITERS", "RunLog", "Writer", "make_log"]
 
