@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ancl.learner.learner import Learner
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
+    from ancl.methods.differences import list_differences
     from ancl.methods.method import Auxiliary, Finish, Method, Rule, Term, with_afec, with_ancl
     from ancl.methods.registry import list_methods, make_method
     from ancl.networks import Network, architecture, frozen, without_head
@@ -45,6 +46,7 @@ _PLACES = {
     "learner.learner": ("Learner",),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
+    "methods.differences": ("list_differences",),
     "methods.method": ("Auxiliary", "Finish", "Method", "Rule", "Term", "with_afec", "with_ancl"),
     "networks": ("Network", "architecture", "frozen", "without_head"),
     "training.objective": ("Objective", "PenaltyTerm", "anchor_for"),
@@ -94,6 +96,7 @@ __all__ = [
     "compare",
     "frozen",
     "list_benchmarks",
+    "list_differences",
     "list_methods",
     "list_options",
     "make_method",
