@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ancl.learner.learner import Learner, load_run
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
+    from ancl.methods.differences import list_differences
     from ancl.methods.method import (
         Auxiliary,
         Finish,
@@ -58,6 +59,7 @@ _PLACES = {
     "learner.learner": ("Learner", "load_run"),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
+    "methods.differences": ("list_differences",),
     "methods.method": (
         *("Auxiliary", "Finish", "FinishWork", "MainTrainer", "Method", "Rule"),
         *("TaskWork", "Term", "with_afec", "with_ancl"),
@@ -115,6 +117,7 @@ __all__ = [
     "errors",
     "frozen",
     "list_benchmarks",
+    "list_differences",
     "list_methods",
     "list_options",
     "load_run",

@@ -62,6 +62,8 @@ class Step:
         tasks: The classes of every task so far, the current one last.
         task_aware: Whether the task of a sample is told at test time (task-incremental).
         exemplars: Which samples come from the memory; none where left out.
+        rehearses: Whether images of earlier tasks are learned from too, in this batch or in
+            others. Where left out: if ``exemplars`` is given, or the task is not told.
         answers: Anchors' outputs already known for this batch (validation images never change).
         rows: The main head's class weights (C, D), where it has one row a class.
         scale: The η by which the main head multiplied its logits, where it has one.
@@ -77,12 +79,15 @@ class Step:
         *,
         task_aware: bool = False,
         exemplars: Tensor | None = None,
+        rehearses: bool | None = None,
         answers: dict[Anchor, Output] | None = None,
         rows: Tensor | None = None,
         scale: Tensor | None = None,
     ) -> None:
         self.x, self.y, self.out, self.weights, self.tasks = x, y, out, weights, tasks
         self.task_aware, self.exemplars = task_aware, exemplars
+        given = exemplars is not None or not task_aware
+        self.rehearses = given if rehearses is None else rehearses
         self.rows, self.scale = rows, scale
         self._answers = {} if answers is None else answers
 

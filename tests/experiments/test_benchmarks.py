@@ -76,7 +76,7 @@ def test_every_value_says_where_it_comes_from() -> None:
     assert found["lamb"] == "benchmark cifar100/10 (paper, appendix, grid search)"
     assert "AFEC's authors" in found["lamb_a"]
     assert "(ours: the paper" in found["training.lr"]
-    assert "(released code" in found["auxiliary.weight_decay"]
+    assert "(released code" in resolve("a-lwf", "cifar100/10").sources["auxiliary.weight_decay"]
     for name in (*TASK_INCREMENTAL, *CLASS_INCREMENTAL):
         recipe = benchmark(name)
         for method in (*METHODS, *(f"a-{each}" for each in METHODS)):
@@ -122,6 +122,23 @@ def test_the_official_preset_is_the_released_codes_training(method: str) -> None
         assert not training.reset_momentum
     assert (spec.training.weight_decay, spec.auxiliary.weight_decay) == (2e-4, 5e-4)
     assert spec.options.get("smoothing") == (1e-5 if "lwf" in method else None)
+    estimates = method.removeprefix("a-") in ("ewc", "mas")
+    assert spec.options.get("drop_last") == (True if estimates else None)
+
+
+@pytest.mark.parametrize("name", [*TASK_INCREMENTAL, *CLASS_INCREMENTAL])
+def test_ancl_alone_has_the_released_codes_decay_for_its_auxiliary_network(name: str) -> None:
+    host = "lwf" if name in TASK_INCREMENTAL else "icarl"
+    variants = (f"a-{host}", f"afec-{host}", "dmc", "a-si")
+    decays = [resolve(each, name).spec.auxiliary.weight_decay for each in variants]
+
+    assert decays == [5e-4, 2e-4, 2e-4, 5e-4]
+
+
+@pytest.mark.parametrize("method", ["lwf", "a-lwf", "afec-lwf"])
+def test_lwf_has_the_released_codes_smoothing_by_default(method: str) -> None:
+    assert resolve(method, "cifar100/10").spec.options["smoothing"] == 1e-5
+    assert resolve(method, "digits/5").spec.options["smoothing"] == 1e-5
 
 
 @pytest.mark.parametrize("method", ["finetune", "afec-ewc", "lwm", "a-icarl"])

@@ -286,7 +286,12 @@ def test_versions_are_learned_in_place_of_the_runs_augmentation(lab, monkeypatch
     cropped = setting(lab, "eeil", augment="crop")
     learned = lab.learn(made, flipped, lab.tasks()[:2])
 
-    assert seen == {("main", 0): 1, ("auxiliary", 1): 12, ("main", 1): 12, ("balance", 1): 12}
+    assert seen == {
+        ("main", 0): 1,
+        ("auxiliary", 1): 12,
+        ("main", 1): 12,
+        ("balanced_tuning", 1): 12,
+    }
     assert learned.said == []
     # In the second task the run's augmentation decides nothing.
     keys = [plan(made, lab.tasks()[:2], lab.fitted(made, each)) for each in (flipped, cropped)]

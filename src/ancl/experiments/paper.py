@@ -6,6 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from ancl.methods.method import RELEASED_AUXILIARY_DECAY
+
 RUNS = 3
 """The number of seeds of the paper's means."""
 
@@ -124,8 +126,10 @@ _TRAINING: Mapping[str, Any] = {
     "training.lr": Sourced(0.05, _RATE),
     "training.lr_first": Sourced(0.1, _RATE),
     "training.weight_decay": Sourced(2e-4, _CODE),
-    "auxiliary.weight_decay": Sourced(5e-4, _CODE),
 }
+
+_ANCL_TRAINING = {"auxiliary.weight_decay": Sourced(RELEASED_AUXILIARY_DECAY, _CODE)}
+"""AFEC and DMC train their auxiliary network as the main one."""
 
 _CIFAR: Mapping[str, Any] = {
     "data.source": Sourced("cifar100", _SAID),
@@ -159,7 +163,7 @@ def _options(name: str) -> dict[str, dict[str, Any]]:
             lamb = Sourced(grid.chosen, _GRID)
             lamb_a = Sourced(searched[f"a-{method}"].chosen, _GRID)
             found[method] = {"lamb": lamb}
-            found[f"a-{method}"] = {"lamb": lamb, "lamb_a": lamb_a}
+            found[f"a-{method}"] = {"lamb": lamb, "lamb_a": lamb_a, **_ANCL_TRAINING}
             found[f"afec-{method}"] = {"lamb": lamb, "lamb_a": Sourced(1.0, _AFEC)}
     return found
 

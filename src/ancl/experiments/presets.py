@@ -10,6 +10,8 @@ PRESETS = {
 }
 
 _COVERED = ("ewc", "mas", "lwf", "lfl")
+_ESTIMATED = ("ewc", "mas")
+"""Methods that estimate importance; the released code leaves out the last partial batch."""
 
 _OFFICIAL: dict[str, Any] = {
     "training.lr": "search",
@@ -38,4 +40,4 @@ def preset(name: str, method: str) -> dict[str, Any]:
             f"--preset official is what the authors released, and {method} is not among it. It "
             f"covers {possible}. Use one of these, or --preset paper."
         )
-    return _OFFICIAL | ({"smoothing": 1e-5} if base == "lwf" else {})
+    return _OFFICIAL | ({"drop_last": True} if base in _ESTIMATED else {})

@@ -25,9 +25,9 @@ from ancl.experiments.spec import (
     Resolved,
     RunSpec,
     fields_for,
-    method_defaults,
     resolve,
 )
+from ancl.methods.defaults import method_defaults
 from ancl.methods.registry import MethodRef
 from ancl.networks import NETWORKS
 from ancl.store.store import Store

@@ -287,7 +287,7 @@ class _Planner:
         inputs = {"start": grown}
         if not self.first:
             inputs["first rate"] = state["first rate"]
-        fields = self.learning(AuxiliaryTraining(self.setting.training.at(self.task.index)))
+        fields = self.learning(AuxiliaryTraining(self.training(self.setting.training, True)))
         fields |= {"frozen_blocks": len(self.history.blocks) - 1, "task_aware": True}
         trials = {
             f"trial {index}": self.add(RateTrial(**self.common(inputs), **fields, trial=index))
@@ -378,7 +378,7 @@ class _Planner:
     def main(self) -> dict[str, Any]:
         """What the main network learns from, and how."""
         blocks, backbone = self.frozen_parts()
-        training = self.setting.training.at(self.task.index)
+        training = self.training(self.setting.training, self.first)
         found = self.learning(AuxiliaryTraining(training, self.method.watcher, blocks))
         found["frozen_backbone"] = backbone
         if self.method.data == "all":
@@ -413,14 +413,26 @@ class _Planner:
         """How the auxiliary network is trained: on this task, by the task loss alone."""
         combined = auxiliary.data == "combined"
         blocks = self.frozen_parts()[0] if combined else len(self.history.blocks) - 1
-        training = self.setting.auxiliary.at(self.task.index)
+        training = self.training(self.setting.auxiliary, True)
         return AuxiliaryTraining(training, self.method.auxiliary_watcher, blocks, combined)
+
+    def training(self, training: Training, task_loss_alone: bool) -> Training:
+        """A training with the values of this task, and what patience judges by decided.
+
+        Where the loss is the task loss alone, two values mean the same: stages share one.
+        """
+        by = training.select_by or self.method.select_by
+        if task_loss_alone and by == "task_loss":
+            by = "loss"
+        return replace(training.at(self.task.index), select_by=by)
 
     def frozen_parts(self) -> tuple[int, bool]:
         """How many of the head's first blocks the main network leaves alone, and its backbone."""
-        method, setting = self.method, self.setting
+        method = self.method
         blocks = len(self.history.blocks) - 1
-        alone = setting.memory is None and method.data == "current" and setting.task_aware
+        rehearses = self.setting.memory is not None or method.data == "all"
+        # As in FACIL: without images of old classes nothing should move their rows.
+        alone = not rehearses and getattr(method.task_loss, "over", None) != "seen"
         leaves = method.trains == "new rows" or (method.trains != "everything" and alone)
         return blocks if leaves else 0, method.trains == "head" and not self.first
 

@@ -179,12 +179,16 @@ class TrainingWork(ImageWork):
         super().__init__(stage, inputs, context)
         self._learning = stage
         self.task_loss = stage.task_loss
-        self.view = View(self.history.tasks, stage.task_aware)
+        self.view = View(self.history.tasks, stage.task_aware, self._rehearses())
 
     @property
     def augment(self) -> str:
         """The run's augmentation."""
         return self._stage.images.augment
+
+    def _rehearses(self) -> bool:
+        """Whether images of earlier tasks are learned from too."""
+        return "memory" in self.inputs
 
     @property
     def training(self) -> Training:
@@ -253,13 +257,16 @@ class MainWork(TrainingWork):
     """The same for the main network: its terms, and the anchors they hold to."""
 
     def __init__(self, stage: MainLearning, inputs: Inputs, context: StageContext) -> None:
-        super().__init__(stage, inputs, context)
         self._main, self.old = stage, stage.old
+        super().__init__(stage, inputs, context)
 
     @property
     def infer(self) -> Infer:
         """How the method chooses a class, where that changes what is learned."""
         return self._main.correction or Argmax()
+
+    def _rehearses(self) -> bool:
+        return bool(self._main.earlier) or super()._rehearses()
 
     def old_network(self) -> Network:
         """The network as the last task left it (with new rows that nobody asks, if any)."""

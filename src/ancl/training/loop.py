@@ -34,6 +34,7 @@ class Loss(Protocol):
     def unsteady(self) -> frozenset[str]: ...  # noqa: D102
     @property
     def lambs(self) -> dict[str, float]: ...  # noqa: D102
+    def scored(self, output: Output) -> Output: ...  # noqa: D102
     def answers(self, step: Step) -> dict[str, Tensor]: ...  # noqa: D102
     def quadratic(self, weights: Params) -> Quadratic | None: ...  # noqa: D102
 
@@ -87,17 +88,25 @@ Drive = Callable[[Trainer], list[dict[str, Any]]]
 
 
 class View(NamedTuple):
-    """How a step sees classes: those of every task so far, and whether the task is known."""
+    """How a step sees classes.
+
+    Args:
+        tasks: The classes of every task so far, the current one last.
+        task_aware: Whether the task of a sample is known at test time.
+        rehearses: Whether images of earlier tasks are learned from too.
+    """
 
     tasks: tuple[slice, ...]
     task_aware: bool
+    rehearses: bool = False
 
 
 class Fit:
     """Trains a network on one task, an epoch at each ``next``.
 
-    The patience schedule keeps the weights of the lowest validation loss, goes back to them
-    when the rate falls, and ends with them. Fixed schedules end with the last weights.
+    The patience schedule keeps the weights of the best epoch by ``select_by`` (the lowest
+    validation loss unless it says otherwise), goes back to them when the rate falls, and ends
+    with them. Fixed schedules end with the last weights.
     """
 
     settled = True
@@ -164,7 +173,7 @@ class Fit:
         with seeded(*self.path, "epoch", epoch):
             train = self._train_epoch()
             val, accuracy = self._validate()
-        best, note = self._judge(train, val)
+        best, note = self._judge(train, val, accuracy)
         self.epoch += 1
         self.finished = self.finished or self.epoch >= self.training.epochs
         if self.finished and self.patient:
@@ -241,7 +250,8 @@ class Fit:
             step = self._step(batch, self._answers[number])
             for name, term in self._objective.answers(step).items():
                 totals[name] = totals.get(name, torch.zeros_like(term)) + term * len(batch.y)
-            correct += correct_answers(step.out.logits, batch.y, self.view)
+            logits = self._objective.scored(step.out).logits
+            correct += correct_answers(logits, batch.y, self.view)
         means = self._means(totals, len(self.val.samples))
         return means, int(correct) / len(self.val.samples)
 
@@ -254,6 +264,7 @@ class Fit:
             self.view.tasks,
             task_aware=self.view.task_aware,
             exemplars=batch.exemplars,
+            rehearses=self.view.rehearses,
             answers=answers,
             rows=self.network.head.rows() if self._objective.maps else None,
             scale=self.network.head.scale,
@@ -268,20 +279,31 @@ class Fit:
 
     # -- schedule ----------------------------------------------------------------------------
 
-    def _judge(self, train: dict[str, float], val: dict[str, float]) -> tuple[bool, str]:
+    def _judge(
+        self, train: dict[str, float], val: dict[str, float], accuracy: float | None
+    ) -> tuple[bool, str]:
         """Apply the schedule to a finished epoch: is it the best so far, and what is to be said."""
         if not all(map(math.isfinite, (*train.values(), *val.values()))):
             return False, self._recover(train, val)
         if not self.patient:
             self._check_last_weights()
             return False, ""
-        loss = sum(value for name, value in val.items() if name not in self._objective.unsteady)
-        if loss < self._lowest:
-            self._lowest, self._left = loss, self.training.patience
+        judged = self._judged(val, accuracy)
+        if judged < self._lowest:
+            self._lowest, self._left = judged, self.training.patience
             self._best, self._best_watched = self._state_dict(), self._watched()
             return True, ""
         self._left -= 1
         return False, self._lower_rate() if self._left == 0 else ""
+
+    def _judged(self, val: dict[str, float], accuracy: float | None) -> float:
+        """What the best epoch has the lowest value of."""
+        if self.training.select_by == "task_loss":
+            return val["task"]
+        if self.training.select_by == "accuracy":
+            assert accuracy is not None, "patience has validation images"
+            return -accuracy
+        return sum(value for name, value in val.items() if name not in self._objective.unsteady)
 
     def _check_last_weights(self) -> None:
         """A last step may spoil weights that no later loss would show."""

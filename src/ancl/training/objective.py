@@ -75,11 +75,15 @@ class Objective:
         terms.update({p.name: p.lamb * p.regularizer.penalty(step, p.anchor) for p in self._wells})
         return terms
 
+    def scored(self, output: Output) -> Output:
+        """The network's own output as it is scored: corrected where the method learns so."""
+        return self.correct(output) if self.correct else output
+
     def answers(self, step: Step) -> dict[str, Tensor]:
         """The terms on what the network answers; those on weights are left to ``quadratic``."""
         terms: dict[str, Tensor] = {}
         if self.correct:
-            step = step.with_output(self.correct(step.out))
+            step = step.with_output(self.scored(step.out))
         if self.task_weight:
             loss = self.task_loss(only_current(step) if self.own_classes else step)
             terms["task"] = loss if self.task_weight == 1.0 else self.task_weight * loss
