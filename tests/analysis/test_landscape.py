@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from ancl.analysis.context import SplitImages, split_images
 from ancl.analysis.interpolation import vector
-from ancl.analysis.landscape import Plane, PointEvaluator, grid, interleaved
-from ancl.analysis.landscape_tables import LandscapeTables
+from ancl.analysis.landscape import LandscapeTables, Plane, PointEvaluator, grid, interleaved
 from ancl.data import Samples
 from ancl.errors import AnclError
 

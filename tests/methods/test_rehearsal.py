@@ -17,9 +17,8 @@ from ancl.methods.registry import make_method
 from ancl.methods.task_history import check_exemplars
 from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
 from ancl.stages.events import Events
-from ancl.stages.fields import TrainingStage
 from ancl.stages.plan import plan
-from ancl.stages.stage import Stage
+from ancl.stages.stage import Stage, TrainingStage
 from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
 from ancl.store.store import Store
 from ancl.training.config import Training

@@ -9,7 +9,7 @@ from torch import Tensor
 import ancl.stages.steps
 from ancl.memory import Memory
 from ancl.methods.registry import make_method
-from ancl.stages.fields import ImageFormat
+from ancl.stages.stage import ImageFormat
 from ancl.stages.work import ImageWork, known
 from ancl.types import strip_prefix
 

@@ -19,8 +19,7 @@ from ancl.analysis.context import (
 )
 from ancl.analysis.figures import draw
 from ancl.analysis.interpolation import parameter_names, vector
-from ancl.analysis.landscape import PointEvaluator
-from ancl.analysis.landscape_tables import number_of_points
+from ancl.analysis.landscape import PointEvaluator, number_of_points
 from ancl.analysis.networks import (
     TrainingPlan,
     TrainingPlans,

@@ -17,8 +17,7 @@ from ancl.analysis.interpolation import (
     linear_error,
     penalty_minimum,
 )
-from ancl.analysis.landscape import interleaved
-from ancl.analysis.landscape_tables import LandscapeTables
+from ancl.analysis.landscape import LandscapeTables, interleaved
 from ancl.data import Batches
 from ancl.errors import SpecError
 from ancl.methods.task_history import ClassHistory

@@ -1,4 +1,4 @@
-"""The benchmarks, each as settings by dotted key laid over the defaults."""
+"""The benchmarks and presets, each as settings by dotted key laid over the defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -137,3 +137,42 @@ def _paper_numbers(name: str) -> list[dict[str, Any]]:
         for method, numbers in reported(name).items()
         for number in numbers
     ]
+
+
+PRESETS = {
+    "paper": "what the paper says, and the released code where it is silent",
+    "official": "what the authors' released code does: ewc, mas, lwf, lfl and their a-versions",
+}
+
+_COVERED = ("ewc", "mas", "lwf", "lfl")
+_ESTIMATED = ("ewc", "mas")
+"""Methods that estimate importance; the released code leaves out the last partial batch."""
+
+_OFFICIAL: dict[str, Any] = {
+    "training.lr": "search",
+    "training.patience": 10,
+    "training.weight_decay": 2e-4,
+    "training.clip": 10_000.0,
+    "training.reset_momentum": False,
+    "auxiliary.weight_decay": 5e-4,
+}
+
+
+def preset(name: str, method: str) -> dict[str, Any]:
+    """What a preset lays over a benchmark's settings for a method; λ and λ_a stay as they are.
+
+    Raises:
+        SpecError: There is none of that name, or it does not cover the method.
+    """
+    if name not in PRESETS:
+        raise SpecError(unknown("preset", name, PRESETS))
+    if name == "paper":
+        return {}
+    base = method.removeprefix("a-")
+    if base not in _COVERED:
+        possible = ", ".join([*_COVERED, *(f"a-{each}" for each in _COVERED)])
+        raise SpecError(
+            f"--preset official is what the authors released, and {method} is not among it. It "
+            f"covers {possible}. Use one of these, or --preset paper."
+        )
+    return _OFFICIAL | ({"drop_last": True} if base in _ESTIMATED else {})

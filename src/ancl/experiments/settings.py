@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 
 from ancl.checks import type_text
 from ancl.errors import AnclError, SpecError
+from ancl.experiments.benchmarks import preset as preset_settings
 from ancl.experiments.build import build, threads
 from ancl.experiments.config_file import ConfigFile, read_config
-from ancl.experiments.presets import preset as preset_settings
 from ancl.experiments.results import Places, run_directory
 from ancl.experiments.spec import (
     DEFAULT_NETWORK,

@@ -19,8 +19,7 @@ from ancl.methods.task_history import ClassHistory, kept_counts
 from ancl.networks import Architecture
 from ancl.regularizers import WeightRegularizer
 from ancl.runtime import numerics
-from ancl.stages.fields import AuxiliaryTraining, ImageFormat, TaskImages
-from ancl.stages.stage import Stage
+from ancl.stages.stage import AuxiliaryTraining, ImageFormat, Stage, TaskImages
 from ancl.stages.steps import (
     AuxiliaryImportance,
     Evaluate,

@@ -15,16 +15,18 @@ from ancl.methods.task_history import ClassHistory
 from ancl.networks import Architecture, Network, frozen
 from ancl.regularizers import WeightRegularizer
 from ancl.seeding import seeded
-from ancl.stages.fields import (
+from ancl.stages.stage import (
     AuxiliaryTraining,
     ImageFormat,
     ImageStage,
+    Inputs,
     MainLearning,
+    Stage,
+    StageContext,
     TaskImages,
     TaskStage,
     TrainingStage,
 )
-from ancl.stages.stage import Inputs, Stage, StageContext
 from ancl.stages.work import (
     ImageWork,
     MainWork,

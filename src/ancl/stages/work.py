@@ -18,15 +18,16 @@ from ancl.methods.method import Auxiliary, Term, weight_at
 from ancl.networks import Network
 from ancl.regularizers import Evidence, Watcher, WeightRegularizer
 from ancl.seeding import generator, seeded
-from ancl.stages.fields import (
+from ancl.stages.stage import (
     AuxiliaryTraining,
     ImageFormat,
     ImageStage,
+    Inputs,
     MainLearning,
+    StageContext,
     TaskStage,
     TrainingStage,
 )
-from ancl.stages.stage import Inputs, StageContext
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.loop import Drive, Fit, View
