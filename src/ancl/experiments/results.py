@@ -356,6 +356,8 @@ def read_run(directory: Path) -> RunResult:
         found = json.loads(text, parse_float=_finite, parse_constant=_finite)
         log = (directory / "log.jsonl").read_text().splitlines()
         matrices = {name: read_matrix(directory / f"accuracy_{name}.csv") for name in MATRICES}
+        if not isinstance(found, dict):
+            raise ValueError("result.json has another shape")
         state = found.get("state")
         result = RunResult(
             RunSpec.model_validate(found["spec"]),
@@ -370,7 +372,7 @@ def read_run(directory: Path) -> RunResult:
         )
         _check_state(result)
         return result
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{directory} is not a whole run directory ({type(error).__name__}: {error}). Run the "
             f"same command again: what was trained is found in the store."

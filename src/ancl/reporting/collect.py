@@ -136,10 +136,7 @@ def _run(place: Path, damaged: list[Damaged]) -> Run:
         raise StoreError(
             f"{place} has no result.json: the run is not finished. The same command resumes it."
         )
-    try:
-        result = read_run(place)
-    except (TypeError, AttributeError) as error:
-        raise StoreError(f"{place} holds JSON of another shape than a result ({error}).") from error
+    result = read_run(place)
     shapes = {matrix.shape for matrix in result.matrices.values()}
     if shapes != {(len(result.sizes),) * 2}:
         raise StoreError(f"{place}: the accuracy matrices do not fit {len(result.sizes)} tasks.")
