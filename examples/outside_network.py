@@ -2,7 +2,7 @@
 
 The same from a shell, for photos/cats/1.png, photos/dogs/1.png and so on:
 
-ancl run a-lwf --data folder:photos@32 --tasks 2 --set network.name=examples/outside_network.py:net
+ancl run a-lwf --data folder:photos@32 --tasks 2 --network examples/outside_network.py:net
 """
 
 import tempfile
