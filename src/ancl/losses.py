@@ -1,4 +1,4 @@
-"""Task losses: what a network learns a task by."""
+"""Task losses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class CrossEntropy:
 
     Args:
         over: Which classes compete: ``own`` (those of the sample's own task), ``seen`` (all so
-            far), or ``scenario`` (own where the task is told at test time, else seen).
+            far), or ``scenario`` (own if the task is known at test time, else seen).
     """
 
     over: Literal["scenario", "own", "seen"] = "scenario"
@@ -49,8 +49,8 @@ def own_task_logits(logits: Tensor, y: Tensor, tasks: tuple[slice, ...]) -> Tens
 class OneHot:
     """Binary cross-entropy of the task's own classes, over the number seen.  Equation: [one-hot].
 
-    iCaRL's original loss is one mean over all classes' sigmoids, where the old network speaks
-    for the old ones: this, plus n_old/n times ``Icarl(distill="bce_mean")``.
+    iCaRL's original loss is one mean over all classes' sigmoids, where the old network gives the
+    targets of the old ones: this, plus n_old/n times ``Icarl(distill="bce_mean")``.
     """
 
     def __call__(self, step: Step) -> Tensor:
@@ -80,7 +80,7 @@ class Nca:
     margin: float = 0.6
 
     def __call__(self, step: Step) -> Tensor:
-        """The loss of one batch; where the task is told, over the sample's own task's classes."""
+        """The loss of one batch; if the task is known, over the sample's own task's classes."""
         logits, target = step.out.logits, step.y.unsqueeze(1)
         if step.task_aware and len(step.tasks) > 1:
             logits = own_task_logits(logits, step.y, step.tasks)

@@ -57,7 +57,7 @@ class LandscapeTables:
         )
 
     def positions(self) -> Iterator[Row]:
-        """Where every network lies, and its scores after the same estimate of batch norms."""
+        """Where every network is, and its scores after the same estimate of batch norms."""
         if not self._context.options.grid:
             return
         named, names = self._context.networks.named, self._context.names

@@ -1,4 +1,4 @@
-"""The benchmarks, each as settings by dotted key laid over the defaults."""
+"""The benchmarks, each as settings by dotted key, over the defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
