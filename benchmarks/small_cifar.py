@@ -1,13 +1,13 @@
 """Does ANCL help, on a protocol small enough for one CPU core?
 
-CIFAR-100 averaged 2x2 to 16x16, the first 5 tasks of 10 classes of the iCaRL order, the task told
-at test time, 100 training images a class drawn by seed, all test images, a ResNet-14, no
+CIFAR-100 averaged 2x2 to 16x16, the first 5 tasks of 10 classes of the iCaRL order, the task known
+at test time, 100 training images per class drawn by seed, all test images, a ResNet-14, no
 validation images: the last weights count. λ and λ_a were chosen by test accuracy in earlier trials
 with the first seeds: read the differences with that in mind, and see other seeds with --seeds.
 
     python benchmarks/small_cifar.py --data-root DIR --runs runs/small-cifar
 
-goes on where it was stopped, and prints the table again where everything is stored.
+resumes where it was stopped, and prints the table again where everything is stored.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Task losses: what a network learns a task by."""
+"""Task losses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,8 +60,8 @@ def own_task_logits(logits: Tensor, y: Tensor, tasks: tuple[slice, ...]) -> Tens
 class OneHot:
     """Binary cross-entropy of the task's own classes, over the number seen.  Equation: [one-hot].
 
-    iCaRL's original loss is one mean over all classes' sigmoids, where the old network speaks
-    for the old ones: this, plus n_old/n times ``Icarl(distill="bce_mean")``.
+    iCaRL's original loss is one mean over all classes' sigmoids, where the old network gives the
+    targets of the old ones: this, plus n_old/n times ``Icarl(distill="bce_mean")``.
     """
 
     def __call__(self, step: Step) -> Tensor:

@@ -225,7 +225,7 @@ def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) ->
 
 
 def write_matrix(path: Path, r: Matrix) -> None:
-    """Write a matrix as CSV: a row after each task, a column a task, empty where not learned."""
+    """Write a matrix as CSV: a row after each task, a column per task, empty where not learned."""
     lines = [",".join(["after", *(f"task {j}" for j in range(r.shape[1]))])]
     for i, row in enumerate(r):
         cells = ("" if math.isnan(value) else f"{value:.6f}" for value in row)

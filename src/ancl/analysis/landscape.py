@@ -39,7 +39,7 @@ class Position(NamedTuple):
 class Plane:
     """p(x, y) = w₁ + x u + y v, with u = w₂ − w₁ and v the part of w₃ − w₁ across u.
 
-    Equation: [plane]. The old network lies at (0, 0), the auxiliary one at (1, 0), the multitask
+    Equation: [plane]. The old network is at (0, 0), the auxiliary one at (1, 0), the multitask
     one at y = 1.
     """
 
@@ -52,14 +52,14 @@ class Plane:
         """The plane of three networks.
 
         Raises:
-            AnclError: They lie on one line.
+            AnclError: They are on one line.
         """
         u, way = second - first, third - first
         squared = u @ u
         v = way - (way @ u) / squared * u if squared else way
         if not squared or v.norm() <= 1e-9 * way.norm() or not way.norm():
             raise AnclError(
-                "Old, auxiliary and multitask network lie on one line, so they span no plane. "
+                "Old, auxiliary and multitask network are on one line, so they span no plane. "
                 "Train for more epochs, or leave the landscape out with --grid 0."
             )
         return cls(first, u, v)
@@ -206,7 +206,7 @@ class LandscapeTables:
         )
 
     def positions(self) -> Iterator[Row]:
-        """Where every network lies, and its scores after the same estimate of batch norms."""
+        """Where every network is, and its scores after the same estimate of batch norms."""
         if not self._context.options.grid:
             return
         named, names = self._context.networks.named, self._context.names

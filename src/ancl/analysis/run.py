@@ -92,7 +92,7 @@ def analyze(
         seeds: One analysis per seed; tables have the rows of all.
         runs: Where results are written.
         store: Where stages are kept; the default is ``RUNS/.store``.
-        data_root: Where data lies.
+        data_root: Where data is.
         events: Receives progress and messages.
         more_tables: Your own tables by name, each a function from an ``AnalysisContext`` to rows.
         config: A file of settings, such as a run's ``spec.yaml``.

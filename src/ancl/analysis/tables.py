@@ -112,7 +112,7 @@ def interpolation_table(context: AnalysisContext) -> Iterator[Row]:
     start, end = (_backbone(context.references[name]) for name in ("old", "auxiliary"))
     old_curvature = omega.curvature(context.networks.importance)
     curvature = omega.curvature(context.networks.auxiliary_importance)
-    names = sorted(old_curvature)  # a store gives tensors back in an order of its own
+    names = sorted(old_curvature)  # a store returns tensors in its own order
     for lamb_a, trained in context.networks.ancl.items():
         expected, undecided = penalty_minimum(
             start, end, old_curvature, curvature, *context.lambs(lamb_a)

@@ -180,7 +180,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class PresetSettings(Settings):
-    """The same, with a choice of what they are laid over."""
+    """The same, with a preset under them."""
 
     preset: Preset = "paper"
     quick: Quick = False

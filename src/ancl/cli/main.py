@@ -24,7 +24,7 @@ from ancl.cli.search import search
 from ancl.errors import AnclError
 
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
-_STOPPED = "Stopped. What was finished is stored; the same command goes on."
+_STOPPED = "Stopped. What was finished is stored; the same command resumes."
 
 
 class _Terminated(KeyboardInterrupt):
@@ -77,7 +77,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo)
 app.command("run")(run)
-app.command("resume", help="The same as run, which resumes by itself.", hidden=True)(run)
+app.command("resume", help="The same as run, which also resumes.", hidden=True)(run)
 app.command("compare")(compare)
 app.command("search")(search)
 app.command("analyze")(analyze)

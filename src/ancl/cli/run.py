@@ -41,7 +41,7 @@ def run(
     log: flags.Log = None,
     results: Results,
 ) -> None:
-    """Learn a benchmark's tasks by a method; the same command resumes a stopped run.
+    """Learn a benchmark's tasks with a method; the same command resumes a stopped run.
 
     METHOD and BENCHMARK may also come from --config.
     """
@@ -109,7 +109,7 @@ def outcome_json(outcome: Outcome, seconds: float) -> dict[str, Any]:
 
 
 def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[str]:
-    """What is said after the numbers: the gap to joint training, and the paper's numbers."""
+    """The lines after the numbers: the gap to joint training, and the paper's numbers."""
     from ancl.experiments.paper_check import joint_gap, verdict
 
     found = None if quick else verdict(results)

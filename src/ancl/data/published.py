@@ -38,7 +38,7 @@ class Published:
         explanation: One line.
         folder: The folder below the data root, named as the publisher or torchvision does.
         also: Other folders it is found in.
-        files: What is downloaded: one archive that holds ``folder``, or files to lie in it.
+        files: What is downloaded: one archive that holds ``folder``, or files for it.
         archive: Whether it is the former.
         classes: How many classes it has.
         images: How many training and test images.
@@ -62,7 +62,7 @@ class Published:
     partial: bool = False
 
     def find(self, root: Path) -> Path | None:
-        """Where it lies below the root: a folder, or else the archive as it was published."""
+        """Where it is below the root: a folder, or else the published archive."""
         for folder in (root / name for name in (self.folder, *self.also)):
             if self.archive and folder.is_dir():
                 return folder
@@ -75,14 +75,14 @@ class Published:
         """Read it, whole and checked.
 
         Raises:
-            ScenarioError: It is not there, damaged or something else.
+            ScenarioError: It does not exist, is damaged or is something else.
         """
         place = self.find(root)
         if place is None:
             raise ScenarioError(
                 f"{self.name} is not in the data root {root.absolute()} (looked for "
                 f"{' and '.join(self.wanted())}). Get it with: ancl data fetch {self.name}. If it "
-                "lies elsewhere, give --data-root or set ANCL_DATA."
+                "is elsewhere, give --data-root or set ANCL_DATA."
             )
         return self.load_from(place)
 
@@ -125,7 +125,7 @@ class Published:
                 continue
             found, expected = _counted(counts, labels), f"{total:,} {part} images"
             if self.even:
-                expected += f", {total // self.classes} a class"
+                expected += f", {total // self.classes} per class"
             if not self.partial or counts.max() > total // self.classes:
                 raise _different(place, f"{found} for {part}", expected)
             notes.append(f"{self.name} in {place} is a part of the whole: {found} of {expected}.")
@@ -158,7 +158,7 @@ def _either(file: Path) -> bool:
 def _counted(counts: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
     low, high = int(counts.min()), int(counts.max())
     each = f"{low}" if low == high else f"{low} to {high}"
-    return f"{len(labels):,} images, {each} a class,"
+    return f"{len(labels):,} images, {each} per class,"
 
 
 def _different(place: Path, found: str, expected: str) -> ScenarioError:
@@ -169,7 +169,7 @@ def _different(place: Path, found: str, expected: str) -> ScenarioError:
 
 
 def _files(names: tuple[str, ...], sums: str, addresses: str) -> tuple[Remote, ...]:
-    """Published files that lie at the same addresses."""
+    """Published files at the same addresses."""
     return tuple(
         Remote(name, md5, tuple(address + name for address in addresses.split()))
         for name, md5 in zip(names, sums.split(), strict=True)

@@ -159,7 +159,7 @@ _OFFICIAL: dict[str, Any] = {
 
 
 def preset(name: str, method: str) -> dict[str, Any]:
-    """What a preset lays over a benchmark's settings for a method; λ and λ_a stay as they are.
+    """What a preset sets over a benchmark's settings for a method; λ and λ_a stay as they are.
 
     Raises:
         SpecError: There is none of that name, or it does not cover the method.

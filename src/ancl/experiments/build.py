@@ -79,7 +79,7 @@ def build(
 
     Args:
         spec: What decides the run.
-        root: Where data lies; see ``ancl.data.data_root``. It decides nothing.
+        root: Where data is; see ``ancl.data.data_root``. It decides nothing.
         read: What reads the data.
         lambs: The λ of each task, where λ is decided task by task; later tasks are not planned.
     """

@@ -1,4 +1,4 @@
-"""A YAML file of settings, laid out as a run's ``spec.yaml``; mistakes are named by line."""
+"""A YAML file of settings, in the form of a run's ``spec.yaml``; mistakes have line numbers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +22,10 @@ class ConfigFile(NamedTuple):
 
 
 def read_config(path: Path) -> ConfigFile:
-    """Read a file laid out as a run's ``spec.yaml``.
+    """Read a file in the form of a run's ``spec.yaml``.
 
     Raises:
-        SpecError: It cannot be read, is not YAML, or is not laid out so; mistakes with their lines.
+        SpecError: It cannot be read, is not YAML, or has another form; mistakes with their lines.
     """
     text = _read(path)
     yaml = YAML(typ="safe", pure=True)

@@ -341,7 +341,7 @@ def write_run(directory: Path, result: RunResult) -> None:
         raise StoreError(
             f"The results of this run cannot be written to {directory} ({error.strerror}). "
             f"What was trained is kept in the store: make room or give another --runs DIR, and "
-            f"the same command goes on."
+            f"the same command resumes."
         ) from error
 
 

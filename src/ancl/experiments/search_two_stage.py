@@ -224,7 +224,7 @@ def best(trials: Sequence[Trial]) -> Trial | None:
 
 
 def on_edge(trial: Trial, grid: Sequence[float]) -> bool:
-    """Whether a better value may lie beyond the grid."""
+    """Whether a better value may be outside the grid."""
     return len(grid) > 1 and trial.value in (min(grid), max(grid))
 
 

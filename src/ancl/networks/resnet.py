@@ -53,8 +53,8 @@ class Block(nn.Module):
     def before_relu(self, x: Tensor) -> Tensor:
         """The sum of both paths.
 
-        Batch norm's outputs are overwritten, which no backward pass reads: less memory to
-        walk makes a training step about 7 % faster. Convolutions' and blocks' outputs stay.
+        Batch norm's outputs are overwritten, which no backward pass reads: less memory traffic
+        makes a training step about 7 % faster. Convolutions' and blocks' outputs stay.
         """
         shortcut: Tensor = x if self.downsample is None else self.downsample(x)
         hidden = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -100,7 +100,7 @@ class ResNet(nn.Module):
 
     Args:
         depth: 6n + 2 layers; 32 is the network of the ANCL paper (15 blocks).
-        width: Channels of the first stage; the features are four times as many.
+        width: Channels of the first stage; the number of features is four times as large.
         in_channels: 3 for colour, 1 for grey images.
         last_relu: Whether the last block ends in a ReLU; cosine classifiers do without.
     """

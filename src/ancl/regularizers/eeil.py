@@ -44,6 +44,6 @@ def eeil_noise(epoch: int, scale: float = 0.3, decay: float = 0.55) -> float:
 
 
 def _heads(tasks: tuple[slice, ...], classes: slice) -> list[tuple[int, int]]:
-    """The tasks' classes that the anchor speaks for; tasks that share classes count once."""
+    """The tasks' classes that the anchor knows; tasks that share classes count once."""
     found = {(max(t.start, classes.start), min(t.stop, classes.stop)) for t in tasks}
     return sorted((start, stop) for start, stop in found if start < stop)

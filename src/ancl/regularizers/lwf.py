@@ -11,9 +11,9 @@ from ancl.types import Anchor, Step
 
 @dataclass(frozen=True)
 class Lwf(Regularizer):
-    """Cross-entropy to the anchor's tempered softmax, over the classes it speaks for.
+    """Cross-entropy to the anchor's tempered softmax, over the classes it knows.
 
-    The old network speaks for earlier classes and the auxiliary network for this task's,
+    The old network knows earlier classes and the auxiliary network this task's,
     so the same formula serves both terms of the loss. There is no factor T².
 
     Args:

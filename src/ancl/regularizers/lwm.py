@@ -40,7 +40,7 @@ class Lwm(Regularizer):
         """Distillation + γ · Σ |a/‖a‖ − a*/‖a*‖| over space, averaged over the batch."""
         if step.rows is None or anchor.rows is None:
             raise MethodError(
-                "LwM reads a head's class weights, and this head has not one row a class. "
+                "LwM reads a head's class weights, and this head does not have one row per class. "
                 "Use head='linear'."
             )
         theirs = step.of(anchor)

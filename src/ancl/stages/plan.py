@@ -98,7 +98,7 @@ def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage
 def plan_each(
     methods: Sequence[Method], tasks: Sequence[Task], setting: Setting
 ) -> tuple[tuple[Stage, ...], StateKeys]:
-    """The same for as many tasks as there are methods, one for each; and the state at the end."""
+    """The same with one method per task, for the first tasks; and the state at the end."""
     stages: list[Stage] = []
     state: StateKeys = {}
     for index, method in enumerate(methods):
@@ -132,7 +132,7 @@ def plan_kept(
 
 
 def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[str]:
-    """What a user should know before training: parts that are left out, or make no sense."""
+    """What a user should know before training: parts that are left out or have no effect."""
     if len(tasks) < 2:
         return []
     method, adds = drop_zero_terms(method), ClassHistory.of(tasks[:2]).adds_classes
@@ -409,7 +409,7 @@ class _Planner:
         return found
 
     def auxiliary_training(self, auxiliary: Auxiliary) -> AuxiliaryTraining:
-        """How the auxiliary network is trained: on this task, by the task loss alone."""
+        """How the auxiliary network is trained: on this task, with the task loss alone."""
         combined = auxiliary.data == "combined"
         blocks = self.frozen_parts()[0] if combined else len(self.history.blocks) - 1
         training = self.training(self.setting.auxiliary, True)
@@ -436,5 +436,5 @@ class _Planner:
         return blocks if leaves else 0, method.trains == "head" and not self.first
 
     def chooser(self, memory: Memory) -> Memory:
-        """How exemplars are chosen: their number is given apart."""
+        """How exemplars are chosen, without their number: that is another field."""
         return Memory(selection=memory.selection)

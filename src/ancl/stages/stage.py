@@ -128,7 +128,7 @@ class ImageFormat:
 
     Args:
         normalization: What is subtracted and divided by; none for other inputs.
-        batch_size: Images per batch where nothing is trained, or nothing else is said.
+        batch_size: Images per batch where nothing is trained.
         augment: The augmentation of training images.
         versions: Whether training sees twelve fixed versions of every image instead.
     """
@@ -181,12 +181,12 @@ class TrainingStage(ImageStage):
     """A stage that trains.
 
     Args:
-        task_loss: What the task is learned by.
+        task_loss: The task loss.
         training: How, with the values of this task.
         constrain: What is done to gradients and weights at every step.
         watcher: What follows the training.
-        frozen_blocks: The number of the head's first blocks that rest.
-        task_aware: Whether classes compete within their task alone.
+        frozen_blocks: The number of the head's first blocks that are frozen.
+        task_aware: Whether classes compete only within their task.
     """
 
     task_loss: TaskLoss
@@ -209,7 +209,7 @@ class AuxiliaryTraining:
     Args:
         training: With the values of this task.
         watcher: What follows the training.
-        frozen_blocks: The number of the head's first blocks that rest.
+        frozen_blocks: The number of the head's first blocks that are frozen.
         combined: Whether it also learns from the memory, and all classes compete.
     """
 
@@ -224,8 +224,8 @@ class MainLearning(TrainingStage):
     """A stage that knows the main network's whole loss: its training, and what follows it.
 
     Args:
-        earlier: The keys of earlier tasks' images, where all are learned from again.
-        frozen_backbone: Whether the backbone rests.
+        earlier: The keys of earlier tasks' images, if they are trained on again.
+        frozen_backbone: Whether the backbone is frozen.
         task_weight: The task loss's own weight.
         extras: Terms that are neither task loss nor Ω.
         old: The old network's term; its λ is a number.

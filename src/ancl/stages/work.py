@@ -270,7 +270,7 @@ class MainWork(TrainingWork):
         return bool(self._main.earlier) or super()._rehearses()
 
     def old_network(self) -> Network:
-        """The network as the last task left it (with new rows that nobody asks, if any)."""
+        """The network as the last task left it; rows for new classes, if any, are not used."""
         if "old" in self.inputs:
             return self.network("old", self.history.blocks_before)
         return self.network("start")

@@ -34,7 +34,7 @@ class Training:
     """One network's training on one task.
 
     Args:
-        epochs: At most so many epochs a task.
+        epochs: Largest number of epochs per task.
         epochs_first: The same for the first task, where it differs.
         lr: Learning rate at the start of a task; ``search`` turns ``lr_search`` on.
         lr_first: The same for the first task, where it differs.

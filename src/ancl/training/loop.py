@@ -367,7 +367,7 @@ class Fit:
     # -- state -------------------------------------------------------------------------------
 
     def state(self) -> Saved:
-        """A copy of everything that decides how training goes on."""
+        """A copy of everything that decides how training continues."""
         tensors = prefixed("network", self._state_dict()) | prefixed("best", self._best)
         tensors |= prefixed("watched", self._watched())
         tensors |= prefixed("best_watched", self._best_watched)
@@ -385,7 +385,7 @@ class Fit:
         return Saved(tensors, meta)
 
     def restore(self, saved: Saved) -> None:
-        """Go on from a saved state, to the bit."""
+        """Resume from a saved state, bit for bit."""
         tensors, meta = saved
         self.epoch, self.lr, self.finished = meta["epoch"], meta["lr"], meta["finished"]
         self._left = meta["left"]

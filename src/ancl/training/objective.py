@@ -54,7 +54,7 @@ class Objective:
     """The terms of the loss by name; their sum is what is minimised.
 
     Args:
-        task_loss: What the task is learned by.
+        task_loss: The task loss.
         pulls: The anchors' terms.
         own_classes: Score the task's own classes alone, as the auxiliary network does.
         task_weight: The task loss's own weight; 0 leaves it out.
@@ -70,7 +70,7 @@ class Objective:
     correct: Callable[[Output], Output] | None = None
 
     def __call__(self, step: Step) -> dict[str, Tensor]:
-        """Every term as a differentiable scalar, for a loop of one's own."""
+        """Every term as a differentiable scalar, for your own training loop."""
         terms = self.answers(step)
         terms.update({p.name: p.lamb * p.regularizer.penalty(step, p.anchor) for p in self._wells})
         return terms

@@ -19,7 +19,7 @@ def read_cifar100(tree: Tree) -> Contents:
 
 
 def read_cifar10(tree: Tree) -> Contents:
-    """CIFAR-10, whose training images lie in five files."""
+    """CIFAR-10, whose training images are in five files."""
     parts = [_part(tree, f"data_batch_{number}", "labels") for number in range(1, 6)]
     train_x, train_y = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
     test = _part(tree, "test_batch", "labels")

@@ -28,7 +28,7 @@ _TEST_NAMES = ("test", "val", "validation")
 def folder_source(path: Path, size: int | None = None) -> Source:
     """The images below a folder.
 
-    ``PATH/train`` and ``PATH/test`` (or ``val``, ``validation``) each hold a folder a class.
+    ``PATH/train`` and ``PATH/test`` (or ``val``, ``validation``) each hold one folder per class.
     Where there is no ``train``, ``PATH`` itself does, and a fifth of each class is for the test.
     """
     train, test = _parts(path)
@@ -136,7 +136,7 @@ def _decode(tree: Tree, name: str, size: int | None) -> NDArray[np.uint8]:
             image: Image.Image = ImageOps.exif_transpose(opened)
             if image.mode.startswith(_DEEP):
                 raise ScenarioError(
-                    f"{tree.place}: {name} has more than 8 bits a pixel ({image.mode}). "
+                    f"{tree.place}: {name} has more than 8 bits per pixel ({image.mode}). "
                     "Convert it to 8 bits."
                 )
             image = image.convert("L" if image.mode in _GREY else "RGB")
