@@ -128,7 +128,7 @@ DIFFERENCES: tuple[Difference, ...] = (
          "squares of each sample's gradient", _PUBLISHED, {"estimator": "sample"}),
     _row("ewc", "labels of the estimate", "the true ones", "FACIL", "the predicted ones",
          "as in the ANCL code", {"labels": "predicted"}),
-    _row("afec-ewc", "classes of both Fisher informations", "all seen", "AFEC code",
+    _row("afec-ewc", "classes of both Fisher estimates", "all seen", "AFEC code",
          "the task's own", "the ANCL paper's AFEC on EWC is A-EWC, renewed every epoch",
          {"over": "own"}),
     _row("mas", "length of the answers", "‖z‖", "the original", "‖z‖²", _PUBLISHED,
