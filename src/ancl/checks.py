@@ -30,9 +30,17 @@ def checked(kind: Any, value: Any) -> Any:
     except ValidationError as error:
         wanted = dict.fromkeys(_readable(problem["msg"]) for problem in error.errors())
         raise ValueError(" or ".join(wanted)) from error
+    if _has_bool(value) and not _has_bool(taken):
+        raise ValueError("must be a number, not true or false")
     if isinstance(taken, float) and not math.isfinite(taken):
         raise ValueError("must be a finite number")
     return taken
+
+
+def _has_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (
+        isinstance(value, list | tuple) and any(map(_has_bool, value))
+    )
 
 
 def _readable(message: str) -> str:

@@ -49,3 +49,13 @@ def counted(number: int, noun: str) -> str:
     ('1 stage', '3 stages')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def printable(text: str, most: int = 2_000) -> str:
+    """Text from a file that may be shown: control characters are written out, the end is cut.
+
+    >>> printable(f"a{chr(27)}b", 2) == f"a{chr(92)}x1b…"
+    True
+    """
+    shown = text if len(text) <= most else f"{text[:most]}…"
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in shown)

@@ -1,10 +1,11 @@
 """Where to compute, and with how many threads."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from ancl.errors import SpecError
+from ancl.errors import ScenarioError, SpecError
 
 
 def resolve_device(name: str) -> torch.device:
@@ -26,9 +27,32 @@ def resolve_device(name: str) -> torch.device:
         "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
         "mps": torch.backends.mps.is_available(),
     }
-    if not there.get(device.type, False):
+    if not there.get(device.type, False) or (device.type == "cpu" and device.index):
         raise SpecError(f"The device {name!r} is not available here. Use --device auto or cpu.")
     return device
+
+
+def check_memory(needed: int, what: str) -> None:
+    """Refuse what does not fit into the memory that is free.
+
+    Raises:
+        ScenarioError: It does not.
+    """
+    free = free_memory()
+    if free is not None and needed > free:
+        raise ScenarioError(
+            f"{what} would need {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are "
+            "free. Use fewer or smaller images, or a smaller network."
+        )
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that are free, where the system says it."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvail")))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 NUMERICS = 2

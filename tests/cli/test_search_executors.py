@@ -45,7 +45,7 @@ def assert_same(one: Path, other: Path) -> None:
     ours, theirs = Store(one / ".store"), Store(other / ".store")
     keys = [info.key for info in ours.entries()]
     assert keys == [info.key for info in theirs.entries()]
-    assert set(keys) == set(json.loads(decided(one)["stages.json"]))
+    assert set(keys) == set(json.loads(decided(one)["stages.json"])["keys"])
     for key in keys:
         mine, other_one = ours.load(key), theirs.load(key)
         assert mine is not None
@@ -146,7 +146,7 @@ def test_a_search_whose_command_is_killed_goes_on_at_the_next_start(
     while not children_gone(stopped / ".store"):  # without a command a worker ends by itself
         time.sleep(0.05)
     before = {info.key for info in Store(stopped / ".store").entries()}
-    noted = set(json.loads(decided(stopped)["stages.json"]))
+    noted = set(json.loads(decided(stopped)["stages.json"])["keys"])
     pruned = ancl("store", "prune", *there, "--json").json
     again = ancl(*TWO_STAGE, *labour, *there, "--json")
     alone = ancl(*TWO_STAGE, "--runs", str(whole), "--json", "--quiet")

@@ -66,7 +66,7 @@ def test_prune_keeps_what_a_stopped_run_will_need(ancl: Any) -> None:
     assert keys() == needed
 
 
-@pytest.mark.parametrize(("file", "text"), [("result.json", "{"), ("result.json", "{}")])
+@pytest.mark.parametrize(("file", "text"), [("stages.json", "{"), ("stages.json", "{}")])
 def test_prune_stops_where_it_cannot_tell_what_a_run_needs(ancl: Any, file: str, text: str) -> None:
     ancl("run", "lwf", "digits/5", *SHORT)
     before = keys()
@@ -117,11 +117,13 @@ def test_a_search_done_again_keeps_what_it_needs_now_and_a_damaged_one_stops_the
 ) -> None:
     ancl(*SEARCHES["two-stage"])
     [file] = Path("runs/searches").glob("*/stages.json")
-    needed = set(json.loads(file.read_text()))
-    file.write_text(json.dumps([*needed, "0" * 64]))  # as another version would have left it
+    noted = json.loads(file.read_text())
+    needed = set(noted["keys"])
+    # as another version would have left it
+    file.write_text(json.dumps({**noted, "keys": [*needed, "0" * 64]}))
 
     ancl(*SEARCHES["two-stage"])
-    assert set(json.loads(file.read_text())) == needed == keys()
+    assert set(json.loads(file.read_text())["keys"]) == needed == keys()
     file.write_text("[")
     ended = ancl("store", "prune")
 

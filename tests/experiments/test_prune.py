@@ -26,8 +26,9 @@ def spec(method: str) -> RunSpec:
 def test_a_dry_run_to_a_size_announces_what_the_prune_removes(tmp_path: Path) -> None:
     places = Places.of(tmp_path)
     store, stopped = Store(places.store), spec("lwf")
-    prepare_run(run_directory(tmp_path, stopped), stopped)
-    needed = sorted(needed_keys(tmp_path))
+    needed = ["1" * 64, "2" * 64]
+    prepare_run(run_directory(tmp_path, stopped), stopped, needed)
+    assert needed_keys(tmp_path) == set(needed)
     for key in ("aaa", "bbb", "ccc"):
         store.save(key, entry(500))
     store.save_checkpoint(needed[0], entry(5000))  # kept, and larger than all entries

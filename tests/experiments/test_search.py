@@ -44,7 +44,7 @@ def test_a_search_decides_by_values_and_gives_the_runs_that_follow(tmp_path: Pat
     assert written == found.decision()
     assert json.loads((found.directory / "trials.json").read_text()) == list(found.trials)
     keys = {info.key for info in Store(tmp_path / ".store").entries()}
-    assert keys == set(json.loads((found.directory / "stages.json").read_text()))
+    assert keys == set(json.loads((found.directory / "stages.json").read_text())["keys"])
 
     follow = found.specs()
     assert [(each.seed, each.options["lamb"], each.options["lamb_a"]) for each in follow] == [

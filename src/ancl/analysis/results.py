@@ -16,6 +16,7 @@ from ancl.analysis.context import REFERENCES, AnalysisOptions, Row, Tables
 from ancl.errors import StoreError
 from ancl.experiments.results import environment
 from ancl.experiments.spec import RunSpec
+from ancl.files import STAGES, claim, csv_cell, replace_text, write_stages
 from ancl.hashing import digest
 from ancl.metrics import Estimate, mean_and_error
 
@@ -130,15 +131,17 @@ class AnalysisResult:
         """Write tables and summary; ``result.json`` comes last, so that it marks a whole one.
 
         Raises:
-            StoreError: The directory cannot be written.
+            StoreError: The directory cannot be written, or holds files of somebody else.
         """
         directory = runs / "analyses" / self.name
+        files = [STAGES, "result.json", "figures", *(f"{name}.csv" for name in self.tables)]
+        claim(directory, files, [STAGES])
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            write_stages(directory, self.keys)
             for name, rows in self.tables.items():
-                (directory / f"{name}.csv").write_text(as_csv(rows), encoding="utf-8")
-            text = json.dumps(self._content(), indent=1)
-            (directory / "result.json").write_text(text, encoding="utf-8")
+                replace_text(directory / f"{name}.csv", as_csv(rows))
+            replace_text(directory / "result.json", json.dumps(self._content(), indent=1))
         except OSError as error:
             raise StoreError(
                 f"The analysis cannot be written to {directory} ({error.strerror}). Make room or "
@@ -153,7 +156,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     text = StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 

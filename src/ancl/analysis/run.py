@@ -34,6 +34,7 @@ from ancl.analysis.tables import TableFunction, check_names, make_tables
 from ancl.errors import MethodError, SpecError
 from ancl.experiments import settings as run_settings
 from ancl.experiments.build import Experiment, build, threads
+from ancl.experiments.results import Places
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
 from ancl.reporting.figures import can_draw
@@ -297,9 +298,11 @@ def run_analysis(
     """
     began, events = monotonic(), events or Events()
     check_names(more_tables or {})
-    kept = Store(Path(store or Path(runs) / ".store"), events.say)
+    places = Places.of(runs, store, data_root)
+    places.check()
+    kept = Store(places.store, events.say)
     kept.check()
-    root = Path(data_root) if data_root else None
+    root = places.data
     lamb_rows = _try_lambs(request, kept, root, events)
     specs = request.specs
     if lamb_rows:

@@ -49,8 +49,8 @@ def demo(
         None,
         BENCHMARK,
         flags.Settings(epochs="2" if quick else None),
-        flags.Machine(threads=threads or "1"),
-        flags.Seeding(seeds=seeds or ("0" if quick else "0-2")),
+        flags.Machine(threads="1" if threads is None else threads),
+        flags.Seeding(seeds=("0" if quick else "0-2") if seeds is None else seeds),
     )
     specs = resolve_methods(request, METHODS)
     with make_progress(quiet) as progress:

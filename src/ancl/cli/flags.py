@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from ancl.errors import SpecError
+from ancl.errors import SpecError, printable
 
 if TYPE_CHECKING:
     from ancl.executors import ExecutorChoice
@@ -127,6 +127,9 @@ Quick = Annotated[
 Log = Annotated[
     str | None, Option("--log", metavar="tensorboard,wandb", help="Write curves there too.")
 ]
+Overwrite = Annotated[
+    bool, Option("--overwrite", help="Replace files there that ancl did not write, too.")
+]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress.")]
@@ -206,13 +209,13 @@ class Machines(Machine):
         """The executor that the flags ask for."""
         from ancl.executors import choose_executor
 
-        if self.workers is not None and not (self.workers.isdecimal() and int(self.workers)):
+        if self.workers is not None and not _count(self.workers):
             raise SpecError(
                 f"--workers: {self.workers!r} is no number of workers. Write 1 or more."
             )
         workers = int(self.workers) if self.workers else None
         # A mistake in --threads is reported together with those of the other settings.
-        threads = int(self.threads) if self.threads and self.threads.isdecimal() else None
+        threads = int(self.threads) if _count(self.threads) else None
         return choose_executor(self.executor, workers, self.address, threads)
 
 
@@ -231,6 +234,10 @@ class Results:
         from ancl.experiments.results import Places
 
         return Places.of(self.runs, self.store, data_root)
+
+
+def _count(text: str | None) -> bool:
+    return bool(re.fullmatch(r"0*[1-9]\d{0,5}", text or ""))
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -259,6 +266,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
+MOST_SEEDS = 10_000
+"""More runs than this in one command are taken for a mistake."""
+
+
 # -- from text to values ---------------------------------------------------------------------
 
 
@@ -268,12 +279,13 @@ def scalar(text: str) -> Any:
     >>> scalar("1e-3"), scalar("true"), scalar("[80, 120]"), scalar("50,10x5")
     (0.001, True, [80, 120], '50,10x5')
     """
-    from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
+    from ancl.experiments.config_file import parse_yaml
+
     try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
+        return parse_yaml(text)
+    except (YAMLError, ValueError):
         return text
 
 
@@ -284,7 +296,9 @@ def _text(value: str) -> str:
 def _order(value: str) -> Any:
     """Class numbers may be written with commas alone."""
     return (
-        [int(n) for n in value.split(",")] if re.fullmatch(r"\d+(,\d+)*", value) else scalar(value)
+        [int(n) for n in value.split(",")]
+        if re.fullmatch(r"\d{1,9}(,\d{1,9})*", value)
+        else scalar(value)
     )
 
 
@@ -368,12 +382,16 @@ def parse_seeds(text: str) -> list[int]:
     """
     seeds: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip())
         last = int(match[2] or match[1]) if match else -1
         if match is None or last < int(match[1]):
             raise SpecError(
-                f"--seeds: {part.strip()!r} in {text!r} is no seed or range. Write 0-2,7 for the "
-                f"seeds 0, 1, 2 and 7."
+                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is no seed or "
+                f"range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
+            )
+        if len(seeds) + last - int(match[1]) >= MOST_SEEDS:
+            raise SpecError(
+                f"--seeds: {part.strip()!r} asks for more than {MOST_SEEDS:,} runs. Give fewer seeds."
             )
         seeds += range(int(match[1]), last + 1)
     return list(dict.fromkeys(seeds))

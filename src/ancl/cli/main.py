@@ -21,8 +21,9 @@ from ancl.cli.demo import demo
 from ancl.cli.report import report
 from ancl.cli.run import run
 from ancl.cli.search import search
-from ancl.errors import AnclError
+from ancl.errors import AnclError, printable
 
+_LONGEST = 20_000
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
 _STOPPED = "Stopped. What was finished is stored; the same command resumes."
 
@@ -38,21 +39,41 @@ class _Guarded(TyperGroup):
         """Run the subcommand, whose words are in ``ctx.args``."""
         as_json = "--json" in ctx.args
         try:
-            with _sigterm_raises():
+            if not {"-h", "--help"} & {*ctx.args, *sys.argv}:
+                import torch  # noqa: F401 - Ctrl-C ends the process at once until it is loaded
+            with _signals_raise():
                 return super().invoke(ctx)
         except AnclError as error:
-            print(error, file=sys.stderr)
-            if as_json:
-                print(json.dumps({"error": str(error)}))
-            raise typer.Exit(MISTAKE) from None
+            raise _mistake(str(error), as_json) from None
+        except BrokenPipeError:
+            raise  # nobody reads the output any more: see main
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise _mistake(f"{where}{error.strerror or error}.", as_json) from None
+        except MemoryError as error:
+            why = f" ({error})" if str(error) else ""
+            raise _mistake(
+                f"There is not enough memory{why}. Use less data or a smaller network.", as_json
+            ) from None
         except KeyboardInterrupt as stop:
             print(_STOPPED, file=sys.stderr)
             code = TERMINATED if isinstance(stop, _Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
 
 
+def _mistake(message: str, as_json: bool) -> typer.Exit:
+    """Print what a user can mend; the exit to raise."""
+    shown = printable(message, _LONGEST)
+    print(shown, file=sys.stderr)
+    if as_json:
+        print(json.dumps({"error": shown}))
+    return typer.Exit(MISTAKE)
+
+
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
+def _signals_raise() -> Iterator[None]:
+    """Stop by SIGTERM as by Ctrl-C: with a checkpoint and a message."""
+
     def stop(number: int, frame: FrameType | None) -> None:
         raise _Terminated
 
@@ -60,10 +81,14 @@ def _sigterm_raises() -> Iterator[None]:
         yield  # only the main thread may set handlers
         return
     before = signal.signal(signal.SIGTERM, stop)
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is not signal.SIG_IGN:  # as a shell has it for what runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupt)
 
 
 app = typer.Typer(
@@ -110,19 +135,34 @@ def ancl(
 
 def main() -> None:
     """Run the command named by argv."""
+    if sys.stdout is None:  # closed by the shell: >&-
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # λ and ± must not stop a run where the locale cannot write them.
         getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
+    code: Any = 0
     try:
         app()
-    finally:
-        _flush()
+    except SystemExit as end:
+        code = end.code
+    except BrokenPipeError:
+        code = 0
+    sys.exit(_flushed(code))
 
 
-def _flush() -> None:
-    """Write what is left, quietly where the reader is gone: ``ancl list methods | head -1``."""
+def _flushed(code: Any) -> Any:
+    """Write what is left; the exit code.
+
+    Where the reader is gone, this is quiet: ``ancl list methods | head -1``.
+    """
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python would flush once more on exit and print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"The output cannot be written: {error.strerror}.", file=sys.stderr)
+            return code or MISTAKE
+    return code

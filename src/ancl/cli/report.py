@@ -34,12 +34,13 @@ def report(
     *,
     runs: flags.Runs = flags.RUNS,
     out: Out = None,
+    overwrite: flags.Overwrite = False,
     as_json: flags.Json = False,
 ) -> None:
     """Tables (Markdown, LaTeX, CSV), figures and one HTML page, from stored results alone."""
     from ancl.reporting.write import report as write
 
-    result = write(stored, runs=runs, out=out)
+    result = write(stored, runs=runs, out=out, overwrite=overwrite)
     print(json.dumps(result.json()) if as_json else result_text(result))
 
 

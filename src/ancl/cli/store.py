@@ -46,7 +46,7 @@ def list_entries(
     from ancl.store.store import Store
 
     place, now = Places.of(runs, store).store, time.time()
-    found = list(Store(place).entries())
+    found = list(Store(place).existing().entries())
     total = sum(info.bytes for info in found)
     searches = held_by_searches(runs, found)
     if as_json:
@@ -86,7 +86,8 @@ def verify(
     from ancl.store.store import Store
 
     place = Places.of(runs, store).store
-    count, damaged = sum(1 for _ in Store(place).entries()), Store(place).verify()
+    kept = Store(place).existing()
+    count, damaged = sum(1 for _ in kept.entries()), kept.verify()
     if as_json:
         faults = [{"key": key, "reason": reason} for key, reason in damaged]
         print(json.dumps({"store": str(place), "entries": count, "damaged": faults}))
@@ -139,11 +140,13 @@ def parse_size(text: str) -> int:
     >>> parse_size("2GB"), parse_size("1.5 MB"), parse_size("100")
     (2000000000, 1500000, 100)
     """
-    from ancl.errors import SpecError
+    from ancl.errors import SpecError, printable
 
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip().upper())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)B?", text.strip().upper())
     if match is None:
-        raise SpecError(f"--max-size: {text!r} is no size. Write it as 500MB or 2GB.")
+        raise SpecError(
+            f"--max-size: {printable(text, 60)!r} is no size. Write it as 500MB or 2GB."
+        )
     return round(float(match[1]) * _UNITS[match[2]])
 
 

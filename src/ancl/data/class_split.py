@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ancl.errors import ScenarioError, unknown
+from ancl.errors import ScenarioError, printable, unknown
 from ancl.seeding import generator
 
 _ICARL_CLASSES = 100
@@ -120,11 +120,11 @@ def _listed_sizes(n_classes: int, classes: str | Sequence[int]) -> tuple[int, ..
 def _parse(text: str) -> tuple[int, ...]:
     sizes: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:x(\d+))?", part.strip())
+        match = re.fullmatch(r"(\d{1,9})(?:x(\d{1,5}))?", part.strip())
         if match is None:
             raise ScenarioError(
-                f"{part.strip()!r} in the sizes {text!r} is no size. Write 10, or 10x5 for five "
-                "tasks of 10 classes, separated by commas: 50,10x5."
+                f"{printable(part.strip(), 40)!r} in the sizes {printable(text, 80)!r} is no size. "
+                "Write 10, or 10x5 for five tasks of 10 classes, separated by commas: 50,10x5."
             )
         sizes += [int(match[1])] * int(match[2] or 1)
     return tuple(sizes)

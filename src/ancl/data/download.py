@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import http.client
-import os
 import shutil
 import tarfile
 import urllib.error
 import urllib.request
+import uuid
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -124,7 +124,7 @@ def fetch(data: Published, root: Path, announce: Announce, *, offline: bool = Fa
     Raises:
         ScenarioError: It cannot be had, or is not what was published.
     """
-    folder = root / data.folder
+    folder, fetched = root / data.folder, set[Path]()
     for remote in () if data.find(root) else data.files:
         target = root / remote.name if data.archive else folder / remote.name
         if target.exists():
@@ -133,11 +133,13 @@ def fetch(data: Published, root: Path, announce: Announce, *, offline: bool = Fa
             raise ScenarioError(by_hand(remote, target, "is not here, and --offline was given"))
         else:
             download(remote, target, announce(remote))
+            fetched.add(target)
     packed = root / data.files[0].name
     if data.archive and not folder.is_dir() and packed.is_file():
         verify(packed, data.files[0])
         unpack(packed, folder)
-        packed.unlink()
+        if packed in fetched:  # an archive that the user put there stays
+            packed.unlink()
     return data.load(root)
 
 
@@ -202,7 +204,7 @@ def _copy(path: Path, temporary: Path) -> None:
 
 def _place(folder: Path, make: Callable[[Path], None]) -> None:
     """Make a folder under another name and give it its own at the end."""
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         make(temporary)

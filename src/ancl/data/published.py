@@ -46,6 +46,7 @@ class Published:
         normalization: The usual one; the training images' own where there is none.
         even: Whether all classes have the same number of images.
         partial: Whether a part of it is still usable.
+        pixels: Height and width of its images, where its format lets them be any.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Published:
     archive: bool = True
     even: bool = True
     partial: bool = False
+    pixels: int | None = None
 
     def find(self, root: Path) -> Path | None:
         """Where it is below the root: a folder, or else the published archive."""
@@ -114,6 +116,12 @@ class Published:
         notes = []
         if len(contents.classes) != self.classes:
             raise _different(place, f"{len(contents.classes)} classes", f"{self.classes}")
+        for images in (contents.train_x, contents.test_x) if self.pixels else ():
+            if images.shape[1:3] != (self.pixels, self.pixels):
+                height, width = images.shape[1:3]
+                raise _different(
+                    place, f"images of {width}x{height} pixels", f"{self.pixels}x{self.pixels}"
+                )
         for part, labels, total in (
             ("training", contents.train_y, self.images[0]),
             ("test", contents.test_y, self.images[1]),
@@ -246,6 +254,7 @@ _MNIST_DIGITS = Published(
         _MNIST,
     ),
     archive=False,
+    pixels=28,
     classes=10,
     images=(60_000, 10_000),
     even=False,

@@ -14,7 +14,7 @@ from ancl.data.formats.digits import digits, hard_digits
 from ancl.data.formats.folders import folder_classes, folder_source
 from ancl.data.published import PUBLISHED
 from ancl.data.source import Source, make_source
-from ancl.errors import AnclError, ScenarioError, unknown
+from ancl.errors import AnclError, ScenarioError, printable, unknown
 from ancl.outside import FORMS as CODE
 from ancl.outside import Loaded, is_outside, load
 
@@ -100,9 +100,12 @@ def _folder(text: str) -> KnownSource:
     """A folder of images, perhaps with the size they are resized to after an ``@``."""
     sized = re.fullmatch(r"(.+)@(\d+)", text)
     path = Path(sized[1] if sized else text).expanduser()
-    size = int(sized[2]) if sized else None
-    if size == 0:
-        raise ScenarioError(f"folder:{text} asks for images of no size. Write folder:PATH@32.")
+    size = int(sized[2][-9:]) if sized else None
+    if sized and not 0 < len(sized[2].lstrip("0")) < 6:
+        raise ScenarioError(
+            f"folder:{printable(text, 200)} asks for images of no possible size. Write "
+            "folder:PATH@32."
+        )
     read = partial(folder_source, path, size)
     return KnownSource(lambda root: read(), folder_classes(path), "your images")
 

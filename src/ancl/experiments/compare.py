@@ -12,6 +12,7 @@ from ancl.experiments.results import Finished, Places, estimate_json, estimates
 from ancl.experiments.run import Outcome, run_all
 from ancl.experiments.settings import make_request, resolve_methods
 from ancl.experiments.spec import RunSpec
+from ancl.files import MARK, claim, replace_text
 from ancl.hashing import digest
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, Estimate, paired_difference
@@ -89,14 +90,16 @@ class Comparison:
         """Write the comparison where a report finds it, to a deterministic file.
 
         Raises:
-            StoreError: The file cannot be written.
+            StoreError: The file cannot be written, or is there and not ours.
         """
         mark = digest([json.loads(spec.model_dump_json()) for spec in self.specs])[:8]
         name = f"{self.specs[0].benchmark.replace('/', '-')}_{mark}.json"
         place = runs / "comparisons" / name
+        claim(place.parent, [name], [name])
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(json.dumps(self.json(), indent=1), encoding="utf-8")
+            content = {"format": f"comparison, {MARK}", **self.json()}
+            replace_text(place, json.dumps(content, indent=1))
         except OSError as error:
             raise StoreError(
                 f"The comparison cannot be written to {place} ({error.strerror}). Make room or "

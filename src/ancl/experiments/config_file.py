@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node
+from ruamel.yaml.tokens import AliasToken
 
-from ancl.errors import SpecError, unknown
+from ancl.errors import SpecError, printable, unknown
 from ancl.experiments.spec import SECTIONS, Layer
+from ancl.files import read_plain
 
+_MOST = 1_000_000
 _FILE_SECTIONS = (*SECTIONS, "options")
 
 
@@ -30,6 +33,7 @@ def read_config(path: Path) -> ConfigFile:
     text = _read(path)
     yaml = YAML(typ="safe", pure=True)
     try:
+        parse_yaml(text)
         root = yaml.compose(text)
         found = list(_pairs(root, path)) if root else []
         mistakes = [
@@ -43,12 +47,37 @@ def read_config(path: Path) -> ConfigFile:
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = error.problem or error.context
         raise SpecError(f"{place}: this is not YAML: {problem}. Correct the line.") from error
+    except ValueError as error:
+        raise SpecError(f"{path}: this is not YAML that can be read: {error}.") from error
     return _sorted_out(path, values, dict(found))
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text.
+
+    Raises:
+        MarkedYAMLError: It is not YAML; the error says where.
+        ValueError: It cannot be read for another reason, such as its depth.
+    """
+    if len(text) > _MOST:
+        raise ValueError(f"it has more than {_MOST:,} characters")
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        # A few aliases of aliases stand for any amount of memory.
+        if any(isinstance(token, AliasToken) for token in yaml.scan(text)):
+            raise ValueError("it has an alias (*name). Write the value out")
+        return yaml.load(text)
+    except MarkedYAMLError:
+        raise
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except (YAMLError, ValueError) as error:
+        raise ValueError(printable(str(error), 200)) from error
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_plain(path).decode("utf-8")
     except OSError as error:
         raise SpecError(
             f"--config: {path} cannot be read ({error.strerror}). Give an existing YAML file, such "

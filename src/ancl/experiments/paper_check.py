@@ -13,6 +13,7 @@ from ancl.experiments.paper import RUNS
 from ancl.experiments.results import RunResult, estimate_json, estimates, read_run
 from ancl.experiments.spec import SEARCH, RunSpec, resolve
 from ancl.metrics import Estimate, intransigence, mean_and_error
+from ancl.outside import is_outside
 
 _WHERE = ("seed", "device", "threads")
 _RATES = frozenset({"lr", "lr_first", "lr_search"})
@@ -112,6 +113,8 @@ def settings_of(spec: RunSpec) -> dict[str, Any]:
 
 def changed_settings(spec: RunSpec) -> dict[str, tuple[Any, Any]]:
     """Settings that are not the recipe's, and the recipe's; a searched rate is the paper's rule."""
+    if is_outside(spec.method):  # read back from a run: its code is not ours to import
+        return {}
     recipe = settings_of(resolve(spec.method, spec.benchmark).spec)
     searched = _RATES if spec.training.lr_search else frozenset()
     return {

@@ -1,19 +1,12 @@
 """What runs, analyses and searches need of the store, and the removal of everything else."""
 
-import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from ancl.errors import AnclError, SpecError, StoreError
-from ancl.experiments.build import build, threads
+from ancl.errors import StoreError, printable
 from ancl.experiments.results import Places
-from ancl.experiments.search import STAGES
-from ancl.experiments.spec import RunSpec
+from ancl.files import STAGES, check_place, read_stages
 from ancl.store.store import Info, Store
 
 
@@ -44,6 +37,7 @@ def prune(
     Raises:
         StoreError: It is not known what a run needs, or the store cannot be written.
     """
+    check_place(places.store, "a store")
     keep = needed_keys(places.runs, searches=keep_searches) if keep_runs else frozenset[str]()
     return Pruned(*Store(places.store).prune(keep, max_bytes, dry_run=dry_run))
 
@@ -70,8 +64,8 @@ def needed_keys(runs: Path, *, searches: bool = True) -> frozenset[str]:
     for directory in [*inside, *(_searches(runs) if searches else [])]:
         try:
             keys.update(_keys_of(directory))
-        except (OSError, ValueError, KeyError, TypeError, YAMLError, AnclError) as error:
-            unreadable.append(f"  {directory}: {type(error).__name__}: {error}")
+        except (OSError, ValueError) as error:
+            unreadable.append(f"  {directory}: {printable(str(error))}")
     if unreadable:
         raise StoreError(
             "Nothing was removed, since it is not known what these need:\n"
@@ -95,8 +89,8 @@ def held_by_searches(runs: Path, stored: Iterable[Info]) -> list[Held]:
     sizes, found = {info.key: info.bytes for info in stored}, []
     for directory in _searches(runs):
         try:
-            there = _search_keys(directory) & sizes.keys()
-        except (OSError, ValueError, TypeError):
+            there = read_stages(directory) & sizes.keys()
+        except (OSError, ValueError):
             found.append(Held(directory.name, 0, 0, f"{STAGES} is damaged"))
             continue
         state = "" if (directory / "decision.json").is_file() else "stopped"
@@ -109,25 +103,11 @@ def _searches(runs: Path) -> list[Path]:
     return sorted(file.parent for file in (runs / "searches").glob(f"*/{STAGES}"))
 
 
-def _search_keys(directory: Path) -> frozenset[str]:
-    return frozenset(json.loads((directory / STAGES).read_text(encoding="utf-8")))
-
-
 def _keys_of(directory: Path) -> Collection[str]:
-    """The keys in a result, those a stopped run's spec plans, or none where it is no run."""
-    result, spec = directory / "result.json", directory / "spec.yaml"
-    if (directory / STAGES).is_file():
-        return _search_keys(directory)
-    if result.is_file():
-        return set(json.loads(result.read_text(encoding="utf-8"))["keys"])
-    return _planned(spec) if spec.is_file() else set()
+    """The keys that a run, search or analysis noted; none where it is something else.
 
-
-def _planned(path: Path) -> set[str]:
-    found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    try:
-        spec = RunSpec.model_validate(found)
-    except ValidationError as error:
-        raise SpecError(f"spec.yaml is not whole ({error.error_count()} errors)") from error
-    with threads(spec.threads):
-        return {stage.key for stage in build(spec).stages}
+    Only this list is read. Nothing that a spec names is looked up or imported: the directory may
+    be a stranger's.
+    """
+    marks = (STAGES, "result.json", "spec.yaml")
+    return read_stages(directory) if any((directory / name).exists() for name in marks) else set()

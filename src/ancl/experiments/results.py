@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from io import StringIO
@@ -24,6 +24,7 @@ from ruamel.yaml import YAML
 from ancl.data import Normalization, Split, Task
 from ancl.errors import MethodError, StoreError
 from ancl.experiments.spec import RunSpec
+from ancl.files import STAGES, check_place, claim, read_plain, replace_text, write_stages
 from ancl.hashing import describe, digest
 from ancl.methods.method import Method
 from ancl.metrics import (
@@ -58,6 +59,11 @@ class Places(NamedTuple):
         """The store is ``.store`` below the results unless another directory is named."""
         place = Path(store) if store else Path(runs) / ".store"
         return cls(Path(runs), place, Path(data) if data else None)
+
+    def check(self) -> None:
+        """Refuse, as ``StoreError``, to write into the current directory or the disk's root."""
+        check_place(self.runs, "results")
+        check_place(self.store, "the store")
 
 
 class TaskState(BaseModel):
@@ -307,15 +313,23 @@ def run_directory(runs: Path, spec: RunSpec) -> Path:
     return runs / f"{spec.benchmark.replace('/', '-')}_{name}_s{spec.seed}_{mark}"
 
 
-def prepare_run(directory: Path, spec: RunSpec) -> None:
-    """Write ``spec.yaml`` before training, so that a stopped run is known to ``store prune``.
+_FILES = (
+    *("spec.yaml", "log.jsonl", "environment.json", "result.json", STAGES),
+    *(f"accuracy_{name}.csv" for name in MATRICES),
+)
+
+
+def prepare_run(directory: Path, spec: RunSpec, keys: Iterable[str]) -> None:
+    """Write the spec before training, and the keys of all stages, which a prune keeps.
 
     Raises:
-        StoreError: The directory cannot be written.
+        StoreError: The directory cannot be written, or holds files of somebody else.
     """
+    claim(directory, _FILES, [STAGES])
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _replace(directory / "spec.yaml", spec_yaml(spec))
+        write_stages(directory, keys)
+        replace_text(directory / "spec.yaml", spec_yaml(spec))
     except OSError as error:
         raise StoreError(
             f"Results cannot be written to {directory} ({error.strerror}). Choose a directory that "
@@ -327,16 +341,18 @@ def write_run(directory: Path, result: RunResult) -> None:
     """Write a run directory; ``result.json`` comes last and marks a complete one.
 
     Raises:
-        StoreError: The directory cannot be written.
+        StoreError: The directory cannot be written, or holds files of somebody else.
     """
+    claim(directory, _FILES, [STAGES])
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _replace(directory / "spec.yaml", spec_yaml(result.spec))
+        write_stages(directory, result.keys)
+        replace_text(directory / "spec.yaml", spec_yaml(result.spec))
         for name, matrix in result.matrices.items():
             write_matrix(directory / f"accuracy_{name}.csv", matrix)
-        _replace(directory / "log.jsonl", "".join(json.dumps(e) + "\n" for e in result.log))
-        _replace(directory / "environment.json", json.dumps(environment(result.spec), indent=1))
-        _replace(directory / "result.json", json.dumps(result_json(result), indent=1))
+        replace_text(directory / "log.jsonl", "".join(json.dumps(e) + "\n" for e in result.log))
+        replace_text(directory / "environment.json", json.dumps(environment(result.spec), indent=1))
+        replace_text(directory / "result.json", json.dumps(result_json(result), indent=1))
     except OSError as error:
         raise StoreError(
             f"The results of this run cannot be written to {directory} ({error.strerror}). "
@@ -352,9 +368,11 @@ def read_run(directory: Path) -> RunResult:
         StoreError: A file is missing or damaged.
     """
     try:
-        text = (directory / "result.json").read_text()
+        text = read_plain(directory / "result.json").decode("utf-8")
         found = json.loads(text, parse_float=_finite, parse_constant=_finite)
-        log = (directory / "log.jsonl").read_text().splitlines()
+        log = read_plain(directory / "log.jsonl").decode("utf-8").splitlines()
+        if not isinstance(found, dict):
+            raise ValueError("JSON of another shape than a result")
         matrices = {name: read_matrix(directory / f"accuracy_{name}.csv") for name in MATRICES}
         if not isinstance(found, dict):
             raise ValueError("result.json has another shape")
@@ -435,12 +453,3 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "numerics": numerics(torch.device(spec.device)) | {"threads": spec.threads},
     }
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

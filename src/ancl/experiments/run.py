@@ -136,6 +136,7 @@ def run_all(
 ) -> Outcome:
     """Run every spec; each directory is written as soon as its last stage is stored."""
     events, choice = events or Events(), choice or choose_executor()
+    places.check()
     unique = {run_directory(places.runs, spec): spec for spec in specs}
     graph = Graph(unique.values(), places.data)
     store = Store(places.store, events.say)
@@ -188,7 +189,7 @@ class _Collector(Forward):
         for message in dict.fromkeys(text for plan in plans for text in plan.warnings):
             self.say(message)
         for plan, directory in zip(plans, self._places, strict=True):
-            prepare_run(directory, plan.spec)
+            prepare_run(directory, plan.spec, plan)
         for index, plan in enumerate(plans):
             self.run_begins(self._places[index], json.loads(plan.spec.model_dump_json()), [*plan])
             self._missing[index] = {key for key in plan if not self._store.has(key)}

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +18,11 @@ from ancl.experiments.results import Places
 from ancl.experiments.run import Failure, compute
 from ancl.experiments.settings import Request, make_request
 from ancl.experiments.spec import RunSpec
+from ancl.files import STAGES, claim, csv_cell, read_stages, replace_text, write_stages
 from ancl.hashing import digest
 from ancl.stages.events import Events
 from ancl.store.store import Store
 
-STAGES = "stages.json"
-"""The file of a search's directory that holds the keys of its stages."""
 SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 REPORTED = 3
 """How many seeds follow those that decide, where none are given."""
@@ -144,6 +142,7 @@ class Search(ABC):
 
     def run(self) -> SearchResult:
         """Try the values and decide."""
+        self.asked.places.check()
         self.store.check()
         if self.asked.executor.description:
             self.events.note(self.asked.executor.description)
@@ -280,14 +279,14 @@ class SearchDirectory:
         name = f"{spec.benchmark.replace('/', '-')}_{method}_{protocol}_{mark}"
         self.path = runs / "searches" / name
         self._keys: dict[str, None] = {}
-        self._before: list[str] = []
+        self._before: frozenset[str] = frozenset()
         with suppress(OSError, ValueError):  # a search that is repeated or resumed
-            self._before = json.loads((self.path / STAGES).read_text(encoding="utf-8"))
+            self._before = read_stages(self.path)
 
     def add_stages(self, keys: Iterable[str]) -> None:
         """Note the keys of stages that are about to be computed."""
         self._keys |= dict.fromkeys(keys)
-        self._write({STAGES: json.dumps(list(dict.fromkeys([*self._before, *self._keys])))})
+        self._write({}, dict.fromkeys([*sorted(self._before), *self._keys]))
 
     def write(self, result: SearchResult, files: Mapping[str, Any] | None = None) -> None:
         """Write every trial as JSON and CSV, then other files by name; the decision comes last."""
@@ -296,38 +295,34 @@ class SearchDirectory:
         writer = csv.DictWriter(table, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(
-            {k: json.dumps(v) if isinstance(v, dict) else v for k, v in trial.items()}
+            {k: csv_cell(json.dumps(v) if isinstance(v, dict) else v) for k, v in trial.items()}
             for trial in result.trials
         )
         contents = {
             "trials.json": list(result.trials),
-            STAGES: list(self._keys),
             **(files or {}),
             "decision.json": result.decision(),
         }
         texts = {name: json.dumps(content, indent=1) for name, content in contents.items()}
-        self._write({"trials.csv": table.getvalue(), **texts})
+        self._write({"trials.csv": table.getvalue(), **texts}, self._keys)
 
-    def _write(self, texts: Mapping[str, str]) -> None:
-        """Replace files by name; each is complete or unchanged.
+    def _write(self, texts: Mapping[str, str], keys: Iterable[str]) -> None:
+        """Replace files by name, and the keys of stages; each file is complete or unchanged.
 
         Raises:
-            StoreError: The directory cannot be written.
+            StoreError: The directory cannot be written, or holds files of somebody else.
         """
-        temporary = self.path / f".{os.getpid()}.tmp"
+        claim(self.path, [STAGES, "decision.json", *texts], [STAGES])
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            write_stages(self.path, keys)
             for name, text in texts.items():
-                temporary.write_text(text, encoding="utf-8")
-                temporary.replace(self.path / name)
+                replace_text(self.path / name, text)
         except OSError as error:
             raise StoreError(
                 f"The search cannot be written to {self.path} ({error.strerror}). Free some space "
                 f"or give another --runs DIR; the same command finds everything that is trained."
             ) from error
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
 
 PROTOCOLS = ("two-stage", "per-task")

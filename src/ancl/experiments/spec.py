@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import torch
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Le, Lt
 from pydantic import BaseModel, ConfigDict
 
 from ancl.checks import checked
 from ancl.data import AUGMENTATIONS, class_order, enough_classes, task_domains, task_sizes
 from ancl.data.registry import known_source, names_code
-from ancl.errors import AnclError, SpecError, did_you_mean, unknown
+from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.experiments import BENCHMARKS
 from ancl.experiments import benchmark as benchmark_named
 from ancl.memory import Memory
@@ -170,7 +170,9 @@ class Resolved(NamedTuple):
 GENERAL = {
     "seed": Field(Annotated[int, Ge(0)], 0, "Where all randomness comes from."),
     "device": Field(str, "auto", "auto, cpu, cuda, cuda:N or mps."),
-    "threads": Field(Annotated[int, Ge(1)] | None, None, "CPU threads; bits depend on them."),
+    "threads": Field(
+        Annotated[int, Ge(1), Le(1024)] | None, None, "CPU threads; bits depend on them."
+    ),
 }
 SECTIONS = ("data", "network", "memory", "training", "auxiliary")
 DEFAULT_NETWORK = "resnet32"
@@ -296,7 +298,7 @@ class _Resolver:
         try:
             taken = checked(self.accepted[key].type, value)
         except ValueError as error:
-            self.mistakes.append(f"{place}{key} is {value!r}; it {error}.")
+            self.mistakes.append(f"{place}{key} is {printable(repr(value), 200)}; it {error}.")
             return
         self.values[key], self.sources[key] = taken, layer.named(key)
         twin = key.replace("training.", "auxiliary.", 1)

@@ -12,6 +12,7 @@ from ancl.data import Label, Samples, Task, as_images, channel_statistics
 from ancl.errors import AnclError, ScenarioError, StoreError
 from ancl.experiments.results import FinalState, Places, read_run
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
+from ancl.files import check_place
 from ancl.inference import Answer
 from ancl.learner.config import (
     KIND,
@@ -187,9 +188,19 @@ class Learner:
         masked[:, own] = scores[:, own]
         return masked
 
-    def save(self, path: str | Path) -> None:
-        """Write everything needed to answer and to learn on, elsewhere, into one directory."""
-        setting = self._learned()
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write everything needed to answer and to learn on, elsewhere, into one directory.
+
+        A learner that was saved there before is replaced; anything else is left alone.
+
+        Args:
+            path: The directory.
+            overwrite: Whether anything else that is there is replaced, too.
+
+        Raises:
+            StoreError: The directory cannot be written, or holds something else.
+        """
+        place, setting = check_place(path, "a learner"), self._learned()
         tensors: dict[str, Tensor] = {}
         for part, key in self._state.items():
             tensors |= prefixed(part, self._obtain(key).tensors)
@@ -202,7 +213,7 @@ class Learner:
             "metas": {part: self._obtain(key).meta for part, key in self._state.items()},
         }
         try:
-            write_entry(Path(path), StageResult(tensors, meta))
+            write_entry(place, StageResult(tensors, meta), overwrite=overwrite)
         except OSError as error:
             raise StoreError(
                 f"The learner cannot be written to {path} ({error.strerror}). Give a directory "

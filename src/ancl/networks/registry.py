@@ -19,6 +19,7 @@ from ancl.networks.module_hash import module_identity, tensor_digest
 from ancl.networks.network import Network, channels_last, grow_backbone
 from ancl.networks.resnet import ResNet
 from ancl.outside import FORMS, Loaded, is_outside, load
+from ancl.runtime import check_memory
 from ancl.seeding import seeded
 
 
@@ -334,10 +335,22 @@ def _try(name: str, maker: Maker, shape: tuple[int, ...], options: Mapping[str, 
     key = repr((name, version, shape, options))
     if key not in _TRIED:
         with seeded(0, "probe"):
+            if maker.code is None:
+                _check_size(name, maker, shape, options)
             backbone = _made(name, maker, shape, options)
         weights = tensor_digest(backbone.state_dict()) if maker.code else ""
         _TRIED[key] = _Tried(_probe(name, backbone, shape), weights)
     return _TRIED[key]
+
+
+def _check_size(
+    name: str, maker: Maker, shape: tuple[int, ...], options: Mapping[str, object]
+) -> None:
+    """Refuse a network of ours that does not fit into memory, before it is made."""
+    with torch.device("meta"):  # shapes alone
+        made = maker.make(shape, **options)
+    numbers = sum(each.numel() for each in made.parameters())
+    check_memory(4 * numbers, f"The network {name} with {numbers:,} weights")
 
 
 def _made(

@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Callable
 
+from ancl.files import csv_cell
 from ancl.metrics import Estimate
 from ancl.reporting.tables import Cell, Choice, Number, Table
 
@@ -82,12 +83,12 @@ def comma_separated(table: Table) -> str:
     for name, number, pick in zip(table.head, wide, picks, strict=True):
         head += [name, f"{name}: standard error", f"{name}: n"] if number else [name]
         head += [f"{name}: chosen"] if pick else []
-    writer.writerow(head)
+    writer.writerow(map(csv_cell, head))
     for row in table.rows:
         cells: list[str] = []
         for content, number, pick in zip(row, wide, picks, strict=True):
             cells += _csv_cells(content, 3 if number else 2 if pick else 1)
-        writer.writerow(cells)
+        writer.writerow(map(csv_cell, cells))
     return text.getvalue()
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from ancl.errors import StoreError
 from ancl.experiments.results import RunResult
+from ancl.files import STAGES, check_place, claim, replace_text
 from ancl.hashing import digest
 from ancl.reporting.collect import collect, from_results
 from ancl.reporting.figures import INSTALL, can_draw, draw
@@ -13,6 +14,7 @@ from ancl.reporting.formats import comma_separated, latex, markdown
 from ancl.reporting.page import Report, content, make_report, page
 from ancl.reporting.tables import Table
 
+_PAGE = "report.html"
 _FORMATS: dict[str, Callable[[Table], str]] = {
     "md": markdown,
     "tex": latex,
@@ -50,6 +52,7 @@ def report(
     *,
     runs: str | Path = "runs",
     out: str | Path | None = None,
+    overwrite: bool = False,
 ) -> ReportResult:
     """Write tables (Markdown, LaTeX, CSV), figures and one HTML page from stored results.
 
@@ -60,10 +63,13 @@ def report(
             default is everything below ``runs``.
         runs: Where results are.
         out: Where the report is written; the default is ``RUNS/report``.
+        overwrite: Whether files there that are not of an earlier report are replaced.
 
     Raises:
-        StoreError: There is no result, or the report cannot be written.
+        StoreError: There is no result, the report cannot be written, or files of somebody else
+            are where it would be.
     """
+    place = check_place(Path(runs) / "report" if out is None else out, "a report")
     paths = [Path(each) for each in stored or [runs]]
     found = make_report(collect(paths))
     if not (found.groups or found.analyses or found.searches):
@@ -72,7 +78,7 @@ def report(
             f"There is no finished run in {', '.join(map(str, paths))}. Make one, such as ancl "
             f"demo, or say where they are: --runs DIR.{damaged}"
         )
-    return ReportResult(found, tuple(write_report(found, Path(out or Path(runs) / "report"))))
+    return ReportResult(found, tuple(write_report(found, place, overwrite=overwrite)))
 
 
 class Page(NamedTuple):
@@ -116,43 +122,52 @@ def page_of(
     return Page(path, "\n".join([f"Report: {path}", *([] if can_draw() else [INSTALL])]))
 
 
-def write_report(report: Report, out: Path) -> list[Path]:
+def write_report(report: Report, out: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the page, the tables, and figures (where matplotlib is installed).
+
+    Args:
+        report: What to write.
+        out: Where to write it.
+        overwrite: Whether files of somebody else are replaced.
 
     Returns:
         The files, the page first.
 
     Raises:
-        StoreError: The directory cannot be written.
+        StoreError: The directory cannot be written, or holds files of somebody else.
     """
-    written = write_page(report, out, vector=True)
+    written = write_page(report, out, vector=True, overwrite=overwrite)
     try:
         (out / "tables").mkdir(parents=True, exist_ok=True)
         for table in report.tables:
             for ending, render in _FORMATS.items():
                 path = out / "tables" / f"{table.name}.{ending}"
-                path.write_text(render(table), encoding="utf-8")
+                replace_text(path, render(table))
                 written.append(path)
     except OSError as error:
         raise _unwritable(out, error) from error
     return written
 
 
-def write_page(report: Report, out: Path, *, vector: bool = False) -> list[Path]:
+def write_page(
+    report: Report, out: Path, *, vector: bool = False, overwrite: bool = False
+) -> list[Path]:
     """Write the page and, where matplotlib is installed, the figures.
 
     Args:
         report: What to write.
         out: Where to write it.
         vector: Whether figures are written as PDF too, which doubles the time.
+        overwrite: Whether files of somebody else are replaced.
 
     Raises:
-        StoreError: The directory cannot be written.
+        StoreError: The directory cannot be written, or holds files of somebody else.
     """
+    claim(out, [_PAGE, "tables", "figures"], [_PAGE, STAGES], overwrite=overwrite)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        place = out / "report.html"
-        place.write_text(page(report), encoding="utf-8")
+        place = out / _PAGE
+        replace_text(place, page(report))
         figures = draw(report.groups, out / "figures", vector=vector) if can_draw() else []
     except OSError as error:
         raise _unwritable(out, error) from error

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import uuid
 from contextlib import suppress
@@ -21,12 +22,15 @@ from safetensors.torch import load as decode
 from safetensors.torch import save as encode
 from torch import Tensor
 
-from ancl.errors import StoreError
+from ancl.errors import StoreError, printable
+from ancl.files import open_plain, read_plain
 
 FORMAT = 1
 HEADER, TENSORS = "entry.json", "tensors.safetensors"
 _OURS = "ancl-store "
 _READS = 3
+_START = 256
+_FIELDS = {"key": str, "meta": dict, "tensors_sha256": str, "tensors_bytes": int}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +49,26 @@ class DamagedError(StoreError):
         self.reason = reason
 
 
-def write_entry(directory: Path, entry: StageResult) -> None:
+def write_entry(directory: Path, entry: StageResult, *, overwrite: bool = False) -> None:
     """Write an entry under a temporary name, flush it to the disk and rename it.
 
     A crash at any moment leaves the old entry, the new one, or a temporary that is never read. Two
     processes must not write the same directory at once.
 
+    Args:
+        directory: Where it goes. What is there is replaced, if it is an entry.
+        entry: What to write.
+        overwrite: Whether anything else that is there is replaced too.
+
     Raises:
-        StoreError: The meta is not JSON.
+        StoreError: The meta is not JSON, or something else than an entry is there.
         OSError: The disk is full, or the directory cannot be written.
     """
+    if not overwrite and os.path.lexists(directory) and not is_ours(directory):
+        raise StoreError(
+            f"{directory} is there, and ancl did not write it, so it is not replaced. Give a new "
+            "name, or allow it: overwrite=True."
+        )
     data = encode({name: _packed(tensor) for name, tensor in entry.tensors.items()})
     header = _sealed(directory.name, entry.meta, data)
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -90,8 +104,9 @@ def read_header(directory: Path) -> dict[str, Any]:
     """Read the JSON part alone; the tensors are compared in size, else it is ``DamagedError``."""
     place = current(directory)
     try:
-        header = _opened(directory, (place / HEADER).read_bytes())
-        size = (place / TENSORS).stat().st_size
+        header = _opened(directory, read_plain(place / HEADER))
+        with open_plain(place / TENSORS) as file:
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise DamagedError(directory, _why(error)) from error
     if size != header["tensors_bytes"]:
@@ -134,8 +149,20 @@ def temporaries(directory: Path) -> list[Path]:
 
 
 def is_ours(directory: Path) -> bool:
-    """Whether a directory holds nothing but what we write, so that it may be removed."""
-    return {path.name for path in directory.iterdir()} <= {HEADER, TENSORS}
+    """Whether a directory holds nothing but what we write, so that it may be removed.
+
+    An entry is known by its header. A directory without one is ours where a writer left it.
+    """
+    if directory.is_symlink() or not directory.is_dir():
+        return False
+    names = {path.name for path in directory.iterdir()}
+    if HEADER not in names:
+        return not names or (names == {TENSORS} and directory.name.endswith((".tmp", ".old")))
+    try:
+        start = read_plain(directory / HEADER)[:_START]
+    except OSError:
+        return False
+    return names <= {HEADER, TENSORS} and f'"format": "{_OURS}'.encode() in start
 
 
 def size_of(directory: Path) -> int:
@@ -208,10 +235,11 @@ def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
         raise DamagedError(directory, f"{HEADER} is foreign: it was not written by ancl")
     version = written.removeprefix(_OURS)
     if version != str(FORMAT):
-        age = "an older" if version.isdecimal() and int(version) < FORMAT else "a newer"
-        raise DamagedError(
-            directory, f"it has {age} format, {version}; this version reads {FORMAT}"
+        age = (
+            "an older" if re.fullmatch(r"\d{1,9}", version) and int(version) < FORMAT else "a newer"
         )
+        shown = printable(version, 20)
+        raise DamagedError(directory, f"it has {age} format, {shown}; this version reads {FORMAT}")
     claimed = header.pop("sha256", None)
     try:
         intact = claimed == _checksum(header)
@@ -219,22 +247,26 @@ def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
         intact = False
     if not intact:
         raise DamagedError(directory, f"the checksum of {HEADER} does not fit: it was changed")
+    # Whoever forges an entry writes the checksum that fits, too.
+    if any(type(header.get(name)) is not kind for name, kind in _FIELDS.items()):
+        raise DamagedError(directory, f"{HEADER} lacks a field, or has one of another type")
     return dict(header)
 
 
 def _read_once(directory: Path, key: str | None) -> StageResult:
     place = current(directory)
     try:
-        # Both are opened before either is read: an open file outlives its removal.
-        with (place / HEADER).open("rb") as header_file, (place / TENSORS).open("rb") as file:
-            raw, data = header_file.read(), file.read()
+        # The tensors are opened before the header is read: an open file outlives its removal.
+        with open_plain(place / TENSORS) as file:
+            header = _opened(directory, read_plain(place / HEADER))
+            if key is not None and header["key"] != key:
+                raise DamagedError(directory, f"it was written as {printable(header['key'], 64)}")
+            size = os.fstat(file.fileno()).st_size
+            if size != header["tensors_bytes"]:
+                raise DamagedError(directory, _truncated(size, header["tensors_bytes"]))
+            data = file.read()
     except OSError as error:
         raise DamagedError(directory, _why(error)) from error
-    header = _opened(directory, raw)
-    if key is not None and header["key"] != key:
-        raise DamagedError(directory, f"it was written as {header['key']}")
-    if len(data) != header["tensors_bytes"]:
-        raise DamagedError(directory, _truncated(len(data), header["tensors_bytes"]))
     if hashlib.sha256(data).hexdigest() != header["tensors_sha256"]:
         raise DamagedError(directory, f"the checksum of {TENSORS} does not fit")
     try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
@@ -90,6 +90,19 @@ class Store:
                 finally:
                     probe.unlink(missing_ok=True)
 
+    def existing(self) -> Self:
+        """The same store.
+
+        Raises:
+            StoreError: There is none.
+        """
+        if not self.root.is_dir():
+            raise StoreError(
+                f"There is no store at {self.root}. Give another directory with --store DIR or "
+                "--runs DIR."
+            )
+        return self
+
     def has(self, key: str) -> bool:
         """Whether there is an entry, intact or not."""
         return (current(self._entry(key)) / HEADER).is_file()
@@ -146,7 +159,7 @@ class Store:
     def entries(self) -> Iterator[Info]:
         """All entries in the order of their keys, without reading a tensor."""
         for key in self._keys():
-            with suppress(FileNotFoundError):  # removed by another process meanwhile
+            with suppress(OSError):  # removed by another process meanwhile, or not ours to see
                 yield _info(self._entry(key), key)
 
     def verify(self) -> list[tuple[str, str]]:
@@ -216,7 +229,7 @@ class Store:
     def _prune_locks(self) -> None:
         for path in sorted((self.root / "locks").glob("*.lock")):
             with self._held(path.stem) as held:
-                if held:
+                if held and path.is_file() and not path.stat().st_size:  # as a lock is
                     path.unlink(missing_ok=True)
 
     def _remove(self, directory: Path, dry_run: bool) -> bool:
@@ -284,9 +297,10 @@ class Store:
     def _shards(self) -> list[Path]:
         return [self.root / "entries" / name for name in entry_names(self.root / "entries")]
 
-    def _keys(self) -> Iterator[str]:
-        for shard in self._shards():
-            yield from (key for key in entry_names(shard) if key[:2] == shard.name)
+    def _keys(self) -> list[str]:
+        with self._explained("cannot be read"):
+            shards = self._shards()
+            return [key for s in shards for key in entry_names(s) if key[:2] == s.name]
 
 
 def _remedy(error: OSError) -> str:

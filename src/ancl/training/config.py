@@ -99,6 +99,8 @@ class Training:
             )
         if self.schedule == "multistep" and not self.milestones:
             found.append("schedule=multistep needs milestones, e.g. milestones=[80,120].")
+        if any(epoch < 1 for epoch in self.milestones):
+            found.append(f"milestones={list(self.milestones)}: epochs are numbered from 1.")
         return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ancl.errors import ScenarioError
+from ancl.files import read_plain
 
 
 class Contents(NamedTuple):
@@ -55,14 +56,17 @@ class FolderTree:
             folders[:] = [name for name in folders if not name.startswith(".")]
             start = "" if Path(folder) == self.place else f"{Path(folder).relative_to(self.place)}/"
             for name in (name for name in files if not name.startswith(".")):
-                status = os.stat(f"{folder}/{name}")
+                try:
+                    status = os.stat(f"{folder}/{name}")
+                except OSError:  # a link that leads nowhere: reading it says so
+                    status = os.lstat(f"{folder}/{name}")
                 found[start.replace(os.sep, "/") + name] = f"{status.st_size} {status.st_mtime_ns}"
         return dict(sorted(found.items()))
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
         try:
-            return (self.place / name).read_bytes()
+            return read_plain(self.place / name)
         except OSError as error:
             raise _missing(name, self.place) from error
 

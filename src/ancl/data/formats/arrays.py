@@ -1,16 +1,15 @@
 """``arrays:FILE.npz``: images and labels saved with NumPy."""
 
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ancl.data.formats.npz import names_in, read_npz
 from ancl.data.source import Source, make_source
-from ancl.errors import ScenarioError
+from ancl.errors import ScenarioError, printable
 
 _WHOLE = ("x", "y")
 _PARTED = ("x_train", "y_train", "x_test", "y_test")
@@ -32,25 +31,19 @@ def arrays_classes(file: Path) -> int:
 
 
 def _names(file: Path) -> tuple[str, ...]:
-    with _opened(file) as stored:
-        for names in (_PARTED, _WHOLE):
-            if set(names) <= set(stored.files):
-                return names
-        raise ScenarioError(f"{file} holds {', '.join(stored.files) or 'nothing'}. {_WANTED}")
+    found = names_in(file, partial(_refusal, file))
+    for names in (_PARTED, _WHOLE):
+        if set(names) <= set(found):
+            return names
+    shown = printable(", ".join(found), 200)
+    raise ScenarioError(f"{file} holds {shown or 'nothing'}. {_WANTED}")
 
 
 def _read(file: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
-    with _opened(file) as stored:
-        return [stored[name] for name in names]
+    return read_npz(file, names, partial(_refusal, file))
 
 
-@contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    """The arrays of a file; pickled objects are not read."""
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
-            yield stored
-    except FileNotFoundError as error:
-        raise ScenarioError(f"There is no file {file}. Write arrays:FILE.npz.") from error
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ScenarioError(f"{file} is no file of plain arrays ({error}). {_WANTED}") from error
+def _refusal(file: Path, reason: str) -> ScenarioError:
+    if not file.exists():
+        return ScenarioError(f"There is no file {file}. Write arrays:FILE.npz.")
+    return ScenarioError(f"{file} is no file of plain arrays ({reason}). {_WANTED}")

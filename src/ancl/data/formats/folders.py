@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,8 +18,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from ancl.data.formats.archives import FolderTree, Tree
+from ancl.data.formats.npz import read_npz
 from ancl.data.source import Source, listed, make_source
 from ancl.errors import ScenarioError
+from ancl.runtime import check_memory
 
 _TEST_NAMES = ("test", "val", "validation")
 
@@ -62,6 +63,11 @@ def _parts(path: Path) -> tuple[str, str | None]:
 
 def _classes(path: Path) -> list[str]:
     names = [p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
+    odd = next((name for name in names if not name.isprintable()), None)
+    if odd is not None:
+        raise ScenarioError(
+            f"{path}: the name of the folder {odd!a} is no plain text in UTF-8. Rename it."
+        )
     if not names:
         raise ScenarioError(
             f"{path} has no sub-folders. Put the images of each class into a folder of its own."
@@ -107,6 +113,8 @@ def read_pictures(
         size: Height and width to resize to; without it all images must be of one size.
         colour: Give grey images three channels too; otherwise only beside images in colour.
     """
+    if size is not None:
+        check_memory(3 * len(names) * size * size, f"{len(names)} images of {size}x{size} pixels")
     cache = _cache_file(tree, names, marks, f"{size}px", colour)
     kept = _from_cache(cache, len(names))
     if kept is not None:
@@ -172,11 +180,11 @@ def _cache_file(
 
 def _from_cache(cache: Path, n: int) -> NDArray[np.uint8] | None:
     try:
-        with cache.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            images: NDArray[np.uint8] = stored["images"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        [images] = read_npz(cache, ["images"], ScenarioError)
+    except ScenarioError:
         return None
-    return images if len(images) == n else None
+    plain = images.dtype == np.uint8 and images.ndim == 4 and len(images) == n
+    return images if plain else None
 
 
 def _keep(cache: Path, images: NDArray[np.uint8]) -> None:

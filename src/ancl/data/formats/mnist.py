@@ -1,6 +1,8 @@
 """MNIST and its kin: arrays of bytes after a header, packed with gzip or not."""
 
 import gzip
+import io
+import math
 import struct
 import zlib
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from ancl.data.formats.archives import Contents, Tree
 from ancl.errors import ScenarioError
+from ancl.runtime import check_memory
 
 FILES = (
     "train-images-idx3-ubyte",
@@ -39,12 +42,17 @@ def _array(tree: Tree, name: str, marks: dict[str, str]) -> NDArray[np.uint8]:
     packed = name not in marks
     data = tree.read(f"{name}.gz" if packed else name)
     try:
-        data = gzip.decompress(data) if packed else data
-        zeros, kind, axes = struct.unpack_from(">HBB", data)
-        shape = struct.unpack_from(f">{axes}I", data, 4)
-        rows = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * axes)
+        opened = gzip.GzipFile(fileobj=io.BytesIO(data)) if packed else io.BytesIO(data)
+        zeros, kind, axes = struct.unpack(">HBB", opened.read(4))
         if (zeros, kind, axes) != (0, _BYTES, int(name[-7])):
             raise ValueError(f"its header says type {kind} with {axes} axes")
+        shape = struct.unpack(f">{axes}I", opened.read(4 * axes))
+        size = math.prod(shape)
+        check_memory(2 * size, f"{tree.place}: {name}")
+        # Not a byte more than the header says, whatever a packed file would unpack to.
+        rows = np.frombuffer(opened.read(size + 1), dtype=np.uint8)
+        if len(rows) != size:
+            raise ValueError(f"its header says {size:,} bytes, and there are more or fewer")
         return rows.reshape(shape)
     except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
         raise ScenarioError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ancl.data.formats.archives import Contents, Tree
 from ancl.data.formats.folders import is_picture, read_pictures
-from ancl.errors import ScenarioError
+from ancl.errors import ScenarioError, printable
 
 
 def read_tinyimagenet(tree: Tree, size: int) -> Contents:
@@ -22,7 +22,13 @@ def read_tinyimagenet(tree: Tree, size: int) -> Contents:
         for name in marks
         if name.startswith("train/") and is_picture(name) and name.split("/")[1] in numbers
     ]
-    annotated = (line.split("\t") for line in _lines(tree, "val/val_annotations.txt"))
+    annotated = [line.split("\t") for line in _lines(tree, "val/val_annotations.txt")]
+    odd = next((line for line in annotated if len(line) < 2), None)
+    if odd is not None:
+        raise ScenarioError(
+            f"{tree.place}: val/val_annotations.txt has the line {printable(odd[0], 80)!r}, which "
+            "is not a file and a class with a tab between. Fetch or import it again."
+        )
     test = sorted((f"val/images/{file}", numbers.get(wnid, -1)) for file, wnid, *_ in annotated)
     absent = next((name for name, number in test if name not in marks or number < 0), None)
     if absent or not train:
@@ -56,4 +62,10 @@ def _names(tree: Tree, wnids: list[str]) -> tuple[str, ...]:
 
 
 def _lines(tree: Tree, name: str) -> list[str]:
-    return [line for line in tree.read(name).decode().splitlines() if line.strip()]
+    try:
+        text = tree.read(name).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ScenarioError(
+            f"{tree.place}: {name} is not text in UTF-8. Fetch or import it again."
+        ) from error
+    return [line for line in text.splitlines() if line.strip()]

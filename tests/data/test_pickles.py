@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.data.formats.cifar import read_pickle
+from ancl.data.formats.pickles import read_pickle
 from ancl.errors import ScenarioError
 
 ROWS = np.arange(12, dtype=np.uint8).reshape(3, 4)
@@ -59,3 +59,50 @@ def test_damaged_and_other_files_are_refused() -> None:
             read_pickle(broken, "file")
     with pytest.raises(ScenarioError, match="file holds a list"):
         read_pickle(pickle.dumps([1]), "file")
+
+
+def forged_objects() -> bytes:
+    """An array of Python objects whose addresses are the file's own bytes.
+
+    The type's flags are set to 0 first, so that NumPy takes the bytes for objects.
+    """
+    number = b"cnumpy\ndtype\n(S'O8'\nI0\nI1\ntR"
+    number += b"(I3\nS'|'\nNNNI-1\nI-1\nI0\ntb"
+    array = b"cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
+    state = b"(I1\n(I1\nt" + number + b"I00\nS'AAAAAAAA'\ntb"
+    return b"(dS'data'\n" + array + state + b"s."
+
+
+def test_an_array_of_addresses_of_the_files_choice_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="an array is of the type O8"):
+        read_pickle(forged_objects(), "train")
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (b"cnumpy\nndarray\n(I9\ntR.", "ndarray"),  # the class itself is called
+        (b"(dS'a'\ncnumpy\nndarray\ns.", "a name"),  # or handed out
+        (b"cnumpy\nndarray\n(dS'x'\nI1\nsb.", "no tuple"),  # or changed
+        (b"\x80\x02cnumpy\nndarray\n)\x81.", "NEWOBJ"),
+        (b"cnumpy\ndtype\n(S'u1'\ntR(I3\nS'|'\nN(S'f'\ntNI-1\nI-1\nI0\ntb.", "fields"),
+        (b"cnumpy._core.numeric\n_frombuffer\n(S'ab'\ncnumpy\ndtype\n(S'u1'\ntR(I9\ntS'C'\ntR.",
+         "plain shape"),
+        (b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b"x.", "expected"),
+        (b"\x80\x02]r\xff\xff\xff\xff.", "holds a list"),  # a place in the memory, not a size
+        (b"(" * 1000 + b"I1\n" + b"t" * 1000 + b"(dI0\nI1\ns.", "."),
+        (b"(I1\nt" + b"2\x86" * 200 + b"q\x00}h\x00I1\ns.", "."),  # a key of 2^200 numbers
+        (b"I" + b"9" * 5000 + b"\n.", "."),
+        (b"P1\n.", "PERSID"),
+        (b"\x82\x01.", "EXT1"),
+    ],
+)  # fmt: skip
+def test_forged_programs_are_refused(program: bytes, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        read_pickle(program, "file")
+
+
+def test_a_program_of_any_length_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ancl.data.formats.pickles.MOST_STEPS", 1000)
+    with pytest.raises(ScenarioError, match="more than 1,000 instructions"):
+        read_pickle(b"N0" * 1001 + b".", "file")

@@ -1,0 +1,165 @@
+"""Files: only plain ones are read, and only our own are replaced or removed."""
+
+import errno
+import json
+import os
+import stat
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ancl.errors import StoreError
+
+MARK = "written by ancl"
+"""What a file begins with, within its first bytes, where this library wrote it."""
+STAGES = "stages.json"
+"""The file of a run, search or analysis that names the keys of its stages, and marks it as ours."""
+MOST_TEXT = 1 << 30
+_START = 4096
+
+
+def read_plain(path: Path, most: int = MOST_TEXT) -> bytes:
+    """The content of a plain file.
+
+    A pipe or a device is refused at once: reading it might never end.
+
+    Raises:
+        OSError: It cannot be read, is no plain file, or is larger than ``most`` bytes.
+    """
+    with open_plain(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+        return file.read(most + 1)
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """A plain file, open for reading.
+
+    Raises:
+        OSError: It cannot be read, or is no plain file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+    return file
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(read_plain(path).decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        OSError: It cannot be written; what was there is unchanged.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_place(path: str | Path, what: str) -> Path:
+    """A directory to write to.
+
+    Raises:
+        StoreError: It is no name, the current directory, or the root of the disk.
+    """
+    place = Path(path)
+    if "\0" in str(place):
+        raise StoreError(f"{str(place)!r} is no name of a directory. Give another one for {what}.")
+    absolute = Path(os.path.abspath(place))
+    if absolute in (Path.cwd(), Path(absolute.anchor)):
+        given = str(path) or '""'
+        raise StoreError(
+            f"{given} is not a place for {what}: it holds other files. Give a directory of its own."
+        )
+    return place
+
+
+def carries_mark(file: Path) -> bool:
+    """Whether this library wrote a file."""
+    try:
+        with open_plain(file) as opened:
+            return MARK.encode() in opened.read(_START)
+    except OSError:
+        return False
+
+
+def claim(
+    directory: Path, names: Iterable[str], marked_by: Iterable[str], *, overwrite: bool = False
+) -> None:
+    """Refuse to replace files that this library did not write.
+
+    Args:
+        directory: Where files are about to be written; it need not exist.
+        names: The files, relative to it.
+        marked_by: Files of it, each of which shows that the directory is ours.
+        overwrite: Allow it anyway.
+
+    Raises:
+        StoreError: One of the files is there and is not ours.
+    """
+    if overwrite or any(carries_mark(directory / name) for name in marked_by):
+        return
+    taken = sorted({name for name in names if os.path.lexists(directory / name)})
+    if taken:
+        shown = ", ".join(taken[:3]) + (", …" if len(taken) > 3 else "")
+        raise StoreError(
+            f"{directory} holds files that ancl did not write ({shown}), and they are not "
+            "replaced. Move them, or give another directory. To replace them all the same, give "
+            "overwrite=True (--overwrite) where there is such an option."
+        )
+
+
+def write_stages(directory: Path, keys: Iterable[str]) -> None:
+    """Note the keys of stages in a directory, which marks it as ours.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    replace_text(directory / STAGES, json.dumps({"format": f"stages, {MARK}", "keys": [*keys]}))
+
+
+def read_stages(directory: Path) -> frozenset[str]:
+    """The keys that ``write_stages`` noted.
+
+    Raises:
+        OSError: There are none.
+        ValueError: The file is damaged.
+    """
+    found = read_json(directory / STAGES)
+    keys = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise ValueError(f"{STAGES} is damaged")
+    return frozenset(keys)
+
+
+def csv_cell(value: Any) -> Any:
+    """A cell that a spreadsheet does not take for a formula; numbers are left as they are.
+
+    >>> csv_cell("=1+1"), csv_cell("-0.5"), csv_cell("a-lwf")
+    ("'=1+1", '-0.5', 'a-lwf')
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
