@@ -6,8 +6,7 @@ from ancl.errors import MethodError, SpecError
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.learner.learner import Learner
 from ancl.memory import Memory
-from ancl.methods.defaults import method_defaults
-from ancl.methods.registry import MethodRef, make_method
+from ancl.methods.registry import MethodRef, make_method, method_defaults
 from ancl.methods.regularization import METHODS, VARIANTS
 from ancl.training.config import Training
 

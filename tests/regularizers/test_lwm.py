@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from ancl.errors import MethodError
 from ancl.networks import Network
+from ancl.networks.backbones import ResNet
 from ancl.networks.heads import LinearHead
-from ancl.networks.resnet import ResNet
 from ancl.regularizers import Lwf, Lwm
 from ancl.regularizers.lwm import attention_map
 from ancl.types import Output

@@ -14,8 +14,7 @@ from ancl.losses import CrossEntropy
 from ancl.networks import Network, architecture
 from ancl.training.config import Training
 from ancl.training.loop import Fit, View, epoch_record
-from ancl.training.objective import Objective
-from ancl.training.quadratic import Quadratic
+from ancl.training.objective import Objective, Quadratic
 from ancl.types import Output, Params, Step
 
 VIEW = View((slice(0, 3),), task_aware=True)

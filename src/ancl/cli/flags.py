@@ -215,7 +215,7 @@ class Machines(Machine):
             )
         workers = int(self.workers) if self.workers else None
         # A mistake in --threads is reported together with those of the other settings.
-        threads = int(self.threads) if _count(self.threads) else None
+        threads = int(self.threads) if self.threads and _count(self.threads) else None
         return choose_executor(self.executor, workers, self.address, threads)
 
 
@@ -386,12 +386,12 @@ def parse_seeds(text: str) -> list[int]:
         last = int(match[2] or match[1]) if match else -1
         if match is None or last < int(match[1]):
             raise SpecError(
-                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is no seed or "
-                f"range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
+                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is no seed "
+                f"or range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
             )
         if len(seeds) + last - int(match[1]) >= MOST_SEEDS:
             raise SpecError(
-                f"--seeds: {part.strip()!r} asks for more than {MOST_SEEDS:,} runs. Give fewer seeds."
+                f"--seeds: {part.strip()!r} asks for more than {MOST_SEEDS:,} runs. Give fewer."
             )
         seeds += range(int(match[1]), last + 1)
     return list(dict.fromkeys(seeds))

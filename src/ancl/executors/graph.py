@@ -9,7 +9,7 @@ from typing import Protocol
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, counted
 from ancl.experiments.build import Experiment, Reading, build, threads
-from ancl.experiments.results import FinalState
+from ancl.experiments.final_state import FinalState
 from ancl.experiments.spec import RunSpec
 from ancl.hashing import UnstorableError
 from ancl.stages.stage import Stage

@@ -13,21 +13,18 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from annotated_types import Ge, Len
-from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 from ruamel.yaml import YAML
 
-from ancl.data import Normalization, Split, Task
-from ancl.errors import MethodError, StoreError
+from ancl.errors import StoreError
+from ancl.experiments.final_state import FinalState
 from ancl.experiments.spec import RunSpec
 from ancl.files import STAGES, check_place, claim, read_plain, replace_text, write_stages
-from ancl.hashing import describe, digest
-from ancl.methods.method import Method
-from ancl.metrics import (
+from ancl.hashing import digest
+from ancl.metrics import (  # fmt: skip
     METRICS,
     Estimate,
     Matrix,
@@ -37,12 +34,9 @@ from ancl.metrics import (
     write_matrix,
 )
 from ancl.runtime import numerics
-from ancl.stages.plan import Setting, StateKeys
 from ancl.stages.stage import Stage
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
-Key = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-_CHECKED = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Places(NamedTuple):
@@ -64,141 +58,6 @@ class Places(NamedTuple):
         """Refuse, as ``StoreError``, to write into the current directory or the disk's root."""
         check_place(self.runs, "results")
         check_place(self.store, "the store")
-
-
-class TaskState(BaseModel):
-    """A learned task without its images; see ``ancl.data.Task``."""
-
-    model_config = _CHECKED
-
-    names: Annotated[tuple[int | str, ...], Len(1)]
-    start: Annotated[int, Ge(0)]
-    key: Key
-    test_key: Key
-    sizes: tuple[Annotated[int, Ge(1)], Annotated[int, Ge(0)], Annotated[int, Ge(0)]]
-    counts: tuple[Annotated[int, Ge(1)], ...]
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if len(set(self.names)) < len(self.names):
-            raise ValueError("a task names a class twice")
-        if len(self.counts) != len(self.names) or sum(self.counts) != self.sizes[0]:
-            raise ValueError("the images per class do not fit the classes and images of a task")
-        return self
-
-    @classmethod
-    def of(cls, task: Task) -> Self:
-        """What is kept of a task."""
-        return cls(
-            names=task.names,
-            start=task.classes.start,
-            key=task.key,
-            test_key=task.test_key,
-            sizes=task.sizes,
-            counts=task.counts,
-        )
-
-    def task(self, index: int) -> Task:
-        """The task again; its images are gone."""
-
-        def gone() -> Split:
-            raise MethodError(
-                f"The images of task {index} are kept neither with a run nor with a saved learner, "
-                f"and this method learns from the images of all tasks. Learn all tasks at once, "
-                f"or use another method."
-            )
-
-        classes = slice(self.start, self.start + len(self.names))
-        return Task(
-            index, classes, self.names, self.key, self.test_key, self.sizes, self.counts, gone
-        )
-
-
-class FinalState(BaseModel):
-    """What is needed, besides stored entries, to answer and to learn on after the last task.
-
-    Args:
-        keys: The keys of the entries that the next task starts from, by name.
-        tasks: The tasks learned.
-        input_shape: The shape of one sample, channels first.
-        normalization: Mean and standard deviation of each channel; none for other inputs.
-        method: The hash of the method's description.
-        network: The hash of the network's source code, where it comes from outside.
-    """
-
-    model_config = _CHECKED
-
-    keys: dict[str, Key]
-    tasks: Annotated[tuple[TaskState, ...], Len(1)]
-    input_shape: Annotated[tuple[Annotated[int, Ge(1)], ...], Len(1)]
-    normalization: dict[str, tuple[float, ...]] | None
-    method: Key
-    network: Key | None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if "network" not in self.keys:
-            raise ValueError("the state has no network")
-        if self.normalization is not None:
-            _check_moments(self.normalization, self.input_shape)
-        first, end, learned = self.tasks[0], 0, set[int | str]()
-        domains = len(self.tasks) > 1 and self.tasks[1].start == 0
-        for task in self.tasks:
-            again = learned & set(task.names)
-            fits = task.names == first.names if domains else not again
-            if task.start != (0 if domains else end) or not fits:
-                raise ValueError("the classes of the tasks do not follow each other")
-            end, learned = end + len(task.names), learned | set(task.names)
-        return self
-
-    @classmethod
-    def of(cls, method: Method, tasks: Sequence[Task], setting: Setting, keys: StateKeys) -> Self:
-        """The state after the last of ``tasks``.
-
-        Raises:
-            UnstorableError: The method has no description.
-        """
-        moments = setting.normalization
-        code = setting.architecture.maker and setting.architecture.maker.code
-        return cls(
-            keys=dict(keys),
-            tasks=tuple(map(TaskState.of, tasks)),
-            input_shape=setting.architecture.input_shape,
-            normalization={"mean": moments.mean, "std": moments.std} if moments else None,
-            method=digest(describe(method)),
-            network=code.sources.digest if code else None,
-        )
-
-    @classmethod
-    def read(cls, values: object) -> Self:
-        """From JSON.
-
-        Raises:
-            ValueError: A field is missing, unknown, or out of its range.
-        """
-        return cls.model_validate_json(json.dumps(values))
-
-    @property
-    def moments(self) -> Normalization | None:
-        """The normalization of images."""
-        return Normalization(**self.normalization) if self.normalization else None
-
-    def learned(self, scenario: str) -> tuple[Task, ...]:
-        """The tasks again, without their images.
-
-        Raises:
-            ValueError: They are no tasks of this scenario.
-        """
-        if len(self.tasks) > 1 and (scenario == "dil") != (self.tasks[1].start == 0):
-            raise ValueError(f"the classes of the tasks are not those of the scenario {scenario}")
-        return tuple(task.task(index) for index, task in enumerate(self.tasks))
-
-
-def _check_moments(moments: Mapping[str, tuple[float, ...]], shape: Sequence[int]) -> None:
-    if moments.keys() != {"mean", "std"} or {len(each) for each in moments.values()} != {shape[0]}:
-        raise ValueError("the normalization has not one mean and one std for each channel")
-    if min(moments["std"]) <= 0:
-        raise ValueError("the normalization has a std that is not above 0")
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,7 @@ from ancl.experiments.spec import (
     fields_for,
     resolve,
 )
-from ancl.methods.defaults import method_defaults
-from ancl.methods.registry import MethodRef
+from ancl.methods.registry import MethodRef, method_defaults
 from ancl.networks import NETWORKS
 from ancl.store.store import Store
 

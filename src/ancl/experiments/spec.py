@@ -19,9 +19,8 @@ from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.experiments import BENCHMARKS
 from ancl.experiments import benchmark as benchmark_named
 from ancl.memory import Memory
-from ancl.methods.defaults import method_defaults, section_of
 from ancl.methods.method import Method
-from ancl.methods.registry import MethodRef, arguments
+from ancl.methods.registry import MethodRef, arguments, method_defaults, section_of
 from ancl.networks import NETWORKS, network_options
 from ancl.outside import FORMS
 from ancl.runtime import resolve_device

@@ -12,13 +12,12 @@ from torch import nn
 from ancl.checks import checked
 from ancl.data import AUGMENTATIONS, SCENARIOS, Normalization, Task
 from ancl.errors import MethodError, SpecError, StoreError, unknown
-from ancl.experiments.results import FinalState
+from ancl.experiments.final_state import FinalState
 from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.hashing import describe, digest
 from ancl.memory import Memory
-from ancl.methods.defaults import method_defaults, section_of
 from ancl.methods.method import Method
-from ancl.methods.registry import MethodRef
+from ancl.methods.registry import MethodRef, method_defaults, section_of
 from ancl.methods.task_history import check_exemplars
 from ancl.networks import architecture, network_maker, network_options
 from ancl.outside import is_outside

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ancl.data import Label, Samples, Task, as_images, channel_statistics
 from ancl.errors import AnclError, ScenarioError, StoreError
-from ancl.experiments.results import FinalState, Places, read_run
+from ancl.experiments.final_state import FinalState
+from ancl.experiments.results import Places, read_run
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
 from ancl.files import check_place
 from ancl.inference import Answer

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from ancl.errors import AnclError, SpecError, did_you_mean, unknown
 from ancl.hashing import UnstorableError, known_digest
+from ancl.networks.backbones import Mlp, ResNet
 from ancl.networks.heads import HEADS
-from ancl.networks.mlp import Mlp
 from ancl.networks.module_hash import module_identity, tensor_digest
 from ancl.networks.network import Network, channels_last, grow_backbone
-from ancl.networks.resnet import ResNet
 from ancl.outside import FORMS, Loaded, is_outside, load
 from ancl.runtime import check_memory
 from ancl.seeding import seeded

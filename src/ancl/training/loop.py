@@ -18,7 +18,7 @@ from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.config import Training, scheduled_rate
-from ancl.training.quadratic import Quadratic, like
+from ancl.training.objective import Quadratic, like
 from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
 
 Path = tuple[int, int, str]
@@ -66,21 +66,20 @@ class Saved(NamedTuple):
 
 
 class Trainer(Protocol):
-    """What can be driven epoch by epoch, saved where it is settled, and stored at its end."""
+    """What can be driven epoch by epoch, saved where it is settled, and stored at its end.
+
+    It leaves behind ``tensors()``: ``network/``, ``watched/`` and its own; and each term's λ.
+    """
 
     settled: bool
 
     def __iter__(self) -> Iterator[Epoch]: ...
     def state(self) -> Saved: ...  # noqa: D102
     def restore(self, saved: Saved) -> None: ...  # noqa: D102
-    def tensors(self) -> Params:
-        """What it leaves behind: ``network/``, ``watched/`` and its own."""
-        ...
+    def tensors(self) -> Params: ...  # noqa: D102
 
     @property
-    def lambs(self) -> dict[str, float]:
-        """Each term's λ, by the name of the term."""
-        ...
+    def lambs(self) -> dict[str, float]: ...  # noqa: D102
 
 
 Drive = Callable[[Trainer], list[dict[str, Any]]]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from ancl.data.formats.archives import FolderTree, Tree
-from ancl.data.formats.npz import read_npz
+from ancl.data.formats.arrays import read_npz
 from ancl.data.source import Source, listed, make_source
 from ancl.errors import ScenarioError
 from ancl.runtime import check_memory
