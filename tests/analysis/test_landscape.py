@@ -45,7 +45,7 @@ def test_old_auxiliary_and_multitask_network_lie_where_they_should() -> None:
 def test_networks_on_a_line_span_no_plane(second: float) -> None:
     first, end, *_ = networks()
 
-    with pytest.raises(AnclError, match="lie on one line"):
+    with pytest.raises(AnclError, match="are on one line"):
         Plane.through(first, first + second * (end - first), end)
 
 

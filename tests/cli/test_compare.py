@@ -192,5 +192,5 @@ def test_a_stopped_pool_leaves_no_worker_behind(
 
     assert len(children) == 2
     assert not any(Path(f"/proc/{child}").exists() for child in children)
-    assert said.endswith("Stopped. What was finished is stored; the same command goes on.\n")
+    assert said.endswith("Stopped. What was finished is stored; the same command resumes.\n")
     assert "Traceback" not in said

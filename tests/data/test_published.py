@@ -70,8 +70,8 @@ def test_what_is_not_whole_is_refused(
 ) -> None:
     write_cifar100(tmp_path)
     for changed, message in (
-        (replace(cifar100, images=(15, 6)), "12 images, 4 a class.*expected: 15 training images"),
-        (replace(cifar100, images=(12, 9)), "6 images, 2 a class.*expected: 9 test images, 3 a"),
+        (replace(cifar100, images=(15, 6)), "12 images, 4 per class.*expected: 15 training images"),
+        (replace(cifar100, images=(12, 9)), "6 images, 2 per class.*expected: 9 test images, 3"),
         (replace(cifar100, classes=4, images=(12, 6)), "has 3 classes; expected: 4"),
     ):
         with pytest.raises(ScenarioError, match=message):
@@ -116,9 +116,9 @@ def test_a_part_of_tinyimagenet_is_used_and_said(
     source = tinyimagenet.load(tmp_path)
     assert len(source.train) == 5
     assert len(source.notes) == 1
-    assert "5 images, 1 to 2 a class, of 6 training images, 2 a class" in source.notes[0]
+    assert "5 images, 1 to 2 per class, of 6 training images, 2 per class" in source.notes[0]
     more = replace(tinyimagenet, images=(3, 3))
-    with pytest.raises(ScenarioError, match="expected: 3 training images, 1 a class"):
+    with pytest.raises(ScenarioError, match="expected: 3 training images, 1 per class"):
         more.load(tmp_path)
 
 
