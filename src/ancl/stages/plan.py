@@ -172,6 +172,11 @@ class _Planner:
         self.stages: list[Stage] = []
         self._check_names()
         self._check_weights_learn()
+        if method.trainer and method.auxiliary and method.auxiliary.renewed == "epoch":
+            raise MethodError(
+                f"{method.name} brings its own training, which cannot take turns with AFEC's "
+                f"auxiliary network. Use it without AFEC, or with ANCL."
+            )
 
     def plan(self, state: StateKeys) -> tuple[tuple[Stage, ...], StateKeys]:
         """Every stage in order, and the state after the last."""

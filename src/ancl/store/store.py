@@ -72,8 +72,10 @@ class Store:
         say: Receives what a user should know: a damaged entry, a wait for another process.
     """
 
-    def __init__(self, root: Path, say: Callable[[str], None] = _to_standard_error) -> None:
-        self.root, self._say = root, say
+    def __init__(
+        self, root: str | Path, say: Callable[[str], None] = _to_standard_error
+    ) -> None:
+        self.root, self._say = Path(root), say
 
     def check(self) -> None:
         """Write and remove a small file, so that a bad directory is known before training.
