@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ancl.experiments.search import SearchResult, search
     from ancl.experiments.settings import list_options, spec, specs
     from ancl.experiments.spec import RunSpec
+    from ancl.experiments.study import StudyResult, study
     from ancl.learner.learner import Learner
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
@@ -42,6 +43,7 @@ _PLACES = {
     "experiments.search": ("SearchResult", "search"),
     "experiments.settings": ("list_options", "spec", "specs"),
     "experiments.spec": ("RunSpec",),
+    "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
@@ -85,6 +87,7 @@ __all__ = [
     "Step",
     "Store",
     "StoreError",
+    "StudyResult",
     "Term",
     "Training",
     "WeightRegularizer",
@@ -102,6 +105,7 @@ __all__ = [
     "search",
     "spec",
     "specs",
+    "study",
     "with_afec",
     "with_ancl",
     "without_head",

@@ -21,6 +21,7 @@ from ancl.cli.demo import demo
 from ancl.cli.report import report
 from ancl.cli.run import run
 from ancl.cli.search import search
+from ancl.cli.study import study
 from ancl.errors import AnclError
 
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
@@ -80,6 +81,7 @@ app.command("run")(run)
 app.command("resume", help="The same as run, which resumes by itself.", hidden=True)(run)
 app.command("compare")(compare)
 app.command("search")(search)
+app.command("study")(study)
 app.command("analyze")(analyze)
 app.command("report")(report)
 app.add_typer(listing.app, name="list")

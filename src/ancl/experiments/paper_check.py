@@ -138,11 +138,10 @@ def _missing_images(result: RunResult) -> list[str]:
     whole = PUBLISHED.get(result.spec.data.source)
     if whole is None or result.spec.data.per_class is not None:
         return []
+    found = (sum(train + val for train, val, _ in result.images), sum(result.sizes))
     return [
         f"{count:,} of the publisher's {total:,} {kind} images"
-        for kind, count, total in zip(
-            ("training", "test"), result.images, whole.images, strict=True
-        )
+        for kind, count, total in zip(("training", "test"), found, whole.images, strict=True)
         if count != total
     ]
 

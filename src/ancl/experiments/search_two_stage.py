@@ -227,6 +227,38 @@ def on_edge(trial: Trial, grid: Sequence[float]) -> bool:
     return len(grid) > 1 and trial.value in (min(grid), max(grid))
 
 
+def beyond(grid: Sequence[float], edge: float) -> float:
+    """The next value after an edge of a grid, by the grid's factor there.
+
+    >>> beyond([1, 3, 10], 10), beyond([1, 3, 10], 1)
+    (33.3, 0.333)
+    """
+    inner = grid[1] if edge == grid[0] else grid[-2]
+    return _short(edge * edge / inner)
+
+
+def around(grid: Sequence[float], centre: float) -> list[float]:
+    """Four values around one of a grid: at thirds of the way to both neighbours, in logarithms.
+
+    Beyond an edge the neighbour is the next value by the grid's factor.
+
+    >>> around([1, 8, 64], 8), around([1, 8, 64], 64)
+    ([2.0, 4.0, 16.0, 32.0], [16.0, 32.0, 128.0, 256.0])
+    """
+    place = sorted(grid).index(centre)
+    ordered = sorted(grid)
+    low = ordered[place - 1] if place else beyond(ordered, centre)
+    high = ordered[place + 1] if place + 1 < len(ordered) else beyond(ordered, centre)
+    return [
+        _short(centre * (other / centre) ** share)
+        for other, share in ((low, 2 / 3), (low, 1 / 3), (high, 1 / 3), (high, 2 / 3))
+    ]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
 def score_name(spec: RunSpec) -> str:
     """What decides: the metric the scenario is reported in, on validation images."""
     return "validation AAC" if spec.data.scenario == "til" else "validation AIAC"
