@@ -85,7 +85,7 @@ def test_a_quick_look_is_one_epoch_on_few_images_and_says_so(ancl: Any) -> None:
     epochs = {stage["stage"]: stage["most_epochs"] for stage in shown["stages"]}
     assert (epochs["main"], epochs["auxiliary"]) == (1, 1)
     assert shown["settings"]["training.epochs"] == {"value": 1, "source": "--quick"}
-    assert "A quick look: every training lasted one epoch" in ended.out
+    assert "A quick look: few epochs on few images per class" in ended.out
     assert "paper" not in ended.out
 
 

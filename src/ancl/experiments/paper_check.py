@@ -48,7 +48,7 @@ def verdict_json(found: Verdict, results: Sequence[RunResult]) -> dict[str, Any]
                 "paper": {
                     "mean": number.mean / 100,
                     "standard_error": number.error / 100,
-                    "n": RUNS,
+                    "n": number.n,
                     "table": number.table,
                 },
             }
@@ -129,7 +129,9 @@ def protocol_differences(results: Sequence[RunResult]) -> list[str]:
         for key, (ours, theirs) in changed_settings(first.spec).items()
     ]
     found += _missing_images(first)
-    if len(results) != RUNS:
+    # Our own numbers are measured again by anybody, with any number of seeds.
+    measured = any(not each.table for each in expected(first.spec.benchmark, first.spec.method))
+    if len(results) != RUNS and not measured:
         found.append(f"n is {len(results)} instead of {RUNS} seeds")
     return found
 

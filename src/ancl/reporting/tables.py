@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ancl.experiments import Expected, expected, grids
-from ancl.experiments.paper import RUNS
 from ancl.experiments.paper_check import protocol_differences
 from ancl.experiments.results import StudyRun, main_metric
 from ancl.experiments.study import ROWS, StudyResult
@@ -191,7 +190,7 @@ def paper_number(group: Group, metric: str) -> Expected | None:
 
 def _paper_cell(group: Group | None, metric: str) -> Cell:
     number = paper_number(group, metric) if group else None
-    return Number(Estimate(number.mean / 100, number.error / 100, RUNS)) if number else None
+    return Number(Estimate(number.mean / 100, number.error / 100, number.n)) if number else None
 
 
 def overview(groups: Sequence[Group]) -> Table:
@@ -208,7 +207,7 @@ def overview(groups: Sequence[Group]) -> Table:
                 Number(group.estimate(group.decisive)),
                 Number(gap.estimate, signed=True) if gap else None,
                 Number(group.estimate("forgetting")),
-                Number(Estimate(paper.mean / 100, paper.error / 100, RUNS)) if paper else None,
+                Number(Estimate(paper.mean / 100, paper.error / 100, paper.n)) if paper else None,
             )
         )
     head = ("benchmark", "method", "metric", "ours, %", "− host, points", "forgetting", "paper, %")
