@@ -65,7 +65,7 @@ def study(
         print(json.dumps({**result_json(result), "files": files}))
     else:
         print("\n".join([result_text(result), *files]))
-    if any(each.failed for each in result.methods):
+    if any(run.failed for run in result.runs):
         from ancl.cli.text import FAILED
 
         raise typer.Exit(FAILED)

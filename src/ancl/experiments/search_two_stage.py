@@ -16,7 +16,7 @@ import torch
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Node, Plan
 from ancl.experiments.benchmarks import benchmark as benchmark_named
-from ancl.experiments.build import build, threads
+from ancl.experiments.build import build, images_per_epoch, threads
 from ancl.experiments.run import Failure, failures_message
 from ancl.experiments.search import (
     SIGNS,
@@ -321,3 +321,20 @@ def estimated_seconds(nodes: Sequence[Node], an_image: float) -> float:
             anchors = 1 + ("auxiliary" in node.stage.inputs)
         total += node.epochs * node.images * an_image * (1 + anchors / 3)
     return total
+
+
+def passes(node: Node, images: Sequence[tuple[int, int, int]]) -> float:
+    """Images that a stage trains on; a forward pass alone counts as a third."""
+    stage, task = node.stage, node.stage.task
+    if stage.name == "evaluate":
+        return sum(val + test for _, val, test in images[: task + 1]) / 3
+    if stage.name not in ("main", "auxiliary"):
+        return 0.0
+    main, auxiliary = images_per_epoch(node.spec, images)[task]
+    if stage.name == "auxiliary":
+        return stage.epochs * (auxiliary + images[task][1] / 3)
+    assert isinstance(stage, TrainMain)
+    anchors = bool(stage.old) + bool(stage.auxiliary)
+    # AFEC's auxiliary network takes turns with the main one, and importance is estimated each time.
+    turns = 2 * auxiliary if stage.alternating else 0
+    return stage.epochs * (main * (1 + anchors / 3) + images[task][1] / 3 + turns)

@@ -16,19 +16,18 @@ import numpy as np
 
 from ancl.errors import counted
 from ancl.executors import ExecutorChoice, choose_executor
-from ancl.executors.graph import Graph, Node
+from ancl.executors.graph import Graph
 from ancl.experiments.benchmarks import BENCHMARKS
-from ancl.experiments.build import equal_epochs, images_per_epoch
+from ancl.experiments.build import equal_epochs
 from ancl.experiments.config_file import EXTENDED_FROM, StudyPlan, read_study_plan
 from ancl.experiments.results import Places, ResultFolder, StudyRun
 from ancl.experiments.run import failures_message, run_all
-from ancl.experiments.search_two_stage import around, beyond, seconds_an_image
+from ancl.experiments.search_two_stage import around, beyond, passes, seconds_an_image
 from ancl.experiments.settings import make_request, resolve_methods
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
 from ancl.metrics import Interval, frontier_difference, holm, t_interval
 from ancl.stages.events import Events, Forward
-from ancl.stages.steps import TrainMain
 
 ROWS = {
     "cl": "CL",
@@ -63,8 +62,7 @@ class MethodResult:
             ``epochs`` of equal computation.
         rows: Runs on the table seeds, by row; failed ones are left out.
         todo: Runs that can be carried out now.
-        done: The specs of all runs that are done.
-        failed: Runs that failed.
+        done: All runs that are done, failed ones included.
     """
 
     benchmark: str
@@ -73,8 +71,7 @@ class MethodResult:
     chosen: dict[str, float] = field(default_factory=dict)
     rows: dict[str, tuple[StudyRun, ...]] = field(default_factory=dict)
     todo: list[RunSpec] = field(default_factory=list)
-    done: list[RunSpec] = field(default_factory=list)
-    failed: list[StudyRun] = field(default_factory=list)
+    done: list[StudyRun] = field(default_factory=list)
 
     def difference(self, row: str, other: str) -> Interval | None:
         """A row minus another, seed by seed, or nothing where they have no seed in common."""
@@ -175,10 +172,12 @@ class MethodFollower:
     ) -> tuple[StudyRun, ...] | None:
         specs = self._specs(method, values, seeds)
         found = [self._get(spec) for spec in specs]
-        self.result.todo += [s for s, run in zip(specs, found, strict=True) if run is None]
+        todo, done = self.result.todo, self.result.done
+        missing = [s for s, run in zip(specs, found, strict=True) if run is None]
         runs = tuple(run for run in found if run is not None)
-        self.result.done += [run.spec for run in runs]
-        self.result.failed += [run for run in runs if run.failed]
+        # Two rows may be the same run: the best λ of an equal search may be the first one's.
+        todo += [spec for spec in missing if spec not in todo]
+        done += [run for run in runs if run not in done]
         return runs if len(runs) == len(specs) else None
 
     def _specs(self, method: str, values: Mapping[str, Any], seeds: Sequence[int]) -> list[RunSpec]:
@@ -246,13 +245,15 @@ class StudyResult:
     Args:
         plan: What was asked for.
         methods: Every method, as far as its runs are done.
-        references: Runs of reference methods that are done, by benchmark and method.
+        references: Runs of reference methods that finished, by benchmark and method.
+        runs: All runs that are done, failed ones included.
         left: The number of runs that can be carried out now; 0 where the study is complete.
     """
 
     plan: StudyPlan
     methods: tuple[MethodResult, ...]
     references: Mapping[tuple[str, str], tuple[StudyRun, ...]]
+    runs: tuple[StudyRun, ...]
     left: int
 
     def primary(self) -> Interval | None:
@@ -269,15 +270,6 @@ class StudyResult:
         """Holm's p-values of ANCL minus equal-search CL, by method."""
         found = {each.method: each.difference("ancl", "equal_search") for each in self.methods}
         return holm({name: gap.p for name, gap in found.items() if gap and gap.n > 1})
-
-    @property
-    def runs(self) -> list[StudyRun]:
-        """All runs that decide or stand in a table."""
-        parts = list(self.references.values())
-        for each in self.methods:
-            parts += [runs for tried in each.trials.values() for runs in tried.values()]
-            parts += each.rows.values()
-        return [run for runs in parts for run in runs]
 
 
 class Study:
@@ -303,14 +295,15 @@ class Study:
         """What the finished runs say."""
         methods = tuple(self._follow(*pair) for pair in self._pairs())
         references: dict[tuple[str, str], tuple[StudyRun, ...]] = {}
-        left = sum(len(each.todo) for each in methods)
-        for spec in self._references():
-            run = self.folder.get(spec)
-            left += run is None
-            if run is not None and not run.failed:
-                key = (spec.benchmark, spec.method)
+        asked = self._references()
+        others = [run for spec in asked if (run := self.folder.get(spec)) is not None]
+        for run in others:
+            if not run.failed:
+                key = (run.spec.benchmark, run.spec.method)
                 references[key] = (*references.get(key, ()), run)
-        return StudyResult(self.plan, methods, references, left)
+        runs = (*(run for each in methods for run in each.done), *others)
+        left = sum(len(each.todo) for each in methods) + len(asked) - len(others)
+        return StudyResult(self.plan, methods, references, runs, left)
 
     def run(
         self, places: Places, choice: ExecutorChoice | None = None, events: Events | None = None
@@ -346,7 +339,7 @@ class Study:
             if todo:
                 speed = seconds_an_image(example, root)
                 nodes = Graph(todo, root).nodes.values()
-                seconds += sum(speed * _passes(node, images) for node in nodes)
+                seconds += sum(speed * passes(node, images) for node in nodes)
         return Forecast(runs, seconds)
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
@@ -390,7 +383,7 @@ class Study:
                 own = ((spec.options[k], v) for k, v in inner.items() if k in spec.options)
                 far = sum(abs(math.log(value / wanted)) for value, wanted in own)
                 seen[spec.model_dump_json()] = StudyRun(spec, -far, images=images)
-        return result.done
+        return [run.spec for run in result.done]
 
 
 class _Saver(Forward):
@@ -404,23 +397,6 @@ class _Saver(Forward):
         """Keep it, then pass it on."""
         self._folder.save(result)
         super().run_ends(directory, result)
-
-
-def _passes(node: Node, images: Images) -> float:
-    """Images that a stage trains on; a forward pass alone counts as a third."""
-    stage, task = node.stage, node.stage.task
-    if stage.name == "evaluate":
-        return sum(val + test for _, val, test in images[: task + 1]) / 3
-    if stage.name not in ("main", "auxiliary"):
-        return 0.0
-    main, auxiliary = images_per_epoch(node.spec, images)[task]
-    if stage.name == "auxiliary":
-        return stage.epochs * (auxiliary + images[task][1] / 3)
-    assert isinstance(stage, TrainMain)
-    anchors = bool(stage.old) + bool(stage.auxiliary)
-    # AFEC's auxiliary network takes turns with the main one, and importance is estimated each time.
-    turns = 2 * auxiliary if stage.alternating else 0
-    return stage.epochs * (main * (1 + anchors / 3) + images[task][1] / 3 + turns)
 
 
 def study(

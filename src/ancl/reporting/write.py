@@ -196,7 +196,7 @@ def _study_notes(study: StudyResult) -> list[str]:
     for each in study.methods:
         if "epochs" in each.chosen:
             found.append(f"{each.method}: {each.chosen['epochs']:g} epochs at equal computation.")
-        found += [f"{run.spec.method} failed: {run.failed}" for run in each.failed]
+    found += [f"{run.spec.method} failed: {run.failed}" for run in study.runs if run.failed]
     hours = sum(run.seconds for run in study.runs) / 3600
     found.append(f"{counted(len(study.runs), 'run')}: {hours:.1f} h, shared stages in each.")
     kinds = {json.dumps(run.numerics, sort_keys=True) for run in study.runs if run.numerics}
@@ -205,7 +205,7 @@ def _study_notes(study: StudyResult) -> list[str]:
 
 def _expected(study: StudyResult) -> str:
     """The table's numbers as the package ships them: percent, one line per method and metric."""
-    rows = {each: runs for each, runs in study.references.items()}
+    rows = dict(study.references)
     for method in study.methods:
         for row, prefix in (("cl", ""), ("ancl", "a-"), ("afec", "afec-")):
             if runs := method.rows.get(row):
@@ -213,9 +213,8 @@ def _expected(study: StudyResult) -> str:
     lines = ["benchmark,method,lamb,lamb_a,metric,mean,stderr,n"]
     for (benchmark, name), runs in rows.items():
         metric, options = main_metric(runs[0].spec), runs[0].spec.options
-        lambs = [
-            "" if options.get(key) is None else str(options[key]) for key in ("lamb", "lamb_a")
-        ]
+        values = [options.get(key) for key in ("lamb", "lamb_a")]
+        lambs = [str(value) if isinstance(value, int | float) else "" for value in values]
         mean, error, n = mean_and_error([run.value for run in runs])
         numbers = [f"{100 * mean:.2f}", "" if math.isnan(error) else f"{100 * error:.2f}", str(n)]
         lines.append(",".join([benchmark, name, *lambs, metric, *numbers]))
