@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ancl.experiments.search import SearchResult, search
     from ancl.experiments.settings import list_options, spec, specs
     from ancl.experiments.spec import RunSpec
+    from ancl.experiments.study import StudyResult, study
     from ancl.learner.learner import Learner, load_run
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
@@ -56,6 +57,7 @@ _PLACES = {
     "experiments.search": ("SearchResult", "search"),
     "experiments.settings": ("list_options", "spec", "specs"),
     "experiments.spec": ("RunSpec",),
+    "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner", "load_run"),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
@@ -106,6 +108,7 @@ __all__ = [
     "Step",
     "Store",
     "StoreError",
+    "StudyResult",
     "TaskWork",
     "Term",
     "Training",
@@ -127,6 +130,7 @@ __all__ = [
     "search",
     "spec",
     "specs",
+    "study",
     "with_afec",
     "with_ancl",
     "without_head",

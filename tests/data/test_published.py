@@ -37,6 +37,24 @@ def test_cifar100_is_read_from_its_folder(
     assert source.notes == ()
 
 
+def test_cifar100_at_half_its_size_is_made_of_means(
+    tmp_path: Path, cifar100: Published, write_cifar100: Write
+) -> None:
+    write_cifar100(tmp_path)
+    half = PUBLISHED["cifar100-16"]
+    source = replace(half, classes=3, images=cifar100.images).load(tmp_path)
+    rows = np.random.RandomState(0).randint(0, 256, (12, 3072)).astype(np.uint8)
+    images = np.moveaxis(rows.reshape(12, 3, 32, 32), 1, 3)
+    means = images.reshape(12, 16, 2, 16, 2, 3).mean((2, 4))
+    expected = np.floor(means + 0.5).astype(np.uint8)
+    assert cells(source)["bear"] == {expected[i].tobytes() for i in (1, 4, 7, 10)}
+    assert source.test.x.shape[1:] == (16, 16, 3)
+    assert (half.folder, half.files) == (cifar100.folder, PUBLISHED["cifar100"].files)
+    # Means vary less than pixels, so they have moments of their own.
+    assert source.normalization is not None
+    assert max(source.normalization.std) < 0.2
+
+
 def test_an_archive_is_read_as_it_is_and_gives_the_same(
     tmp_path: Path, packed_cifar100: tuple[Published, Path], write_cifar100: Write
 ) -> None:

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from ancl.data import class_order
 from ancl.errors import SpecError
 from ancl.experiments import BENCHMARKS, benchmark, expected, grids, preset, reported
+from ancl.experiments.paper import measured_options
+from ancl.experiments.settings import make_request
 from ancl.experiments.spec import Layer, resolve
 from ancl.methods.regularization import METHODS
 
@@ -165,3 +168,37 @@ def test_the_documents_table_is_the_shipped_one() -> None:
         for number in numbers
     }
     assert shipped == {(method, cell) for method, cell in written if cell[0].isdigit()}
+
+
+def test_the_small_protocols_are_cuts_of_cifar100() -> None:
+    til, cil = (resolve("lwf", f"cifar100-small/{tasks}").spec for tasks in (5, 4))
+
+    for each in (til, cil):
+        assert each.data.order == class_order("icarl", 100)[:50]
+        assert (each.data.source, each.data.per_class) == ("cifar100-16", 100)
+        assert 500 * each.data.val_fraction == 50
+        assert (each.threads, each.data.test_per_class) == (1, None)
+        assert (each.training.epochs_first, each.training.epochs) == (30, 15)
+        assert (each.training.schedule, each.training.warmup) == ("cosine", 0.1)
+        assert each.auxiliary == each.training
+    assert (til.data.sizes(), til.network["name"]) == ((10,) * 5, "resnet14")
+    assert (cil.data.sizes(), cil.network["name"]) == ((20, 10, 10, 10), "resnet8")
+    assert (cil.data.scenario, cil.memory.per_class, til.memory.size) == ("cil", 20, 0)
+    for method in ("ewc", "a-mas", "afec-ewc"):
+        assert resolve(method, "cifar100-small/5").spec.training.penalty_step == "proximal"
+
+
+def test_an_executor_leaves_a_benchmarks_threads() -> None:
+    fixed = make_request("lwf", "cifar100-small/5", {}).with_threads(2).resolve()[0].spec
+    free = make_request("lwf", "digits/5", {}).with_threads(2).resolve()[0].spec
+
+    assert (fixed.threads, free.threads) == (1, 2)
+
+
+def test_measured_numbers_have_their_own_lambdas() -> None:
+    for name in ("cifar100-small/5", "cifar100-small/4"):
+        for method, numbers in reported(name).items():
+            assert {(number.table, number.kind) for number in numbers} == {(0, "expected")}
+            own = measured_options(name)[method]
+            assert own.items() <= resolve(method, name).spec.options.items()
+    assert expected("cifar100-small/5", "finetune")[0].n >= 2

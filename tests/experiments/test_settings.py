@@ -156,3 +156,19 @@ def test_options_come_from_a_methods_own_signature() -> None:
     assert found["data.scenario"]["type"] == "til | cil | dil"
     assert found["data.val_fraction"]["type"] == "number ≥ 0 and < 1"
     assert list_networks()["mlp"] == {"hidden": [256, 256]}
+
+
+def test_a_quick_look_at_cifar100_is_a_cut_of_the_small_protocols() -> None:
+    quick, small = spec("a-lwf", "cifar100/10", quick=True), spec("a-lwf", "cifar100-small/5")
+
+    assert (quick.data.source, quick.network["name"]) == ("cifar100-16", "resnet8")
+    assert (quick.data.per_class, quick.data.test_per_class) == (50, 20)
+    assert (quick.training.epochs_first, quick.training.epochs) == (10, 5)
+    assert quick.auxiliary.epochs == 5
+    for name in ("schedule", "warmup", "lr", "lr_first", "optimizer", "momentum"):
+        assert getattr(quick.training, name) == getattr(small.training, name)
+    assert spec("bic", "cifar100/6", quick=True).options["bias_epochs"] == 1
+    named = {"data.source": "cifar100", "data.tasks": 10}
+    assert spec("lwf", quick=True, settings=named).data.source == "cifar100"
+    assert spec("lwf", quick=True, settings=named).network["name"] == "resnet8"
+    assert spec("lwf", "tinyimagenet/10", quick=True).data.per_class == 20

@@ -21,6 +21,7 @@ from ancl.cli.demo import demo
 from ancl.cli.report import report
 from ancl.cli.run import run
 from ancl.cli.search import search
+from ancl.cli.study import study
 from ancl.errors import AnclError, printable
 
 _LONGEST = 20_000
@@ -105,6 +106,7 @@ app.command("run")(run)
 app.command("resume", help="The same as run, which also resumes.", hidden=True)(run)
 app.command("compare")(compare)
 app.command("search")(search)
+app.command("study")(study)
 app.command("analyze")(analyze)
 app.command("report")(report)
 app.add_typer(listing.app, name="list")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ancl.metrics import Estimate
 
 QUICK = (
-    "A quick look: every training lasted one epoch, on 20 images per class. These numbers say that "
-    "it runs, and nothing of the method."
+    "A quick look: few epochs on few images per class. These numbers say that it runs, and nothing "
+    "of the method."
 )
 _INTRANSIGENCE = "1/T sum_j (R_joint[j,j] - R[j,j])"
 
@@ -155,10 +155,12 @@ def verdict_text(found: Verdict, results: Sequence[RunResult]) -> str:
     got = estimates(results)
     for number in found.numbers:
         label = METRICS[number.metric].label
-        paper = f"paper {number.mean:.2f} ± {number.error:.2f} % (table {number.table})"
+        source = f"table {number.table}" if number.table else f"n = {number.n}, measured with ancl"
+        known = f"{number.kind} {number.mean:.2f} ± {number.error:.2f} % ({source})"
         ours = "" if found.differences else f"got {with_error(got[number.metric])} %, "
-        lines.append(f"{label}: {ours}{paper}")
+        lines.append(f"{label}: {ours}{known}")
     if found.differences:
-        lines.append("The paper's protocol is another one, so these are not compared:")
+        whose = "The paper's" if found.numbers[0].table else "The benchmark's"
+        lines.append(f"{whose} protocol is another one, so these are not compared:")
         lines += [f"  {difference}" for difference in found.differences]
     return "\n".join([*lines, *found.notes])

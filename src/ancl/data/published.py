@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ancl.data.formats.archives import Contents, Tree, open_tree
-from ancl.data.formats.cifar import read_cifar10, read_cifar100
+from ancl.data.formats.cifar import read_cifar10, read_cifar100, read_cifar100_16
 from ancl.data.formats.mnist import FILES, read_idx
 from ancl.data.formats.tinyimagenet import read_tinyimagenet32, read_tinyimagenet64
 from ancl.data.samples import Normalization
@@ -215,6 +215,13 @@ _CIFAR100 = Published(
     read=read_cifar100,
     normalization=Normalization((0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)),
 )
+_CIFAR100_16 = replace(
+    _CIFAR100,
+    name="cifar100-16",
+    explanation="CIFAR-100 at 16x16 pixels, each the mean of 2x2",
+    read=read_cifar100_16,
+    normalization=None,
+)
 _CIFAR10 = Published(
     name="cifar10",
     explanation="CIFAR-10: 60,000 colour images of 32x32 pixels",
@@ -280,6 +287,7 @@ PUBLISHED: dict[str, Published] = {
     each.name: each
     for each in (
         _CIFAR100,
+        _CIFAR100_16,
         _CIFAR10,
         _TINYIMAGENET,
         _TINYIMAGENET64,

@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
@@ -28,6 +28,8 @@ from ancl.metrics import (  # fmt: skip
     METRICS,
     Estimate,
     Matrix,
+    aac,
+    aiac,
     mean_and_error,
     read_matrix,
     summary,
@@ -67,8 +69,7 @@ class RunResult:
     Args:
         spec: What decided it.
         matrices: Accuracy on task j after task i, by ``taw``, ``tag`` (and ``_val``).
-        sizes: Test images of every task.
-        images: The number of images to learn from, validation included, and to test on.
+        images: The number of images of every task to train, validate and test on.
         metrics: Numbers by name, of the matrix that counts in the scenario.
         log: Every epoch of every training, in order.
         keys: The keys of its stages, which ``ancl store prune`` keeps.
@@ -78,13 +79,17 @@ class RunResult:
 
     spec: RunSpec
     matrices: Mapping[str, Matrix]
-    sizes: tuple[int, ...]
-    images: tuple[int, int]
+    images: tuple[tuple[int, int, int], ...]
     metrics: Mapping[str, float]
     log: tuple[dict[str, Any], ...]
     keys: tuple[str, ...]
     seconds: Mapping[str, float]
     state: FinalState | None = None
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Test images of every task."""
+        return tuple(test for _, _, test in self.images)
 
     @property
     def counted(self) -> Matrix:
@@ -127,11 +132,9 @@ def make_result(
             for name in MATRICES:
                 rows[name].append(meta[name])
     matrices = {name: decode_matrix(values) for name, values in rows.items()}
-    tested = tuple(test for _, _, test in sizes)
-    images = (sum(train + val for train, val, _ in sizes), sum(tested))
-    metrics = summary(matrices[spec.accuracy], tested)
+    metrics = summary(matrices[spec.accuracy], [test for _, _, test in sizes])
     keys = tuple(stage.key for stage in stages)
-    return RunResult(spec, matrices, tested, images, metrics, tuple(log), keys, seconds, state)
+    return RunResult(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state)
 
 
 def decode_matrix(rows: Sequence[Sequence[float | None]]) -> Matrix:
@@ -168,7 +171,7 @@ def run_directory(runs: Path, spec: RunSpec) -> Path:
     """Deterministic directory of a run's results."""
     method = Path(spec.method.rpartition(":")[0]).stem + spec.method.rpartition(":")[2]
     name = method if ":" in spec.method else spec.method
-    mark = digest(json.loads(spec.model_dump_json()))[:8]
+    mark = spec_hash(spec)[:8]
     return runs / f"{spec.benchmark.replace('/', '-')}_{name}_s{spec.seed}_{mark}"
 
 
@@ -239,8 +242,7 @@ def read_run(directory: Path) -> RunResult:
         result = RunResult(
             RunSpec.model_validate(found["spec"]),
             matrices,
-            tuple(found["sizes"]),
-            tuple(found["images"]),
+            tuple(map(tuple, found["images"])),
             {name: math.nan if v is None else v for name, v in found["metrics"].items()},
             tuple(json.loads(line) for line in log),
             tuple(found["keys"]),
@@ -312,3 +314,109 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "numerics": numerics(torch.device(spec.device)) | {"threads": spec.threads},
     }
+
+
+# -- what a study keeps ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StudyRun:
+    """What a study keeps of a run.
+
+    Args:
+        spec: What decided it.
+        score: Validation AAC in ``til``, else validation AIAC; NaN where the run failed.
+        metrics: Test metrics by name.
+        images: The number of images of every task to train, validate and test on.
+        seconds: How long its stages took, shared ones included.
+        numerics: The versions and the processor that decide bits.
+        failed: Why it failed; empty where it did not.
+    """
+
+    spec: RunSpec
+    score: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    images: tuple[tuple[int, int, int], ...] = ()
+    seconds: float = 0.0
+    numerics: Mapping[str, Any] = field(default_factory=dict)
+    failed: str = ""
+
+    @property
+    def value(self) -> float:
+        """The metric that counts in the scenario."""
+        return self.metrics.get(main_metric(self.spec), math.nan)
+
+    @classmethod
+    def read(cls, spec: RunSpec, stored: Mapping[str, Any]) -> Self:
+        """The run of a file's content."""
+        if stored["failed"]:
+            return cls(spec, math.nan, failed=stored["failed"])
+        images = tuple((train, val, test) for train, val, test in stored["images"])
+        val = decode_matrix(stored["matrices"][f"{spec.accuracy}_val"])
+        score = aac(val) if spec.task_aware else aiac(val, [each[1] for each in images])
+        metrics = {k: math.nan if v is None else v for k, v in stored["metrics"].items()}
+        return cls(spec, score, metrics, images, stored["seconds"], stored["numerics"])
+
+
+def main_metric(spec: RunSpec) -> str:
+    """The metric that counts: AAC in ``til``, else AIAC."""
+    return "aac" if spec.task_aware else "aiac"
+
+
+class ResultFolder:
+    """One small JSON file per run. A run is done when its file holds the hash of its spec."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read: dict[str, StudyRun] = {}
+
+    def get(self, spec: RunSpec) -> StudyRun | None:
+        """The run of a spec, if it is done.
+
+        Raises:
+            StoreError: Its file is damaged.
+        """
+        mark = spec_hash(spec)
+        file = self._file(spec)
+        if mark not in self._read and file.is_file():
+            try:
+                stored = json.loads(file.read_text(encoding="utf-8"))
+                if stored["hash"] != mark:
+                    return None
+                self._read[mark] = StudyRun.read(spec, stored)
+            except (ValueError, KeyError, TypeError) as error:
+                raise StoreError(
+                    f"{file} is damaged ({error}). Delete it to run it again."
+                ) from error
+        return self._read.get(mark)
+
+    def save(self, result: Mapping[str, Any]) -> None:
+        """Keep a finished run, given as in ``result.json``."""
+        spec = RunSpec.model_validate(result["spec"])
+        kept = {name: result[name] for name in ("metrics", "images", "matrices", "numerics")}
+        seconds = round(sum(result["seconds"].values()), 1)
+        self._write(spec, {"failed": "", "seconds": seconds, **kept})
+
+    def fail(self, spec: RunSpec, reason: str) -> None:
+        """Keep that a run failed, so that it is not tried again."""
+        self._write(spec, {"failed": reason or "unknown"})
+
+    def _write(self, spec: RunSpec, content: Mapping[str, Any]) -> None:
+        stored = {"hash": spec_hash(spec), "spec": json.loads(spec.model_dump_json()), **content}
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
+        file = self._file(spec)
+        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            temporary.write_text("{" + ",\n".join(lines) + "}\n", encoding="utf-8")
+            temporary.replace(file)
+        except OSError as error:
+            raise StoreError(f"{file} cannot be written ({error.strerror}). Make room.") from error
+
+    def _file(self, spec: RunSpec) -> Path:
+        return self.path / f"{run_directory(Path(), spec).name}.json"
+
+
+def spec_hash(spec: RunSpec) -> str:
+    """The hash of everything that decides a run."""
+    return digest(json.loads(spec.model_dump_json()))

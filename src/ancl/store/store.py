@@ -72,9 +72,7 @@ class Store:
         say: Receives what a user should know: a damaged entry, a wait for another process.
     """
 
-    def __init__(
-        self, root: str | Path, say: Callable[[str], None] = _to_standard_error
-    ) -> None:
+    def __init__(self, root: str | Path, say: Callable[[str], None] = _to_standard_error) -> None:
         self.root, self._say = Path(root), say
 
     def check(self) -> None:
