@@ -25,6 +25,7 @@ from ancl.errors import StoreError, printable
 from ancl.experiments.spec import RunSpec
 from ancl.experiments.state import FinalState
 from ancl.files import STAGES, check_place, claim, read_plain, replace_text, write_stages
+from ancl.hashing import digest
 from ancl.metrics import (
     METRICS,
     Estimate,
@@ -381,3 +382,8 @@ def environment(spec: RunSpec) -> dict[str, Any]:
 def main_metric(spec: RunSpec) -> str:
     """The metric that counts: AAC in ``til``, else AIAC."""
     return "aac" if spec.task_aware else "aiac"
+
+
+def spec_hash(spec: RunSpec) -> str:
+    """The hash of everything that decides a run."""
+    return digest(json.loads(spec.model_dump_json()))

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from ancl.errors import StoreError
-from ancl.experiments.results import decode_matrix, main_metric, run_directory
+from ancl.experiments.results import decode_matrix, main_metric, run_directory, spec_hash
 from ancl.experiments.spec import RunSpec
-from ancl.hashing import digest
 from ancl.metrics import aac, aiac
 
 
@@ -106,8 +105,3 @@ class ResultFolder:
 
     def _file(self, spec: RunSpec) -> Path:
         return self.path / f"{run_directory(Path(), spec).name}.json"
-
-
-def spec_hash(spec: RunSpec) -> str:
-    """The hash of everything that decides a run."""
-    return digest(json.loads(spec.model_dump_json()))
