@@ -66,7 +66,7 @@ class Saved(NamedTuple):
 
 
 class Trainer(Protocol):
-    """Driven epoch by epoch, saved where it is settled, stored at its end as ``network/`` …"""
+    """Can be driven epoch by epoch, saved where it is settled, and stored at its end."""
 
     settled: bool
 
