@@ -371,9 +371,9 @@ class Study:
                 self.folder.fail(spec, failures_message(own or outcome.failures))
 
     def _supposed(self, benchmark: str, method: str, images: Images) -> list[RunSpec]:
-        """Every run of a method where the second value of each grid wins."""
+        """Every run of a method where the second value of each grid wins, and then a λ near it."""
         entry = self.plan.benchmarks[benchmark].methods[method]
-        inner = {"lamb": entry.lamb[1], "lamb_a": entry.lamb_a[1]}
+        inner = {"lamb": around(entry.lamb, entry.lamb[1])[2], "lamb_a": entry.lamb_a[1]}
         seen: dict[str, StudyRun] = {}
 
         def get(spec: RunSpec) -> StudyRun | None:
