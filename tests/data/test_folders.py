@@ -88,5 +88,5 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path: Path, flat: Path) -> 
     Image.new("I;16", (5, 4)).save(flat / "dog" / "5.png")
     with pytest.raises(ScenarioError, match=r"dog/5.png has more than 8 bits"):
         known_source(f"folder:{flat}").load()
-    with pytest.raises(ScenarioError, match="images of no size"):
+    with pytest.raises(ScenarioError, match="images of no possible size"):
         known_source(f"folder:{flat}@0")

@@ -46,7 +46,8 @@ def test_a_named_network_is_tried_once_for_each_shape_and_options(
     made, original = [], NETWORKS["mlp"]
 
     def mlp(shape: Any, *, hidden: Any = (31,)) -> nn.Module:
-        made.append((shape, hidden))
+        if torch.get_default_device().type != "meta":  # where the size alone is asked for
+            made.append((shape, hidden))
         return original(shape, hidden=hidden)
 
     monkeypatch.setitem(NETWORKS, "mlp", mlp)

@@ -45,7 +45,7 @@ def test_a_comparison_names_its_runs(make: Make, runs: Path) -> None:
     [
         ("result.json", "{", "JSONDecodeError"),
         ("result.json", "[]", "another shape"),
-        ("result.json", '{"spec": {}}', "ValidationError"),
+        ("result.json", '{"spec": {}}', "result.json: spec.method: Field required"),
         ("accuracy_taw.csv", "nonsense", "accuracy_taw.csv"),
         ("accuracy_tag.csv", "after,task 0\ntask 0,0.5\n", "do not fit 2 tasks"),
         ("log.jsonl", "{\n", "JSONDecodeError"),
