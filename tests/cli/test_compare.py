@@ -88,7 +88,7 @@ def test_a_setting_goes_to_the_methods_that_have_it(ancl: Any) -> None:
         method: json.loads((Path(each["runs"][0]) / "result.json").read_text())["spec"]["options"]
         for method, each in found["methods"].items()
     }
-    assert options["finetune"] == {}
+    assert options["finetune"] == {"loss_over": "auto"}
     assert options["lwf"].items() >= {"lamb": 10.0, "temperature": 4.0}.items()
     assert "lamb_a" not in options["lwf"]
     assert (options["a-ewc"]["lamb_a"], options["a-ewc"]["alpha"]) == (3.0, 0.25)

@@ -47,7 +47,8 @@ class _Guarded(TyperGroup):
         except AnclError as error:
             raise _mistake(str(error), as_json) from None
         except BrokenPipeError:
-            raise  # nobody reads the output any more: see main
+            # Nobody reads the output any more. Typer would exit with 1 where it meets this.
+            raise typer.Exit(0) from None
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise _mistake(f"{where}{error.strerror or error}.", as_json) from None
@@ -149,8 +150,6 @@ def main() -> None:
         app()
     except SystemExit as end:
         code = end.code
-    except BrokenPipeError:
-        code = 0
     sys.exit(_flushed(code))
 
 
