@@ -38,9 +38,8 @@ def checked(kind: Any, value: Any) -> Any:
 
 
 def _has_bool(value: Any) -> bool:
-    return isinstance(value, bool) or (
-        isinstance(value, list | tuple) and any(map(_has_bool, value))
-    )
+    inside = value if isinstance(value, list | tuple) else ()
+    return isinstance(value, bool) or any(map(_has_bool, inside))
 
 
 def _readable(message: str) -> str:

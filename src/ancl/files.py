@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ancl.errors import StoreError
+from ancl.errors import StoreError, printable
 
 MARK = "written by ancl"
 """What a file begins with, within its first bytes, where this library wrote it."""
@@ -17,6 +17,7 @@ STAGES = "stages.json"
 """The file of a run, search or analysis that names the keys of its stages, and marks it as ours."""
 MOST_TEXT = 1 << 30
 _START = 4096
+_LONGEST = 4000
 
 
 def read_plain(path: Path, most: int = MOST_TEXT) -> bytes:
@@ -81,8 +82,9 @@ def check_place(path: str | Path, what: str) -> Path:
         StoreError: It is no name, the current directory, or the root of the disk.
     """
     place = Path(path)
-    if "\0" in str(place):
-        raise StoreError(f"{str(place)!r} is no name of a directory. Give another one for {what}.")
+    if "\0" in str(place) or len(os.fsencode(place)) > _LONGEST:
+        shown = printable(str(place), 80)
+        raise StoreError(f"{shown!r} is too long, or no name, for {what}. Give another directory.")
     absolute = Path(os.path.abspath(place))
     if absolute in (Path.cwd(), Path(absolute.anchor)):
         given = str(path) or '""'

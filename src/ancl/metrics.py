@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ancl.errors import StoreError
+from ancl.files import read_plain
 
 Matrix = NDArray[np.float64]
 Sizes = Sequence[int]
@@ -240,7 +241,7 @@ def read_matrix(path: Path) -> Matrix:
         StoreError: The file cannot be read, or is no such matrix.
     """
     try:
-        head, *rows = path.read_text(encoding="utf-8").splitlines()
+        head, *rows = read_plain(path).decode("utf-8").splitlines()
         if not head.startswith("after,"):
             raise ValueError(f"its first line is {head[:40]!r}")
         cells = [[float(cell or "nan") for cell in row.split(",")[1:]] for row in rows]

@@ -1,6 +1,7 @@
 """What only a process of its own shows: signals, exit codes, pipes and the time of --help."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -8,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
 RUN = ("run", "joint", "hard-digits/5", "--threads", "1", "--epochs", "12")
@@ -86,3 +89,59 @@ def test_a_closed_pipe_and_a_narrow_locale_are_no_traceback() -> None:
 
     assert said == ""
     assert process.returncode == 0
+
+
+def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line of a shell, in which $ANCL is the command."""
+    start = f'"{sys.executable}" -c "from ancl.cli import main; main()"'
+    return subprocess.run(
+        ["bash", "-c", command.replace("$ANCL", start)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("$ANCL list methods > /dev/full", 2, "The output cannot be written: No space left"),
+        ("$ANCL list methods --json > /dev/full", 2, "The output cannot be written: No space"),
+        ("$ANCL list methods >&-", 0, ""),
+        ("$ANCL run lwf nothing 2>&-", 2, ""),
+        ("$ANCL list methods | head -1; exit ${PIPESTATUS[0]}", 0, ""),
+        ("LC_ALL=C PYTHONUTF8=0 $ANCL list methods --options lwf", 0, ""),
+        ("LC_ALL=C PYTHONUTF8=0 $ANCL run λ digits/5", 2, "There is no method"),
+    ],
+)
+def test_output_that_goes_nowhere_is_no_traceback(command: str, code: int, said: str) -> None:
+    ended = shell(command)
+
+    assert ended.returncode == code
+    assert ended.stderr.startswith(said)
+    assert "Traceback" not in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 0.8, 1.5])
+def test_ctrl_c_while_libraries_load_is_no_traceback(seconds: float, tmp_path: Path) -> None:
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); from ancl.cli import main; "
+        "print('go', flush=True); main()"
+    )
+    command = [sys.executable, "-c", code, *RUN, "--runs", str(tmp_path)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        ended = process.wait(30)
+
+    assert ended in (-signal.SIGINT, 130)
+    assert "Traceback" not in said

@@ -56,3 +56,46 @@ def test_what_runs_need_is_kept(tmp_path: Path) -> None:
     assert prune(Places.of(tmp_path), keep_runs=False, dry_run=True).removed == len(result.keys)
     with pytest.raises(StoreError, match="There is no directory"):
         prune(Places.of(tmp_path / "elsewhere"))
+
+
+def stranger(runs: Path, ran: Path) -> Path:
+    """A stopped run of somebody else, whose method is a file that does something."""
+    evil = runs.parent / "evil.py"
+    evil.write_text(f"open({str(ran)!r}, 'w')\ndef m(): pass\ndef data(): pass\n")
+    mine = spec("lwf")
+    forged = mine.model_copy(update={"method": f"{evil}:m", "network": {"name": f"{evil}:m"}})
+    directory = run_directory(runs, mine)
+    prepare_run(directory, forged, ["1" * 64])
+    return directory
+
+
+def test_neither_prune_nor_report_imports_what_a_stranger_names(tmp_path: Path) -> None:
+    ran, runs = tmp_path / "ran", tmp_path / "runs"
+    directory = stranger(runs, ran)
+
+    assert needed_keys(runs) == {"1" * 64}
+    (directory / "stages.json").unlink()
+    with pytest.raises(StoreError, match="not known what these need"):
+        prune(Places.of(runs))
+
+    assert not ran.exists()
+
+
+def test_a_prune_removes_only_entries_and_locks_of_ours(tmp_path: Path) -> None:
+    store = Store(tmp_path / ".store")
+    store.save("aaa", entry(10))
+    theirs = tmp_path / ".store" / "entries" / "bb" / "bbb"
+    theirs.mkdir(parents=True)
+    (theirs / "tensors.safetensors").write_bytes(b"weights")
+    named = tmp_path / ".store" / "entries" / "cc" / "ccc"
+    named.mkdir(parents=True)
+    (named / "entry.json").write_text("{}")
+    lock = tmp_path / ".store" / "locks" / "mine.lock"
+    lock.parent.mkdir()
+    lock.write_text("a list of locks")
+
+    assert prune(Places.of(tmp_path), keep_runs=False).removed == 1
+
+    assert (theirs / "tensors.safetensors").read_bytes() == b"weights"
+    assert (named / "entry.json").read_text() == "{}"
+    assert lock.read_text() == "a list of locks"

@@ -162,9 +162,9 @@ def test_a_quick_look_at_cifar100_is_a_cut_of_the_small_protocols() -> None:
     quick, small = spec("a-lwf", "cifar100/10", quick=True), spec("a-lwf", "cifar100-small/5")
 
     assert (quick.data.source, quick.network["name"]) == ("cifar100-16", "resnet8")
-    assert (quick.data.per_class, quick.data.test_per_class) == (50, 20)
-    assert (quick.training.epochs_first, quick.training.epochs) == (10, 5)
-    assert quick.auxiliary.epochs == 5
+    assert (quick.data.per_class, quick.data.test_per_class) == (40, 20)
+    assert (quick.training.epochs_first, quick.training.epochs) == (8, 4)
+    assert quick.auxiliary.epochs == 4
     for name in ("schedule", "warmup", "lr", "lr_first", "optimizer", "momentum"):
         assert getattr(quick.training, name) == getattr(small.training, name)
     assert spec("bic", "cifar100/6", quick=True).options["bias_epochs"] == 1

@@ -211,7 +211,8 @@ class Machines(Machine):
 
         if self.workers is not None and not _count(self.workers):
             raise SpecError(
-                f"--workers: {self.workers!r} is no number of workers. Write 1 or more."
+                f"--workers: {printable(self.workers, 40)!r} is no number of workers. Write 1 or "
+                f"more."
             )
         workers = int(self.workers) if self.workers else None
         # A mistake in --threads is reported together with those of the other settings.
@@ -236,8 +237,8 @@ class Results:
         return Places.of(self.runs, self.store, data_root)
 
 
-def _count(text: str | None) -> bool:
-    return bool(re.fullmatch(r"0*[1-9]\d{0,5}", text or ""))
+def _count(text: str) -> bool:
+    return bool(re.fullmatch(r"0*[1-9]\d{0,5}", text))
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -295,11 +296,8 @@ def _text(value: str) -> str:
 
 def _order(value: str) -> Any:
     """Class numbers may be written with commas alone."""
-    return (
-        [int(n) for n in value.split(",")]
-        if re.fullmatch(r"\d{1,9}(,\d{1,9})*", value)
-        else scalar(value)
-    )
+    plain = re.fullmatch(r"\d{1,9}(,\d{1,9})*", value)
+    return [int(n) for n in value.split(",")] if plain else scalar(value)
 
 
 FLAGS: dict[str, tuple[str, Callable[[str], Any]]] = {

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from ancl.cli.search import search
 from ancl.cli.study import study
 from ancl.errors import AnclError, printable
 
-_LONGEST = 20_000
+_LONGEST = 4_000
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
 _STOPPED = "Stopped. What was finished is stored; the same command resumes."
 
@@ -46,12 +46,10 @@ class _Guarded(TyperGroup):
                 return super().invoke(ctx)
         except AnclError as error:
             raise _mistake(str(error), as_json) from None
-        except BrokenPipeError:
-            # Nobody reads the output any more. Typer would exit with 1 where it meets this.
-            raise typer.Exit(0) from None
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            raise _mistake(f"{where}{error.strerror or error}.", as_json) from None
+            if error.filename is None:  # of a stream, not of a file
+                raise typer.Exit(_output_lost(error)) from None
+            raise _mistake(f"{error.filename}: {error.strerror or error}.", as_json) from None
         except MemoryError as error:
             why = f" ({error})" if str(error) else ""
             raise _mistake(
@@ -150,20 +148,22 @@ def main() -> None:
         app()
     except SystemExit as end:
         code = end.code
-    sys.exit(_flushed(code))
-
-
-def _flushed(code: Any) -> Any:
-    """Write what is left; the exit code.
-
-    Where the reader is gone, this is quiet: ``ancl list methods | head -1``.
-    """
     try:
         sys.stdout.flush()
     except OSError as error:
+        code = code or _output_lost(error)
+    sys.exit(code)
+
+
+def _output_lost(error: OSError) -> int:
+    """The exit code where the output cannot be written.
+
+    Where its reader is gone, that is no mistake: ``ancl list methods | head -1``.
+    """
+    with suppress(OSError, ValueError):
         # Python would flush once more on exit and print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            print(f"The output cannot be written: {error.strerror}.", file=sys.stderr)
-            return code or MISTAKE
-    return code
+    if isinstance(error, BrokenPipeError):
+        return 0
+    print(f"The output cannot be written: {error.strerror or error}.", file=sys.stderr)
+    return MISTAKE

@@ -114,7 +114,9 @@ def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[
 
     found = None if quick else verdict(results)
     gap = joint_gap(results, runs)
+    notes = list(dict.fromkeys(note for each in results for note in each.notes))
     return [
+        *(["\n".join(notes)] if notes else []),
         *([joint_gap_text(gap)] if gap else []),
         *([QUICK] if quick else []),
         *([verdict_text(found, results)] if found else []),

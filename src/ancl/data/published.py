@@ -104,7 +104,7 @@ class Published:
             classes=classes,
             normalization=self.normalization,
         )
-        return replace(made, notes=notes)
+        return replace(made, notes=(*notes, *made.notes))
 
     def wanted(self) -> list[str]:
         """What is looked for below the root."""

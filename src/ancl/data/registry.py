@@ -178,4 +178,4 @@ def _checked(source: Source) -> Source:
         classes=names,
         normalization=source.normalization,
     )
-    return replace(found, notes=source.notes)
+    return replace(found, notes=tuple(dict.fromkeys([*source.notes, *found.notes])))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ancl.data.convert import Images, Labels, as_images, as_labels, read_dataset
-from ancl.data.samples import Label, Normalization, Samples, divide, hash_parts, ordered
+from ancl.data.samples import Digests, Label, Normalization, Samples, divide, hash_parts, ordered
 from ancl.errors import ScenarioError
 from ancl.seeding import generator
 
@@ -78,7 +78,20 @@ def make_source(
         _all_present(test, names, "test")
         parts = [(train, digests), ordered(test)]
     moments = channel_statistics(parts[0][0].x, normalization)
-    return Source(name, parts[0][0], parts[1][0], names, moments, hash_parts(parts))
+    notes = _leak(parts[0][1], parts[1][1])
+    return Source(name, parts[0][0], parts[1][0], names, moments, hash_parts(parts), notes)
+
+
+def _leak(train: Digests, test: Digests) -> tuple[str, ...]:
+    """A note on test images that are training images too, by the hash of their pixels."""
+    known = set(map(bytes, train))
+    count = sum(bytes(row) in known for row in test)
+    if not count:
+        return ()
+    return (
+        f"{count:,} of {len(test):,} test images are training images too, pixel by pixel: the "
+        f"accuracy on them says nothing. Remove them from one of the two.",
+    )
 
 
 def from_arrays(

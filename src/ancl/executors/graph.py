@@ -9,8 +9,8 @@ from typing import Protocol
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, counted
 from ancl.experiments.build import Experiment, Reading, build, threads
-from ancl.experiments.final_state import FinalState
 from ancl.experiments.spec import RunSpec
+from ancl.experiments.state import FinalState
 from ancl.hashing import UnstorableError
 from ancl.stages.stage import Stage
 
@@ -62,6 +62,8 @@ class Plan(dict[str, Node]):
         spec: What decides the run.
         sizes: Images to train, validate and test on, of every task.
         warnings: What a user must know before the run begins.
+        newest_classes: The number of classes of the last task.
+        notes: Limits of the data, which belong to the result.
         state: What the run leaves behind; none where its stages must not be stored.
         experiment: The run as objects, kept only where its stages must not be stored.
     """
@@ -80,6 +82,8 @@ class Plan(dict[str, Node]):
         self.sizes = tuple(task.sizes for task in tasks)
         self.warnings = experiment.warnings
         self.state = _state(experiment)
+        self.newest_classes = len(tasks[-1].names)
+        self.notes = experiment.stream.source.notes
         # Code without a source file has other keys each time it is built.
         self.experiment: Experiment | None = experiment if experiment.unstored else None
 

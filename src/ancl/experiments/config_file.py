@@ -1,6 +1,8 @@
 """YAML files: settings in the form of a run's ``spec.yaml``, and the plans of studies."""
 
+import re
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -15,7 +17,8 @@ from ancl.errors import SpecError, printable, unknown
 from ancl.experiments.spec import SECTIONS, Layer
 from ancl.files import read_plain
 
-_MOST = 1_000_000
+_MOST, _DEEPEST = 1_000_000, 50
+_COMPACT = re.compile(rf"(?:[-?:] +){{{_DEEPEST}}}")
 _FILE_SECTIONS = (*SECTIONS, "options")
 
 
@@ -35,7 +38,7 @@ def read_config(path: Path) -> ConfigFile:
     text = _read(path)
     yaml = YAML(typ="safe", pure=True)
     try:
-        parse_yaml(text)
+        _check_yaml(text)
         root = yaml.compose(text)
         found = list(_pairs(root, path)) if root else []
         mistakes = [
@@ -49,8 +52,9 @@ def read_config(path: Path) -> ConfigFile:
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = error.problem or error.context
         raise SpecError(f"{place}: this is not YAML: {problem}. Correct the line.") from error
-    except ValueError as error:
-        raise SpecError(f"{path}: this is not YAML that can be read: {error}.") from error
+    except (YAMLError, ValueError, RecursionError) as error:
+        why = printable(str(error), 200)
+        raise SpecError(f"{path}: this is not YAML that can be read: {why}.") from error
     return _sorted_out(path, values, dict(found))
 
 
@@ -61,20 +65,28 @@ def parse_yaml(text: str) -> Any:
         MarkedYAMLError: It is not YAML; the error says where.
         ValueError: It cannot be read for another reason, such as its depth.
     """
-    if len(text) > _MOST:
-        raise ValueError(f"it has more than {_MOST:,} characters")
-    yaml = YAML(typ="safe", pure=True)
     try:
-        # A few aliases of aliases stand for any amount of memory.
-        if any(isinstance(token, AliasToken) for token in yaml.scan(text)):
-            raise ValueError("it has an alias (*name). Write the value out")
-        return yaml.load(text)
+        _check_yaml(text)
+        return YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError:
         raise
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except (YAMLError, ValueError) as error:
         raise ValueError(printable(str(error), 200)) from error
+
+
+def _check_yaml(text: str) -> None:
+    """Refuse, as ``ValueError``, what would take any time or memory to read."""
+    if len(text) > _MOST:
+        raise ValueError(f"it has more than {_MOST:,} characters")
+    opened = accumulate((letter in "[{") - (letter in "]}") for letter in text)
+    if max(opened, default=0) > _DEEPEST or _COMPACT.search(text):
+        raise ValueError("it is nested too deeply")
+    # A few aliases of aliases stand for any amount of memory.
+    tokens = YAML(typ="safe", pure=True).scan(text)
+    if any(isinstance(token, AliasToken) for token in tokens):
+        raise ValueError("it has an alias (*name). Write the value out")
 
 
 def _read(path: Path) -> str:

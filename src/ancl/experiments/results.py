@@ -9,27 +9,27 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from annotated_types import Ge
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
-from ancl.errors import StoreError
-from ancl.experiments.final_state import FinalState
+from ancl.errors import StoreError, printable
 from ancl.experiments.spec import RunSpec
+from ancl.experiments.state import FinalState
 from ancl.files import STAGES, check_place, claim, read_plain, replace_text, write_stages
 from ancl.hashing import digest
-from ancl.metrics import (  # fmt: skip
+from ancl.metrics import (
     METRICS,
     Estimate,
     Matrix,
-    aac,
-    aiac,
     mean_and_error,
     read_matrix,
     summary,
@@ -75,6 +75,7 @@ class RunResult:
         keys: The keys of its stages, which ``ancl store prune`` keeps.
         seconds: Seconds of training by stage, wherever they were spent.
         state: What ``load_run`` opens it from; none where its stages are not stored.
+        notes: Limits of the result that a reader should know.
     """
 
     spec: RunSpec
@@ -85,6 +86,7 @@ class RunResult:
     keys: tuple[str, ...]
     seconds: Mapping[str, float]
     state: FinalState | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -135,6 +137,25 @@ def make_result(
     metrics = summary(matrices[spec.accuracy], [test for _, _, test in sizes])
     keys = tuple(stage.key for stage in stages)
     return RunResult(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state)
+
+
+def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:
+    """A note where the network ends no better than chance on its newest task.
+
+    Args:
+        result: The run.
+        classes: The number of classes of the newest task.
+    """
+    accuracy, images = result.matrices["taw"][-1, -1], result.sizes[-1]
+    chance = 1 / classes
+    limit = chance + 2 * math.sqrt(chance * (1 - chance) / max(images, 1))
+    if classes < 2 or not accuracy <= limit:
+        return ()
+    return (
+        f"Seed {result.spec.seed}: the newest task was not learned. On its {images} test images "
+        f"the network is right in {accuracy:.1%}, and chance among its {classes} classes is "
+        f"{chance:.1%}. Lower λ or train longer.",
+    )
 
 
 def decode_matrix(rows: Sequence[Sequence[float | None]]) -> Matrix:
@@ -231,31 +252,72 @@ def read_run(directory: Path) -> RunResult:
     """
     try:
         text = read_plain(directory / "result.json").decode("utf-8")
-        found = json.loads(text, parse_float=_finite, parse_constant=_finite)
-        log = read_plain(directory / "log.jsonl").decode("utf-8").splitlines()
-        if not isinstance(found, dict):
-            raise ValueError("JSON of another shape than a result")
+        loaded = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        if not isinstance(loaded, dict):
+            raise ValueError("result.json is JSON of another shape than a result")
+        found = _checked(_Written, loaded, "result.json")
+        lines = read_plain(directory / "log.jsonl").decode("utf-8").splitlines()
+        log = [json.loads(line) for line in lines]
+        _checked(list[_Epoch], log, "log.jsonl")
         matrices = {name: read_matrix(directory / f"accuracy_{name}.csv") for name in MATRICES}
-        if not isinstance(found, dict):
-            raise ValueError("result.json has another shape")
-        state = found.get("state")
         result = RunResult(
-            RunSpec.model_validate(found["spec"]),
+            found.spec,
             matrices,
-            tuple(map(tuple, found["images"])),
-            {name: math.nan if v is None else v for name, v in found["metrics"].items()},
-            tuple(json.loads(line) for line in log),
-            tuple(found["keys"]),
-            found["seconds"],
-            None if state is None else FinalState.read(state),
+            found.images,
+            {name: math.nan if v is None else v for name, v in found.metrics.items()},
+            tuple(log),
+            found.keys,
+            found.seconds,
+            None if found.state is None else FinalState.read(found.state),
+            found.notes,
         )
         _check_state(result)
         return result
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except RecursionError as error:
+        raise StoreError(f"{directory}: a file is nested too deeply. Remove it.") from error
+    except (OSError, ValueError) as error:
+        why = printable(f"{type(error).__name__}: {error}", 500)
         raise StoreError(
-            f"{directory} is not a whole run directory ({type(error).__name__}: {error}). Run the "
-            f"same command again: what was trained is found in the store."
+            f"{directory} is not a whole run directory ({why}). Run the same command again: what "
+            f"was trained is found in the store."
         ) from error
+
+
+Count = Annotated[int, Ge(0)]
+
+
+class _Written(BaseModel):
+    """What is read back of ``result.json``."""
+
+    spec: RunSpec
+    images: tuple[tuple[Count, Count, Count], ...]
+    metrics: dict[str, float | None]
+    keys: tuple[str, ...]
+    seconds: dict[str, float]
+    state: Any = None
+    notes: tuple[str, ...] = ()
+
+
+class _Epoch(BaseModel):
+    """What every line of ``log.jsonl`` holds, besides more."""
+
+    model_config = ConfigDict(strict=True)
+
+    task: Annotated[int, Ge(0)]
+    stage: str
+    role: str
+    epoch: int
+    train: dict[str, float | str | None]
+    val: dict[str, float | str | None]
+
+
+def _checked(kind: Any, value: Any, file: str) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{file}: {where}: {first['msg']}") from error
 
 
 def _finite(text: str) -> float:
@@ -289,6 +351,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         },
         "keys": list(result.keys),
         "seconds": dict(result.seconds),
+        "notes": list(result.notes),
         "state": result.state and result.state.model_dump(mode="json"),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }
@@ -316,105 +379,9 @@ def environment(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-# -- what a study keeps ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class StudyRun:
-    """What a study keeps of a run.
-
-    Args:
-        spec: What decided it.
-        score: Validation AAC in ``til``, else validation AIAC; NaN where the run failed.
-        metrics: Test metrics by name.
-        images: The number of images of every task to train, validate and test on.
-        seconds: How long its stages took, shared ones included.
-        numerics: The versions and the processor that decide bits.
-        failed: Why it failed; empty where it did not.
-    """
-
-    spec: RunSpec
-    score: float
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    images: tuple[tuple[int, int, int], ...] = ()
-    seconds: float = 0.0
-    numerics: Mapping[str, Any] = field(default_factory=dict)
-    failed: str = ""
-
-    @property
-    def value(self) -> float:
-        """The metric that counts in the scenario."""
-        return self.metrics.get(main_metric(self.spec), math.nan)
-
-    @classmethod
-    def read(cls, spec: RunSpec, stored: Mapping[str, Any]) -> Self:
-        """The run of a file's content."""
-        if stored["failed"]:
-            return cls(spec, math.nan, failed=stored["failed"])
-        images = tuple((train, val, test) for train, val, test in stored["images"])
-        val = decode_matrix(stored["matrices"][f"{spec.accuracy}_val"])
-        score = aac(val) if spec.task_aware else aiac(val, [each[1] for each in images])
-        metrics = {k: math.nan if v is None else v for k, v in stored["metrics"].items()}
-        return cls(spec, score, metrics, images, stored["seconds"], stored["numerics"])
-
-
 def main_metric(spec: RunSpec) -> str:
     """The metric that counts: AAC in ``til``, else AIAC."""
     return "aac" if spec.task_aware else "aiac"
-
-
-class ResultFolder:
-    """One small JSON file per run. A run is done when its file holds the hash of its spec."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._read: dict[str, StudyRun] = {}
-
-    def get(self, spec: RunSpec) -> StudyRun | None:
-        """The run of a spec, if it is done.
-
-        Raises:
-            StoreError: Its file is damaged.
-        """
-        mark = spec_hash(spec)
-        file = self._file(spec)
-        if mark not in self._read and file.is_file():
-            try:
-                stored = json.loads(file.read_text(encoding="utf-8"))
-                if stored["hash"] != mark:
-                    return None
-                self._read[mark] = StudyRun.read(spec, stored)
-            except (ValueError, KeyError, TypeError) as error:
-                raise StoreError(
-                    f"{file} is damaged ({error}). Delete it to run it again."
-                ) from error
-        return self._read.get(mark)
-
-    def save(self, result: Mapping[str, Any]) -> None:
-        """Keep a finished run, given as in ``result.json``."""
-        spec = RunSpec.model_validate(result["spec"])
-        kept = {name: result[name] for name in ("metrics", "images", "matrices", "numerics")}
-        seconds = round(sum(result["seconds"].values()), 1)
-        self._write(spec, {"failed": "", "seconds": seconds, **kept})
-
-    def fail(self, spec: RunSpec, reason: str) -> None:
-        """Keep that a run failed, so that it is not tried again."""
-        self._write(spec, {"failed": reason or "unknown"})
-
-    def _write(self, spec: RunSpec, content: Mapping[str, Any]) -> None:
-        stored = {"hash": spec_hash(spec), "spec": json.loads(spec.model_dump_json()), **content}
-        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
-        file = self._file(spec)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            temporary.write_text("{" + ",\n".join(lines) + "}\n", encoding="utf-8")
-            temporary.replace(file)
-        except OSError as error:
-            raise StoreError(f"{file} cannot be written ({error.strerror}). Make room.") from error
-
-    def _file(self, spec: RunSpec) -> Path:
-        return self.path / f"{run_directory(Path(), spec).name}.json"
 
 
 def spec_hash(spec: RunSpec) -> str:

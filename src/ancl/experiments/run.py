@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, overload
@@ -15,6 +16,7 @@ from ancl.experiments.results import (
     Finished,
     Places,
     RunResult,
+    chance_note,
     make_result,
     prepare_run,
     result_json,
@@ -220,7 +222,9 @@ class _Collector(Forward):
         metas = self._stored(plan) or self._computed(plan)
         if metas is None:
             return
-        result = make_result(plan.spec, plan.stages, plan.sizes, metas, plan.state)
+        made = make_result(plan.spec, plan.stages, plan.sizes, metas, plan.state)
+        notes = (*plan.notes, *chance_note(made, plan.newest_classes))
+        result = replace(made, notes=notes)
         write_run(directory, result)
         self._finished[index] = Finished(directory, result)
         self.run_ends(directory, {**result_json(result), "log": list(result.log)})

@@ -48,14 +48,14 @@ QUICK: dict[str, Any] = {
 """Few images per class with ``quick``: all tasks so far are evaluated after each one."""
 QUICK_CIFAR100: dict[str, Any] = {
     "data.source": "cifar100-16",
-    "data.per_class": 50,
+    "data.per_class": 40,
     "data.test_per_class": 20,
     "data.val_fraction": 0.02,
     "data.augment": "crop",
     "network.name": "resnet8",
     "training.batch_size": 25,
-    "training.epochs": 5,
-    "training.epochs_first": 10,
+    "training.epochs": 4,
+    "training.epochs_first": 8,
     "training.lr": 0.05,
     "training.lr_first": 0.1,
     "training.schedule": "cosine",

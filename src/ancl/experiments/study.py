@@ -20,11 +20,12 @@ from ancl.executors.graph import Graph
 from ancl.experiments.benchmarks import BENCHMARKS
 from ancl.experiments.build import equal_epochs
 from ancl.experiments.config_file import EXTENDED_FROM, StudyPlan, read_study_plan
-from ancl.experiments.results import Places, ResultFolder, StudyRun
+from ancl.experiments.results import Places
 from ancl.experiments.run import failures_message, run_all
 from ancl.experiments.search_two_stage import around, beyond, passes, seconds_an_image
 from ancl.experiments.settings import make_request, resolve_methods
 from ancl.experiments.spec import RunSpec
+from ancl.experiments.study_results import ResultFolder, StudyRun
 from ancl.methods.registry import MethodRef
 from ancl.metrics import Interval, frontier_difference, holm, t_interval
 from ancl.stages.events import Events, Forward

@@ -12,8 +12,8 @@ from torch import nn
 from ancl.checks import checked
 from ancl.data import AUGMENTATIONS, SCENARIOS, Normalization, Task
 from ancl.errors import MethodError, SpecError, StoreError, unknown
-from ancl.experiments.final_state import FinalState
 from ancl.experiments.spec import RunSpec, memory_problems
+from ancl.experiments.state import FinalState
 from ancl.hashing import describe, digest
 from ancl.memory import Memory
 from ancl.methods.method import Method
@@ -57,6 +57,8 @@ class LearnerConfig:
         problems = self.training.problems() + self.auxiliary.problems()
         if self.seed < 0:
             problems.append(f"seed is {self.seed}; it must be 0 or more.")
+        if not 0 <= self.val_fraction < 1:
+            problems.append(f"val_fraction is {self.val_fraction}; it must be from 0 to below 1.")
         if self.augment not in AUGMENTATIONS:
             problems.append(unknown("augmentation", self.augment, AUGMENTATIONS))
         problems += self.method.training_problems(self.training)
@@ -121,21 +123,27 @@ class LearnerConfig:
             "augment": self.augment,
         }
 
-    def check_given(self, given: "Given", state: FinalState, named: str | None) -> None:
+    def check_given(self, given: "Given", state: FinalState, named: str | None) -> tuple[str, ...]:
         """Refuse parts that are given again and are not those that a state was learned with.
+
+        Where changes are accepted, they are named instead.
 
         Args:
             given: What was given, and where it belongs.
             state: What was learned.
             named: The name of the network it was learned with.
         """
+        accepted: list[str] = []
         if given.method is not None and digest(describe(self.method)) != state.method:
-            raise MethodError(
-                f"The method given to {given.call} is not the one that {given.path} was trained "
-                f"with. Give the same parts and values, from the same code."
-            )
+            if not given.accept_changed:
+                raise MethodError(
+                    f"The method given to {given.call} is not the one that {given.path} was "
+                    f"trained with. Give the same parts and values, from the same code, or "
+                    f"accept_changed=True."
+                )
+            accepted.append(f"method, trained as {state.method[:12]}")
         if given.network is None:
-            return
+            return tuple(accepted)
         source = None
         if isinstance(self.network, str):
             code = network_maker(self.network).code
@@ -144,11 +152,15 @@ class LearnerConfig:
         else:
             same = named is None
         if source != state.network or not same:
-            raise SpecError(
-                f"The network given to {given.call} is not the one that {given.path} was trained "
-                f"with ({named or 'a module of your own'}): its name or its code differs. Give the "
-                f"same network, from the same code."
-            )
+            shown = named or "a module of your own"
+            if not given.accept_changed:
+                raise SpecError(
+                    f"The network given to {given.call} is not the one that {given.path} was "
+                    f"trained with ({shown}): its name or its code differs. Give the same network, "
+                    f"from the same code, or accept_changed=True."
+                )
+            accepted.append(f"network {shown}, trained as {(state.network or 'a module')[:12]}")
+        return tuple(accepted)
 
     def _memory_problems(self, groups: int) -> list[str]:
         return memory_problems(self.memory, self.method, self.scenario, groups)
@@ -205,12 +217,14 @@ class Given:
         call: The call that they are given to, for messages.
         method: The method, or where its code lies.
         network: The network, or where its code lies.
+        accept_changed: Whether they may differ from those that were trained with.
     """
 
     path: Path
     call: str
     method: str | Method | None = None
     network: str | nn.Module | None = None
+    accept_changed: bool = False
 
     def method_or(self, saved: str | None) -> str | Method:
         """The method given, or one of ours by its saved name."""
@@ -269,14 +283,22 @@ def config_of_meta(meta: Mapping[str, Any], given: Given) -> LearnerConfig:
         settings=settings,
         network=network,
         network_options=_checked_options(network, meta["network_options"]),
-        memory=checked(Memory, meta["memory"]),
+        memory=_whole(Memory, meta["memory"]),
         scenario=meta["scenario"],
         seed=checked(int, meta["seed"]),
-        training=checked(Training, meta["training"]),
-        auxiliary=checked(Training, meta["auxiliary"]),
+        training=_whole(Training, meta["training"]),
+        auxiliary=_whole(Training, meta["auxiliary"]),
         val_fraction=checked(float, meta["val_fraction"]),
         augment=meta["augment"],
     )
+
+
+def _whole(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """A dataclass from all of its fields; saved values lack none and have no others."""
+    made = checked(kind, values)
+    if set(values) != {field.name for field in dataclasses.fields(kind)}:
+        raise ValueError(f"the fields of {kind.__name__.lower()} are not all there, or others are")
+    return made
 
 
 def read_saved(path: Path) -> StageResult:

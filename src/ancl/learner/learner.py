@@ -1,6 +1,6 @@
 """Incremental classifier: learn tasks, predict, save, load, or open a finished run."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -8,11 +8,12 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from ancl.checks import checked
 from ancl.data import Label, Samples, Task, as_images, channel_statistics
 from ancl.errors import AnclError, ScenarioError, StoreError
-from ancl.experiments.final_state import FinalState
 from ancl.experiments.results import Places, read_run
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
+from ancl.experiments.state import FinalState
 from ancl.files import check_place
 from ancl.inference import Answer
 from ancl.learner.config import (
@@ -115,6 +116,8 @@ class Learner:
         self._tasks: tuple[Task, ...] = ()
         self._state: StateKeys = {}
         self._answering: Answering | None = None
+        self.accepted_changes: tuple[str, ...] = ()
+        """Parts whose code differs from what was trained with, as the caller accepted."""
 
     @property
     def classes(self) -> list[Label]:
@@ -207,6 +210,7 @@ class Learner:
             tensors |= prefixed(part, self._obtain(key).tensors)
         meta = {
             "kind": KIND,
+            "accepted_changes": list(self.accepted_changes),
             **self._config.meta(),
             "state": FinalState.of(self.method, self._tasks, setting, self._state).model_dump(
                 mode="json"
@@ -228,23 +232,28 @@ class Learner:
         *,
         network: str | nn.Module | None = None,
         method: str | Method | None = None,
+        accept_changed: bool = False,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         events: Events | None = None,
     ) -> Self:
         """Read a saved learner; a network or method from outside the package is given again.
 
+        What is given is compared with what the learner was trained with, and refused where it
+        differs. ``accept_changed`` accepts it; ``accepted_changes`` then says so, for good.
+
         Raises:
             StoreError: The directory is not a saved learner, or is damaged.
         """
         entry = read_saved(Path(path))
-        meta, given = entry.meta, Given(Path(path), "Learner.load", method, network)
+        meta, given = entry.meta, Given(Path(path), "Learner.load", method, network, accept_changed)
         with _explained(given.path, "Give a directory that Learner.save wrote."):
             state = FinalState.read(meta["state"])
             config = config_of_meta(meta, given)
-            config.check_given(given, state, meta["network"])
+            changes = config.check_given(given, state, meta["network"])
             learner = cls.__new__(cls)
             learner._begin(config, device, store, events)
+            learner._accept(changes, checked(list[str], meta["accepted_changes"]))
             parts = {
                 part: StageResult(strip_prefix(part, entry.tensors), meta["metas"][part])
                 for part in state.keys
@@ -253,6 +262,12 @@ class Learner:
         return learner
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _accept(self, changes: Sequence[str], before: Sequence[str] = ()) -> None:
+        """Record parts that differ from what was trained with."""
+        for change in changes:
+            self._events.say(f"Accepted, although its code has changed: {change}.")
+        self.accepted_changes = tuple(dict.fromkeys([*before, *changes]))
 
     def _learn_task(self, task: Task, setting: Setting) -> dict[str, Any]:
         tasks = (*self._tasks, task)
@@ -327,6 +342,7 @@ def load_run(
     store: str | Path | None = None,
     method: str | Method | None = None,
     network: str | None = None,
+    accept_changed: bool = False,
     device: str = GENERAL["device"].default,
     events: Events | None = None,
 ) -> Learner:
@@ -341,6 +357,8 @@ def load_run(
         method: The method again, where the run has one from outside the package: a ``Method``,
             or ``path/file.py:NAME``. It is compared with the run's.
         network: The same for the network: ``path/file.py:NAME`` or ``package.module:NAME``.
+        accept_changed: Whether they may differ from those of the run; it is recorded in
+            ``accepted_changes`` of the learner, and saved with it.
         device: ``auto``, ``cpu``, ``cuda`` …
         events: Receives progress; silent by default.
 
@@ -358,12 +376,13 @@ def load_run(
             f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
         )
     at = Places.of(place.absolute().parent, store).store
-    given = Given(place, "ancl.load_run", method, network)
+    given = Given(place, "ancl.load_run", method, network, accept_changed)
     with _explained(place, f"Run it again: {_again(place)}"):
         config = config_of_spec(spec, given)
-        config.check_given(given, state, str(spec.network["name"]))
+        changes = config.check_given(given, state, str(spec.network["name"]))
         learner = Learner.__new__(Learner)
         learner._begin(config, device, at, events)
+        learner._accept(changes)
         learner._continue_from(state, _stored(state, at, place))
     return learner
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from ancl.errors import StoreError
+from ancl.errors import StoreError, printable
 from ancl.experiments.results import RunResult, read_run
+from ancl.files import read_plain
 from ancl.metrics import summary
 
 T = TypeVar("T")
@@ -104,7 +105,10 @@ def _has_results(path: Path) -> bool:
 def _comparison_runs(path: Path) -> list[Path]:
     """The run directories a comparison names: as they are, or beside the comparison."""
     content = _json(path)
-    named = [Path(run) for each in content.get("methods", {}).values() for run in each["runs"]]
+    try:
+        named = [Path(run) for each in content["methods"].values() for run in each["runs"]]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StoreError(f"{path} is not a whole comparison: {error!r}.") from error
     beside = path.resolve().parent.parent
     return [run if run.is_dir() else beside / run.name for run in named]
 
@@ -132,7 +136,7 @@ def _search(place: Path) -> dict[str, Any]:
 
 
 def _run(place: Path, damaged: list[Damaged]) -> Run:
-    if not (place / "result.json").is_file():
+    if not (place / "result.json").exists():
         raise StoreError(
             f"{place} has no result.json: the run is not finished. The same command resumes it."
         )
@@ -160,9 +164,10 @@ def _json(path: Path) -> dict[str, Any]:
 def _read(path: Path, kind: type[T]) -> T:
     try:
         # JSON has no NaN; a report shows nothing there.
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path} cannot be read ({type(error).__name__}: {error}).") from error
+        content = json.loads(read_plain(path).decode("utf-8"), parse_constant=lambda _: None)
+    except (OSError, ValueError, RecursionError) as error:
+        why = printable(f"{type(error).__name__}: {error}", 300)
+        raise StoreError(f"{path} cannot be read ({why}).") from error
     if not isinstance(content, kind):
         raise StoreError(f"{path} holds JSON of another shape than was written.")
     return content

@@ -57,6 +57,11 @@ class Group:
         return [run.result.spec.seed for run in self.runs]
 
     @property
+    def notes(self) -> list[str]:
+        """Limits of the results that a reader should know, each once."""
+        return list(dict.fromkeys(note for result in self.results for note in result.notes))
+
+    @property
     def base(self) -> str:
         """The method without its variant."""
         return split_method(self.spec.method)[0]

@@ -71,6 +71,7 @@ def _group(group: Group, groups: Sequence[Group]) -> dict[str, Any]:
         "difference": _difference(difference(group, groups)),
         "paper": [paper.mean / 100, paper.error / 100, paper.table] if paper else None,
         "unlike_paper": protocol_differences(group.results) if paper else [],
+        "notes": group.notes,
         "phases": [estimate(each) for each in group.phases()],
         "finals": [estimate(each) for each in group.finals()],
         "cells": [[each and estimate(each) for each in row] for row in group.cells()],

@@ -8,8 +8,9 @@ import numpy as np
 
 from ancl.experiments import Expected, expected, grids
 from ancl.experiments.paper_check import protocol_differences
-from ancl.experiments.results import StudyRun, main_metric
+from ancl.experiments.results import main_metric
 from ancl.experiments.study import ROWS, StudyResult
+from ancl.experiments.study_results import StudyRun
 from ancl.metrics import METRICS, Estimate, Interval, mean_and_error
 from ancl.reporting.collect import Document
 from ancl.reporting.groups import Group, difference, method_rank, method_title
@@ -211,7 +212,8 @@ def overview(groups: Sequence[Group]) -> Table:
             )
         )
     head = ("benchmark", "method", "metric", "ours, %", "− host, points", "forgetting", "paper, %")
-    notes = (_ERRORS, "− host: minus the plain method, paired by seed.")
+    limits = [f"{g.title} on {g.stream}: {note}" for g in groups for note in g.notes]
+    notes = (_ERRORS, "− host: minus the plain method, paired by seed.", *limits)
     return Table("overview", "All methods", head, tuple(rows), notes)
 
 

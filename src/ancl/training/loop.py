@@ -66,10 +66,7 @@ class Saved(NamedTuple):
 
 
 class Trainer(Protocol):
-    """What can be driven epoch by epoch, saved where it is settled, and stored at its end.
-
-    It leaves behind ``tensors()``: ``network/``, ``watched/`` and its own; and each term's λ.
-    """
+    """Can be driven epoch by epoch, saved where it is settled, and stored at its end."""
 
     settled: bool
 
@@ -442,10 +439,7 @@ def epoch_record(epoch: Epoch) -> dict[str, Any]:
 
 def epoch_of(record: Mapping[str, Any]) -> Epoch:
     """The epoch of a record that :func:`epoch_record` made."""
-    terms = {
-        split: {name: float(value) for name, value in record[split].items()}
-        for split in ("train", "val")
-    }
+    terms = {s: {n: float(v) for n, v in record[s].items()} for s in ("train", "val")}
     return Epoch(**{**record, **terms})
 
 

@@ -19,6 +19,13 @@ function grids() {
   section("grids", "Searches", "Every value tried; no test image took part in a choice.", tables);
 }
 
+function limits() {
+  const rows = DATA.groups.flatMap((group) => group.notes.map((note) => [group.stream, group.title, note]));
+  if (!rows.length) return;
+  section("limits", "Limits", "What a reader of these numbers should know.",
+    simpleTable("Limits of results", ["benchmark", "method", "what"], rows));
+}
+
 function paper() {
   const groups = DATA.groups.filter((group) => group.paper);
   if (!groups.length) return;
@@ -68,6 +75,7 @@ function damaged() {
     timeBars();
   }
   grids();
+  limits();
   paper();
   if (DATA.groups.length) {
     formulas();

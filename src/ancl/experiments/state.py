@@ -1,4 +1,7 @@
-"""The state a finished run ends with, as plain data: what opening it as a learner needs."""
+"""What a run or a learner leaves behind besides stored entries: written as JSON, checked when read.
+
+What is read back is data: every field is checked, and no code that it names is imported.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
