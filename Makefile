@@ -16,7 +16,7 @@ test: .venv/.dev lint types
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/codespell src docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/codespell src docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md ARCHITECTURE.md
 	$(BIN)/lint-imports --config .importlinter
 
 types: .venv/.dev

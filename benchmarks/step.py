@@ -5,7 +5,7 @@
 (a) plain: channels first, unfolded anchors, the penalty by autograd, default SGD.
 (b) best: channels last, fused SGD, folded anchors under no_grad, the penalty's gradient in place.
 Both do the same arithmetic on the same images; neither logs or checks anything. The library pays
-for its log once an epoch: of 32 steps on the small networks, of a single one on ResNet-32.
+for its log once per epoch: of 32 steps on the small networks, of a single one on ResNet-32.
 Where avalanche-lib is installed, its LwF and EWC follow, with crops and flips on both sides.
 """
 

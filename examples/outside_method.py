@@ -1,4 +1,4 @@
-"""A method of one's own: hold features by their squared distance to the anchor's.
+"""Your own method: hold features by their squared distance to the anchor's.
 
 ancl run examples/outside_method.py:drift digits/5
 ancl run a-examples/outside_method.py:drift digits/5 --lamb-a 0.5
@@ -17,7 +17,7 @@ class FeatureDrift(Regularizer):
     """The mean squared distance of features to the anchor's."""
 
     def penalty(self, step: Step, anchor: Anchor) -> Tensor:
-        """The batch mean; ``step.of`` asks the anchor at most once a batch."""
+        """The batch mean; ``step.of`` asks the anchor at most once per batch."""
         return (step.out.features - step.of(anchor).features).square().mean()
 
 

@@ -1,8 +1,8 @@
-"""A network of one's own on a folder of one's own images, in a pool of two processes.
+"""Your own network on your own folder of images, in a pool of two processes.
 
 The same from a shell, for photos/cats/1.png, photos/dogs/1.png and so on:
 
-ancl run a-lwf --data folder:photos@32 --tasks 2 --set network.name=examples/outside_network.py:net
+ancl run a-lwf --data folder:photos@32 --tasks 2 --network examples/outside_network.py:net
 """
 
 import tempfile
@@ -35,7 +35,7 @@ def net(shape: Sequence[int], *, width: int = 8) -> nn.Module:
 
 
 def write_images(folder: Path, each: int = 40) -> None:
-    """Digits as image files, a sub-folder for each class."""
+    """Digits as image files, one sub-folder per class."""
     samples = digits().train
     for number, name in enumerate(("zero", "one", "two", "three")):
         (folder / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The loss in a loop of one's own: A-LwF on the second of two tasks, step by step."""
+"""The loss in your own training loop: A-LwF on the second of two tasks, step by step."""
 
 import copy
 

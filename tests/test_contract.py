@@ -238,12 +238,12 @@ def test_a_variant_of_a_variant_is_refused(name) -> None:
         make_method(name)
 
 
-@pytest.mark.parametrize("over", ["seen", "own"])
+@pytest.mark.parametrize("over", ["auto", "own_task"])
 @pytest.mark.parametrize("task_aware", [True, False], ids=["til", "cil"])
 def test_joint_learns_from_the_images_of_all_tasks(over, task_aware, lab) -> None:
     training = replace(lab.setting().training, epochs=20, schedule="constant")
     setting = lab.setting(training=training, task_aware=task_aware)
 
-    learned = lab.learn(make_method("joint", over=over), setting)
+    learned = lab.learn(make_method("joint", loss_over=over), setting)
 
     assert min(learned.entry("evaluate", 2).meta["taw"]) > 0.9

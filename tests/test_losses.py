@@ -1,6 +1,7 @@
 """Cross-entropy over the classes a sample competes with, against hand values and a loop."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +14,11 @@ TASKS = (slice(0, 2), slice(2, 5))
 
 
 def make_step(
-    logits: Tensor, y: list[int], *, task_aware: bool, exemplars: list[bool] | None = None
+    logits: Tensor, y: list[int], *, exemplars: list[bool] | None = None, **options: Any
 ) -> Step:
     mask = None if exemplars is None else torch.tensor(exemplars)
     out = Output(logits, torch.zeros(len(y), 1))
-    labels = torch.tensor(y)
-    return Step(logits, labels, out, {}, TASKS, task_aware=task_aware, exemplars=mask)
+    return Step(logits, torch.tensor(y), out, {}, TASKS, exemplars=mask, **options)
 
 
 def slow(logits: Tensor, y: list[int], competing: list[list[int]]) -> float:
@@ -31,7 +31,7 @@ def slow(logits: Tensor, y: list[int], competing: list[list[int]]) -> float:
 def test_the_value_and_gradient_by_hand() -> None:
     logits = torch.tensor([[9.0, 9.0, math.log(3.0), 0.0, 0.0]], requires_grad=True)
 
-    loss = CrossEntropy()(make_step(logits, [2], task_aware=True))
+    loss = CrossEntropy()(make_step(logits, [2], rehearses=False))
     loss.backward()
 
     # Among (3, 1, 1)/5 the first: −ln .6; gradient (.6 − 1, .2, .2), nothing for other tasks
@@ -40,15 +40,15 @@ def test_the_value_and_gradient_by_hand() -> None:
     assert logits.grad[0].tolist() == pytest.approx([0.0, 0.0, -0.4, 0.2, 0.2], abs=1e-6)
 
 
-@pytest.mark.parametrize("task_aware", [True, False])
-@pytest.mark.parametrize("over", ["scenario", "own", "seen"])
+@pytest.mark.parametrize("rehearses", [True, False])
+@pytest.mark.parametrize("over", ["auto", "own_task", "seen"])
 @pytest.mark.parametrize("mixed", [True, False])
-def test_it_equals_the_slow_loop(task_aware, over, mixed) -> None:
+def test_it_equals_the_slow_loop(rehearses, over, mixed) -> None:
     logits = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
     y = [2, 0, 4, 1, 3, 0] if mixed else [2, 2, 4, 3, 3, 4]
     exemplars = [label < 2 for label in y] if mixed else None
-    step = make_step(logits, y, task_aware=task_aware, exemplars=exemplars)
-    own = over == "own" or (over == "scenario" and task_aware)
+    step = make_step(logits, y, rehearses=rehearses, exemplars=exemplars)
+    own = over == "own_task" or (over == "auto" and not rehearses)
     tasks = [[0, 1] if label < 2 else [2, 3, 4] for label in y]
 
     value = CrossEntropy(over)(step).item()
@@ -59,15 +59,34 @@ def test_it_equals_the_slow_loop(task_aware, over, mixed) -> None:
 
 def test_an_exemplar_gives_other_tasks_no_gradient() -> None:
     logits = torch.randn(2, 5, requires_grad=True)
-    step = make_step(logits, [0, 4], task_aware=True, exemplars=[True, False])
+    step = make_step(logits, [0, 4], exemplars=[True, False])
 
-    CrossEntropy()(step).backward()
+    CrossEntropy("own_task")(step).backward()
 
     assert logits.grad is not None
     assert (logits.grad != 0).tolist() == [
         [True, True, False, False, False],
         [False, False, True, True, True],
     ]
+
+
+def test_new_and_all_classes_by_hand() -> None:
+    logits = torch.tensor([[math.log(5.0), 0.0, math.log(3.0), 0.0, 0.0]])
+    known = {"rehearses": False}, {"rehearses": True}
+
+    new, every = (CrossEntropy()(make_step(logits, [2], **each)).item() for each in known)
+
+    # Among (3, 1, 1) and among (5, 1, 3, 1, 1): without old images, old classes do not compete
+    assert new == pytest.approx(-math.log(3 / 5))
+    assert every == pytest.approx(-math.log(3 / 11))
+
+
+def test_a_step_that_does_not_say_it_goes_by_its_exemplars_and_by_the_task() -> None:
+    logits = torch.zeros(1, 5)
+
+    assert make_step(logits, [2]).rehearses
+    assert not make_step(logits, [2], task_aware=True).rehearses
+    assert make_step(logits, [2], task_aware=True, exemplars=[False]).rehearses
 
 
 def test_logits_of_other_tasks_are_minus_infinity() -> None:

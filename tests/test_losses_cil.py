@@ -16,12 +16,13 @@ def step(
     y: list[int],
     *tasks: slice,
     scale: float | Tensor | None = None,
-    task_aware: bool = False,
+    exemplars: list[bool] | None = None,
 ) -> Step:
     given = torch.tensor(scale) if isinstance(scale, float) else scale
     out = Output(logits, logits)
     known = tasks or (slice(0, logits.shape[1]),)
-    return Step(logits, torch.tensor(y), out, {}, known, scale=given, task_aware=task_aware)
+    marked = None if exemplars is None else torch.tensor(exemplars)
+    return Step(logits, torch.tensor(y), out, {}, known, scale=given, exemplars=marked)
 
 
 RIGHT = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
@@ -82,12 +83,12 @@ def test_large_logits_stay_finite() -> None:
 
 
 @pytest.mark.parametrize("form", ["official", "paper"])
-def test_where_the_task_is_told_only_its_classes_compete(form) -> None:
+def test_within_its_own_task_only_that_tasks_classes_compete(form) -> None:
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 5, generator=draw, dtype=torch.float64, requires_grad=True)
     tasks = (slice(0, 2), slice(2, 5))
 
-    told = Nca(form, 9.0)(step(logits, [1, 4], *tasks, task_aware=True))
+    told = Nca(form, 9.0, "own_task")(step(logits, [1, 4], *tasks, exemplars=[True, False]))
     apart = Nca(form, 9.0)(step(logits[:1, :2], [1])), Nca(form, 9.0)(step(logits[1:, 2:], [2]))
     told.backward()
 

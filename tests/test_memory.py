@@ -118,7 +118,7 @@ def test_the_best_of_every_class_are_kept_in_order() -> None:
 
 
 def test_a_class_with_too_few_images_is_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"keep 3 images a class, but class 1 has 2"):
+    with pytest.raises(ScenarioError, match=r"keep 3 images per class, but class 1 has 2"):
         chosen([0, 0, 0, 1, 1], 3)
 
 

@@ -18,11 +18,16 @@ from ancl.metrics import (
     forgetting_from_best,
     forgetting_from_learned,
     forgetting_without_newest,
+    frontier_difference,
+    holm,
     intransigence,
     learning_accuracy,
     mean_and_error,
     read_matrix,
     summary,
+    t_interval,
+    t_probability,
+    t_quantile,
     write_matrix,
 )
 
@@ -172,3 +177,50 @@ def test_another_file_is_not_a_matrix(tmp_path: Path, text: str) -> None:
 def test_a_missing_matrix_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"none\.csv cannot be read: No such file"):
         read_matrix(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (7, 2.36462)]
+)
+def test_quantiles_of_t_are_those_of_the_tables(freedom: int, t: float) -> None:
+    assert t_quantile(0.95, freedom) == pytest.approx(t, abs=5e-5)
+    assert t_probability(t, freedom) == pytest.approx(0.95, abs=1e-6)
+    # The density integrated numerically, which knows nothing of the finite sums.
+    x = np.linspace(0, t, 200_001)
+    constant = math.gamma((freedom + 1) / 2) / math.sqrt(freedom * math.pi)
+    density = constant / math.gamma(freedom / 2) * (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+    area = np.sum((density[1:] + density[:-1]) / 2) * (x[1] - x[0])
+    assert 2 * area == pytest.approx(t_probability(t, freedom), abs=1e-7)
+
+
+def test_a_t_interval_by_hand() -> None:
+    # 1, 2, 3, 4, 5: mean 3, s = sqrt(2.5), error 0.70711, t = 4.24264 with 4 degrees of freedom.
+    found = t_interval([1, 2, 3, 4, 5])
+
+    assert found.mean == 3
+    assert (found.low, found.high) == pytest.approx((1.03676, 4.96324), abs=1e-5)
+    assert found.p == pytest.approx(0.013236, abs=1e-6)
+    assert found.n == 5
+    assert t_interval([0.0, 0.0]).p == 1.0
+    assert t_interval([1.0, 1.0])[:4] == (1.0, 1.0, 1.0, 0.0)
+    assert math.isnan(t_interval([1.0]).low)
+
+
+def test_holms_values_never_fall_and_end_at_one() -> None:
+    found = holm({"a": 0.5, "b": 0.011, "c": 0.01, "d": 0.9})
+
+    assert found == pytest.approx({"a": 1.0, "b": 0.04, "c": 0.04, "d": 1.0})
+
+
+def test_frontiers_by_hand() -> None:
+    ours = [(0.0, 0.6), (0.1, 0.7), (0.3, 0.7)]
+    theirs = [(0.05, 0.6), (0.25, 0.7)]
+
+    # Over [0.05, 0.25]: ours has area 0.03375 + 0.105, theirs 0.13.
+    assert frontier_difference(ours, theirs) == pytest.approx((0.13875 - 0.13) / 0.2)
+    assert frontier_difference(theirs, ours) == pytest.approx(-(0.13875 - 0.13) / 0.2)
+    assert frontier_difference(ours, [(0.4, 0.9), (0.5, 0.9)]) is None
+    assert frontier_difference(ours, [(0.3, 0.9), (0.5, 0.9)]) is None
+    assert frontier_difference([(0.1, 0.5)], theirs) is None
+    # Two points of equal forgetting are one at their mean.
+    assert frontier_difference([(0.0, 0.4), (0.0, 0.6), (1.0, 0.5)], [(0, 0), (1, 0)]) == 0.5

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from ancl.experiments.search import SearchResult, search
     from ancl.experiments.settings import list_options, spec, specs
     from ancl.experiments.spec import RunSpec
+    from ancl.experiments.study import StudyResult, study
     from ancl.learner.learner import Learner, load_run
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
+    from ancl.methods.differences import list_differences
     from ancl.methods.method import (
         Auxiliary,
         Finish,
@@ -55,9 +57,11 @@ _PLACES = {
     "experiments.search": ("SearchResult", "search"),
     "experiments.settings": ("list_options", "spec", "specs"),
     "experiments.spec": ("RunSpec",),
+    "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner", "load_run"),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
+    "methods.differences": ("list_differences",),
     "methods.method": (
         *("Auxiliary", "Finish", "FinishWork", "MainTrainer", "Method", "Rule"),
         *("TaskWork", "Term", "with_afec", "with_ancl"),
@@ -104,6 +108,7 @@ __all__ = [
     "Step",
     "Store",
     "StoreError",
+    "StudyResult",
     "TaskWork",
     "Term",
     "Training",
@@ -115,6 +120,7 @@ __all__ = [
     "errors",
     "frozen",
     "list_benchmarks",
+    "list_differences",
     "list_methods",
     "list_options",
     "load_run",
@@ -124,6 +130,7 @@ __all__ = [
     "search",
     "spec",
     "specs",
+    "study",
     "with_afec",
     "with_ancl",
     "without_head",

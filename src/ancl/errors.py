@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 
 class AnclError(Exception):
-    """Anything a user can mend; the command prints the message alone and exits with 2."""
+    """Anything a user can correct; the command prints only the message and exits with 2."""
 
 
 class SpecError(AnclError):
@@ -35,7 +35,7 @@ def did_you_mean(given: str, possible: Iterable[str]) -> str:
 
 
 def unknown(kind: str, given: str, possible: Iterable[str]) -> str:
-    """The message for a name that is not there: what was given, the nearest, all of them."""
+    """The message for an unknown name: what was given, the nearest, all of them."""
     names = list(possible)
     return (
         f"There is no {kind} {given!r}.{did_you_mean(given, names)} Possible: {', '.join(names)}."

@@ -18,7 +18,7 @@ from ancl.outside import Sources, sources_of
 
 
 class UnstorableError(AnclError):
-    """Code that is not wholly known: its results cannot be told from those of other code.
+    """Code that is not completely known, so its results may be confused with those of other code.
 
     Args:
         message: What is not known, and what to do.
@@ -39,7 +39,7 @@ def describe(value: object, unknown: Unknown | None = None) -> Any:
 
     Args:
         value: A plain value, a dataclass, a class or function of a module, or an object with a
-            method ``key_description()`` of its own.
+            method ``key_description()``.
         unknown: Gives the description of a part that has none.
 
     Raises:
@@ -131,7 +131,7 @@ def source_hash(code: Any) -> str:
         file = None
     if file is None or not Path(file).is_file():
         raise UnstorableError(
-            f"{code.__qualname__} has no source file, so a stored result could not be told from "
+            f"{code.__qualname__} has no source file, so a stored result could be confused with "
             f"that of another version. Put it into a file to have its results stored and resumed."
         )
     return known_digest(code.__qualname__, sources_of(code.__module__, Path(file)))

@@ -21,7 +21,7 @@ class Known(NamedTuple):
 
     Args:
         answer: The network's output for any samples.
-        classes: How many classes were learned so far.
+        classes: The number of classes learned so far.
         exemplars: The memory, where there is one.
         extra: Named tensors of finishing stages, such as BiC's correction.
     """

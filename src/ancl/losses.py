@@ -1,4 +1,4 @@
-"""Task losses: what a network learns a task by."""
+"""Task losses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,27 +14,38 @@ from ancl.types import Step
 TaskLoss = Callable[[Step], Tensor]
 """A frozen dataclass (or a function of a module) that maps a step to a scalar."""
 
+Over = Literal["auto", "seen", "own_task"]
+"""Which classes compete for a sample: all ``seen`` so far, or those of its ``own_task``.
+
+``auto`` is ``seen`` where images of earlier tasks are learned from too, else ``own_task``, as in
+FACIL, the ANCL code and PyCIL: without such images, old classes could only be pushed down.
+"""
+
 
 @dataclass(frozen=True)
 class CrossEntropy:
     """Mean cross-entropy over the classes a sample competes with.  Equation: [ce].
 
     Args:
-        over: Which classes compete: ``own`` (those of the sample's own task), ``seen`` (all so
-            far), or ``scenario`` (own where the task is told at test time, else seen).
+        over: Which classes compete.
     """
 
-    over: Literal["scenario", "own", "seen"] = "scenario"
+    over: Over = "auto"
 
     def __call__(self, step: Step) -> Tensor:
         """The loss of one batch."""
-        own = step.task_aware if self.over == "scenario" else self.over == "own"
-        if not own or len(step.tasks) == 1:
-            return F.cross_entropy(step.out.logits, step.y)
-        if step.exemplars is None:
-            current = step.current
-            return F.cross_entropy(step.out.logits[:, current], step.y - current.start)
-        return F.cross_entropy(own_task_logits(step.out.logits, step.y, step.tasks), step.y)
+        return F.cross_entropy(*competing(step, self.over))
+
+
+def competing(step: Step, over: Over) -> tuple[Tensor, Tensor]:
+    """The logits of the classes that compete, and every sample's position among them."""
+    logits, y, current = step.out.logits, step.y, step.current
+    seen = step.rehearses if over == "auto" else over == "seen"
+    if seen or len(step.tasks) == 1:
+        return logits, y
+    if step.exemplars is None:
+        return logits[:, current], y - current.start
+    return own_task_logits(logits, y, step.tasks), y
 
 
 def own_task_logits(logits: Tensor, y: Tensor, tasks: tuple[slice, ...]) -> Tensor:
@@ -49,8 +60,8 @@ def own_task_logits(logits: Tensor, y: Tensor, tasks: tuple[slice, ...]) -> Tens
 class OneHot:
     """Binary cross-entropy of the task's own classes, over the number seen.  Equation: [one-hot].
 
-    iCaRL's original loss is one mean over all classes' sigmoids, where the old network speaks
-    for the old ones: this, plus n_old/n times ``Icarl(distill="bce_mean")``.
+    iCaRL's original loss is one mean over all classes' sigmoids, where the old network gives the
+    targets of the old ones: this, plus n_old/n times ``Icarl(distill="bce_mean")``.
     """
 
     def __call__(self, step: Step) -> Tensor:
@@ -74,16 +85,17 @@ class Nca:
     Args:
         form: The ``official`` code, or the ``paper``.
         margin: δ, which moves the paper's form alone.
+        over: Which classes compete.
     """
 
     form: Literal["official", "paper"] = "official"
     margin: float = 0.6
+    over: Over = "auto"
 
     def __call__(self, step: Step) -> Tensor:
-        """The loss of one batch; where the task is told, over the sample's own task's classes."""
-        logits, target = step.out.logits, step.y.unsqueeze(1)
-        if step.task_aware and len(step.tasks) > 1:
-            logits = own_task_logits(logits, step.y, step.tasks)
+        """The loss of one batch."""
+        logits, y = competing(step, self.over)
+        target = y.unsqueeze(1)
         if self.form == "official":
             relative = logits - logits.max(dim=1, keepdim=True).values
             others = relative.scatter(1, target, 0.0).logsumexp(dim=1)

@@ -21,8 +21,8 @@ class Memory:
     """How many images are kept, and which.
 
     Args:
-        per_class: So many of each class: the memory grows with the classes.
-        total: Or so many in all, shared equally: every class's part shrinks.
+        per_class: Number of images per class: the memory grows with the classes.
+        total: Or number of images in total, shared equally: every class's part shrinks.
         selection: ``herding`` keeps the mean of features, ``random`` any, ``entropy`` the least
             certain, ``distance`` those nearest to the decision.
     """
@@ -33,15 +33,15 @@ class Memory:
 
     @property
     def size(self) -> int:
-        """How many images a class or in all; 0 where nothing is kept."""
+        """Number of images, per class or in total; 0 if nothing is kept."""
         return self.per_class or self.total or 0
 
     def quota(self, groups: int) -> int:
-        """How many images each of so many classes (and domains) keeps."""
+        """Number of images per class (and domain), for a number of classes (and domains)."""
         return self.per_class or (self.total or 0) // groups
 
     def problems(self, groups: int, scenario: str) -> list[str]:
-        """What does not go together, for a stream of so many classes (times domains) in all."""
+        """What does not fit a stream with this number of classes (times domains)."""
         if self.per_class and self.total:
             return ["memory.per_class and memory.total are both given. Give one of them."]
         if self.total and self.quota(groups) < 1:
@@ -78,7 +78,7 @@ class Exemplars:
         return self.samples.take((self.held == held).nonzero().squeeze(1))
 
     def truncated(self, trained: int, held: int) -> "Exemplars":
-        """The best so many of each class and task: ranks are kept, so the rest is cut off."""
+        """The best images of each class and task; they are ordered, so the last are dropped."""
         group = self.samples.y * (int(self.task.max()) + 1) + self.task
         keep = [
             index[: held if flag else trained]
@@ -164,7 +164,7 @@ def select(
         images = train.take(train.of_class(label))
         if len(images) < count:
             raise ScenarioError(
-                f"The memory is to keep {count} images a class, but class {label} has "
+                f"The memory is to keep {count} images per class, but class {label} has "
                 f"{len(images)} to train on. Lower memory.per_class or memory.total."
             )
         chosen = rank(memory.selection, answer(images), images.y, count, randomness)

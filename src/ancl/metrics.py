@@ -226,7 +226,7 @@ def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) ->
 
 
 def write_matrix(path: Path, r: Matrix) -> None:
-    """Write a matrix as CSV: a row after each task, a column a task, empty where not learned."""
+    """Write a matrix as CSV: a row after each task, a column per task, empty where not learned."""
     lines = [",".join(["after", *(f"task {j}" for j in range(r.shape[1]))])]
     for i, row in enumerate(r):
         cells = ("" if math.isnan(value) else f"{value:.6f}" for value in row)
@@ -254,3 +254,105 @@ def read_matrix(path: Path) -> Matrix:
             "and a row of fractions for each task; run the same command again to write it anew."
         ) from error
     return matrix
+
+
+# -- inference over seeds ---------------------------------------------------------------------
+
+
+class Interval(NamedTuple):
+    """A mean with its 95 % t-interval and the two-sided p-value of "the mean is 0"."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    n: int
+
+
+def t_probability(t: float, freedom: int) -> float:
+    """P(|T| ≤ t) of Student's t, by its finite sums for whole degrees of freedom.
+
+    Abramowitz and Stegun, 26.7.3 and 26.7.4.
+
+    >>> round(t_probability(1.0, 1), 6), round(t_probability(2.776445, 4), 6)
+    (0.5, 0.95)
+    """
+    angle = math.atan2(t, math.sqrt(freedom))
+    cosine, odd = math.cos(angle), freedom % 2
+    term = total = cosine if odd else 1.0
+    for k in range(3 if odd else 2, freedom, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    if not odd:
+        return math.sin(angle) * total
+    return 2 / math.pi * (angle + (math.sin(angle) * total if freedom > 1 else 0.0))
+
+
+def t_quantile(share: float, freedom: int) -> float:
+    """The t with P(|T| ≤ t) = share, by bisection.
+
+    >>> round(t_quantile(0.95, 4), 4)
+    2.7764
+    """
+    low, high = 0.0, 1.0
+    while t_probability(high, freedom) < share:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_probability(middle, freedom) < share else (low, middle)
+    return high
+
+
+def t_interval(values: Sequence[float]) -> Interval:
+    """Mean, 95 % interval and p-value of values that are independent; one value has none (NaN)."""
+    mean, error, n = mean_and_error(values)
+    if n < 2:
+        return Interval(mean, math.nan, math.nan, math.nan, n)
+    reach = t_quantile(0.95, n - 1) * error
+    ratio = math.inf if error == 0 else abs(mean) / error
+    p = 1.0 if mean == 0 else 1 - t_probability(ratio, n - 1)
+    return Interval(mean, mean - reach, mean + reach, p, n)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's adjusted p-values: below α, a name is rejected with α for all names together.
+
+    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+    {'a': 0.03, 'b': 0.06, 'c': 0.06}
+    """
+    least, found = 0.0, dict[str, float]()
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[name]))
+        found[name] = least
+    return {name: found[name] for name in p_values}
+
+
+Points = Sequence[tuple[float, float]]
+"""Pairs of forgetting and learning accuracy, one of each run."""
+
+
+def frontier_difference(ours: Points, theirs: Points) -> float | None:
+    """Mean difference in learning accuracy over the common range of forgetting, ours minus theirs.
+
+    Each side is linear between its points; points of equal forgetting count as their mean.
+    Nothing where the ranges do not overlap.
+
+    >>> frontier_difference([(0.0, 0.5), (0.2, 0.7)], [(0.1, 0.5), (0.3, 0.5)])
+    0.15
+    """
+    (x, y), (other_x, other_y) = _curve(ours), _curve(theirs)
+    low, high = max(x[0], other_x[0]), min(x[-1], other_x[-1])
+    if not low < high:
+        return None
+    inner = np.concatenate([x, other_x])
+    at = np.unique([low, high, *inner[(inner > low) & (inner < high)]])
+    gaps = np.interp(at, x, y) - np.interp(at, other_x, other_y)
+    area = np.sum((gaps[1:] + gaps[:-1]) / 2 * np.diff(at))
+    return round(float(area / (high - low)), 12)
+
+
+def _curve(points: Points) -> tuple[Matrix, Matrix]:
+    """Points by ascending forgetting, each forgetting once."""
+    x = np.unique([each[0] for each in points])
+    y = [np.mean([value for at, value in points if at == each]) for each in x]
+    return x, np.array(y)

@@ -18,7 +18,7 @@ Importance = dict[str, Params]
 
 
 def prefixed(prefix: str, tensors: Params) -> Params:
-    """Tensors under a common prefix, as they lie in one file."""
+    """Tensors under a common prefix, as in one file."""
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
 
 
@@ -38,7 +38,7 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """A frozen network to stay near, and the classes it speaks for.
+    """A frozen network to stay near, and the classes it knows.
 
     An Ω on weights reads ``weights`` and ``importance``; an Ω on answers reads ``forward``, and
     one on attention the head's ``rows`` too. Only what the Ω at hand reads is filled in.
@@ -60,10 +60,12 @@ class Step:
         out: The main network's own output.
         weights: The main network's backbone parameters by name.
         tasks: The classes of every task so far, the current one last.
-        task_aware: Whether the task of a sample is told at test time (task-incremental).
+        task_aware: Whether the task of a sample is known at test time (task-incremental).
         exemplars: Which samples come from the memory; none where left out.
+        rehearses: Whether images of earlier tasks are learned from too, in this batch or in
+            others. Where left out: if ``exemplars`` is given, or the task is not told.
         answers: Anchors' outputs already known for this batch (validation images never change).
-        rows: The main head's class weights (C, D), where it has one row a class.
+        rows: The main head's class weights (C, D), where it has one row per class.
         scale: The η by which the main head multiplied its logits, where it has one.
     """
 
@@ -77,12 +79,15 @@ class Step:
         *,
         task_aware: bool = False,
         exemplars: Tensor | None = None,
+        rehearses: bool | None = None,
         answers: dict[Anchor, Output] | None = None,
         rows: Tensor | None = None,
         scale: Tensor | None = None,
     ) -> None:
         self.x, self.y, self.out, self.weights, self.tasks = x, y, out, weights, tasks
         self.task_aware, self.exemplars = task_aware, exemplars
+        given = exemplars is not None or not task_aware
+        self.rehearses = given if rehearses is None else rehearses
         self.rows, self.scale = rows, scale
         self._answers = {} if answers is None else answers
 
@@ -92,7 +97,7 @@ class Step:
         return self.tasks[-1]
 
     def with_output(self, out: Output) -> Step:
-        """The same step as if the network had answered otherwise."""
+        """The same step with another output of the network."""
         changed = copy(self)
         changed.out = out
         return changed

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from ancl.analysis.context import SplitImages, split_images
 from ancl.analysis.interpolation import vector
-from ancl.analysis.landscape import Plane, PointEvaluator, grid, interleaved
-from ancl.analysis.landscape_tables import LandscapeTables
+from ancl.analysis.landscape import LandscapeTables, Plane, PointEvaluator, grid, interleaved
 from ancl.data import Samples
 from ancl.errors import AnclError
 
@@ -46,7 +45,7 @@ def test_old_auxiliary_and_multitask_network_lie_where_they_should() -> None:
 def test_networks_on_a_line_span_no_plane(second: float) -> None:
     first, end, *_ = networks()
 
-    with pytest.raises(AnclError, match="lie on one line"):
+    with pytest.raises(AnclError, match="are on one line"):
         Plane.through(first, first + second * (end - first), end)
 
 

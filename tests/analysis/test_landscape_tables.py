@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ancl.analysis.context import Score
-from ancl.analysis.landscape_tables import Points, evaluate_points
+from ancl.analysis.landscape import Points, evaluate_points
 from ancl.stages.runner import MemoryStore
 from ancl.store.entry import StageResult
 

@@ -88,7 +88,7 @@ def test_a_setting_goes_to_the_methods_that_have_it(ancl: Any) -> None:
         method: json.loads((Path(each["runs"][0]) / "result.json").read_text())["spec"]["options"]
         for method, each in found["methods"].items()
     }
-    assert options["finetune"] == {}
+    assert options["finetune"] == {"loss_over": "auto"}
     assert options["lwf"].items() >= {"lamb": 10.0, "temperature": 4.0}.items()
     assert "lamb_a" not in options["lwf"]
     assert (options["a-ewc"]["lamb_a"], options["a-ewc"]["alpha"]) == (3.0, 0.25)
@@ -192,5 +192,5 @@ def test_a_stopped_pool_leaves_no_worker_behind(
 
     assert len(children) == 2
     assert not any(Path(f"/proc/{child}").exists() for child in children)
-    assert said.endswith("Stopped. What was finished is stored; the same command goes on.\n")
+    assert said.endswith("Stopped. What was finished is stored; the same command resumes.\n")
     assert "Traceback" not in said

@@ -30,6 +30,19 @@ def test_options_of_a_method_come_from_its_own_signature(ancl: Any) -> None:
     assert settings["data.val_fraction"]["type"] == "number ≥ 0 and < 1"
     assert settings["network.width"]["default"] == 16
     assert "lamb_a (λ_a)" in text
+    assert "but for auxiliary.weight_decay=0.0005." in text
+
+
+def test_options_come_with_the_differences_from_other_implementations(ancl: Any) -> None:
+    found = ancl("list", "methods", "--options", "afec-bic", "--json").json["differences"]
+    text = ancl("list", "methods", "--options", "afec-bic").out
+
+    students = [each for each in found if each["settings"] == {"correct_student": True}]
+    assert [each["whose"] for each in students] == [["FACIL"]]
+    assert "act on the old network (as in the original). --set correct_student=true" in text
+    assert "--set bias_milestones=[]" in text
+    assert "No setting gives theirs." in text
+    assert "AFEC code" in text
 
 
 def test_benchmarks_data_and_networks_are_all_listed(ancl: Any) -> None:

@@ -51,7 +51,7 @@ def test_ctrl_c_exits_with_130_and_the_same_command_goes_on_to_the_same_result(
     )
 
     assert code == 130
-    assert said.endswith("Stopped. What was finished is stored; the same command goes on.\n")
+    assert said.endswith("Stopped. What was finished is stored; the same command resumes.\n")
     assert "Traceback" not in said
     assert unfinished
     assert " 0 stored" not in again.stderr
@@ -63,7 +63,7 @@ def test_sigterm_stops_as_ctrl_c_does(tmp_path: Path) -> None:
     code, said = stop(tmp_path, signal.SIGTERM)
 
     assert code == 143
-    assert said.endswith("Stopped. What was finished is stored; the same command goes on.\n")
+    assert said.endswith("Stopped. What was finished is stored; the same command resumes.\n")
 
 
 def test_help_does_not_wait_for_torch() -> None:

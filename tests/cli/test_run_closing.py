@@ -25,9 +25,9 @@ def results(accuracies: list[float], method: str = "a-lwf", **values: Any) -> li
         spec = resolve(method, "cifar100/10", [Layer("--set", {**given, "seed": seed})]).spec
         matrix = np.tril(np.full((10, 10), accuracy)) + np.triu(np.full((10, 10), np.nan), 1)
         matrices = dict.fromkeys(("taw", "tag"), matrix)
-        sizes = (1000,) * 10
-        metrics = summary(matrix, sizes)
-        result = RunResult(spec, matrices, sizes, (50_000, 10_000), metrics, (), (), {})
+        images = ((4500, 500, 1000),) * 10
+        metrics = summary(matrix, [1000] * 10)
+        result = RunResult(spec, matrices, images, metrics, (), (), {})
         found.append(result)
     return found
 
@@ -85,7 +85,7 @@ def test_a_quick_look_is_one_epoch_on_few_images_and_says_so(ancl: Any) -> None:
     epochs = {stage["stage"]: stage["most_epochs"] for stage in shown["stages"]}
     assert (epochs["main"], epochs["auxiliary"]) == (1, 1)
     assert shown["settings"]["training.epochs"] == {"value": 1, "source": "--quick"}
-    assert "A quick look: every training lasted one epoch" in ended.out
+    assert "A quick look: few epochs on few images per class" in ended.out
     assert "paper" not in ended.out
 
 

@@ -37,6 +37,24 @@ def test_cifar100_is_read_from_its_folder(
     assert source.notes == ()
 
 
+def test_cifar100_at_half_its_size_is_made_of_means(
+    tmp_path: Path, cifar100: Published, write_cifar100: Write
+) -> None:
+    write_cifar100(tmp_path)
+    half = PUBLISHED["cifar100-16"]
+    source = replace(half, classes=3, images=cifar100.images).load(tmp_path)
+    rows = np.random.RandomState(0).randint(0, 256, (12, 3072)).astype(np.uint8)
+    images = np.moveaxis(rows.reshape(12, 3, 32, 32), 1, 3)
+    means = images.reshape(12, 16, 2, 16, 2, 3).mean((2, 4))
+    expected = np.floor(means + 0.5).astype(np.uint8)
+    assert cells(source)["bear"] == {expected[i].tobytes() for i in (1, 4, 7, 10)}
+    assert source.test.x.shape[1:] == (16, 16, 3)
+    assert (half.folder, half.files) == (cifar100.folder, PUBLISHED["cifar100"].files)
+    # Means vary less than pixels, so they have moments of their own.
+    assert source.normalization is not None
+    assert max(source.normalization.std) < 0.2
+
+
 def test_an_archive_is_read_as_it_is_and_gives_the_same(
     tmp_path: Path, packed_cifar100: tuple[Published, Path], write_cifar100: Write
 ) -> None:
@@ -70,8 +88,8 @@ def test_what_is_not_whole_is_refused(
 ) -> None:
     write_cifar100(tmp_path)
     for changed, message in (
-        (replace(cifar100, images=(15, 6)), "12 images, 4 a class.*expected: 15 training images"),
-        (replace(cifar100, images=(12, 9)), "6 images, 2 a class.*expected: 9 test images, 3 a"),
+        (replace(cifar100, images=(15, 6)), "12 images, 4 per class.*expected: 15 training images"),
+        (replace(cifar100, images=(12, 9)), "6 images, 2 per class.*expected: 9 test images, 3"),
         (replace(cifar100, classes=4, images=(12, 6)), "has 3 classes; expected: 4"),
     ):
         with pytest.raises(ScenarioError, match=message):
@@ -116,9 +134,9 @@ def test_a_part_of_tinyimagenet_is_used_and_said(
     source = tinyimagenet.load(tmp_path)
     assert len(source.train) == 5
     assert len(source.notes) == 1
-    assert "5 images, 1 to 2 a class, of 6 training images, 2 a class" in source.notes[0]
+    assert "5 images, 1 to 2 per class, of 6 training images, 2 per class" in source.notes[0]
     more = replace(tinyimagenet, images=(3, 3))
-    with pytest.raises(ScenarioError, match="expected: 3 training images, 1 a class"):
+    with pytest.raises(ScenarioError, match="expected: 3 training images, 1 per class"):
         more.load(tmp_path)
 
 

@@ -78,7 +78,7 @@ def test_given_normalization_is_kept_and_floats_have_none() -> None:
         ((X, Y[:29]), {}, "30 training images came with 29 labels"),
         ((X, Y, X[:3], Y[:2]), {}, "3 test images came with 2 labels"),
         ((X, Y, X[:3]), {}, "give both or neither"),
-        ((X, np.zeros(30, dtype=int)), {}, "nothing to tell apart: 1 class"),
+        ((X, np.zeros(30, dtype=int)), {}, "nothing to learn: 1 class"),
         ((X, Y, X[:4], [0, 1, 2, 7]), {}, "test labels include 7, .* classes: 0, 1, 2"),
         ((X, Y, X[:3], ["0", "1", "2"]), {}, "test labels include '0'"),
         ((X, Y, X[:2], [0, 1]), {}, "no test images of 2"),

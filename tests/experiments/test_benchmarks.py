@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from ancl.data import class_order
 from ancl.errors import SpecError
 from ancl.experiments import BENCHMARKS, benchmark, expected, grids, preset, reported
+from ancl.experiments.paper import measured_options
+from ancl.experiments.settings import make_request
 from ancl.experiments.spec import Layer, resolve
 from ancl.methods.regularization import METHODS
 
@@ -76,7 +79,7 @@ def test_every_value_says_where_it_comes_from() -> None:
     assert found["lamb"] == "benchmark cifar100/10 (paper, appendix, grid search)"
     assert "AFEC's authors" in found["lamb_a"]
     assert "(ours: the paper" in found["training.lr"]
-    assert "(released code" in found["auxiliary.weight_decay"]
+    assert "(released code" in resolve("a-lwf", "cifar100/10").sources["auxiliary.weight_decay"]
     for name in (*TASK_INCREMENTAL, *CLASS_INCREMENTAL):
         recipe = benchmark(name)
         for method in (*METHODS, *(f"a-{each}" for each in METHODS)):
@@ -122,6 +125,23 @@ def test_the_official_preset_is_the_released_codes_training(method: str) -> None
         assert not training.reset_momentum
     assert (spec.training.weight_decay, spec.auxiliary.weight_decay) == (2e-4, 5e-4)
     assert spec.options.get("smoothing") == (1e-5 if "lwf" in method else None)
+    estimates = method.removeprefix("a-") in ("ewc", "mas")
+    assert spec.options.get("drop_last") == (True if estimates else None)
+
+
+@pytest.mark.parametrize("name", [*TASK_INCREMENTAL, *CLASS_INCREMENTAL])
+def test_ancl_alone_has_the_released_codes_decay_for_its_auxiliary_network(name: str) -> None:
+    host = "lwf" if name in TASK_INCREMENTAL else "icarl"
+    variants = (f"a-{host}", f"afec-{host}", "dmc", "a-si")
+    decays = [resolve(each, name).spec.auxiliary.weight_decay for each in variants]
+
+    assert decays == [5e-4, 2e-4, 2e-4, 5e-4]
+
+
+@pytest.mark.parametrize("method", ["lwf", "a-lwf", "afec-lwf"])
+def test_lwf_has_the_released_codes_smoothing_by_default(method: str) -> None:
+    assert resolve(method, "cifar100/10").spec.options["smoothing"] == 1e-5
+    assert resolve(method, "digits/5").spec.options["smoothing"] == 1e-5
 
 
 @pytest.mark.parametrize("method", ["finetune", "afec-ewc", "lwm", "a-icarl"])
@@ -148,3 +168,37 @@ def test_the_documents_table_is_the_shipped_one() -> None:
         for number in numbers
     }
     assert shipped == {(method, cell) for method, cell in written if cell[0].isdigit()}
+
+
+def test_the_small_protocols_are_cuts_of_cifar100() -> None:
+    til, cil = (resolve("lwf", f"cifar100-small/{tasks}").spec for tasks in (5, 4))
+
+    for each in (til, cil):
+        assert each.data.order == class_order("icarl", 100)[:50]
+        assert (each.data.source, each.data.per_class) == ("cifar100-16", 100)
+        assert 500 * each.data.val_fraction == 50
+        assert (each.threads, each.data.test_per_class) == (1, None)
+        assert (each.training.epochs_first, each.training.epochs) == (30, 15)
+        assert (each.training.schedule, each.training.warmup) == ("cosine", 0.1)
+        assert each.auxiliary == each.training
+    assert (til.data.sizes(), til.network["name"]) == ((10,) * 5, "resnet14")
+    assert (cil.data.sizes(), cil.network["name"]) == ((20, 10, 10, 10), "resnet8")
+    assert (cil.data.scenario, cil.memory.per_class, til.memory.size) == ("cil", 20, 0)
+    for method in ("ewc", "a-mas", "afec-ewc"):
+        assert resolve(method, "cifar100-small/5").spec.training.penalty_step == "proximal"
+
+
+def test_an_executor_leaves_a_benchmarks_threads() -> None:
+    fixed = make_request("lwf", "cifar100-small/5", {}).with_threads(2).resolve()[0].spec
+    free = make_request("lwf", "digits/5", {}).with_threads(2).resolve()[0].spec
+
+    assert (fixed.threads, free.threads) == (1, 2)
+
+
+def test_measured_numbers_have_their_own_lambdas() -> None:
+    for name in ("cifar100-small/5", "cifar100-small/4"):
+        for method, numbers in reported(name).items():
+            assert {(number.table, number.kind) for number in numbers} == {(0, "expected")}
+            own = measured_options(name)[method]
+            assert own.items() <= resolve(method, name).spec.options.items()
+    assert expected("cifar100-small/5", "finetune")[0].n >= 2

@@ -195,7 +195,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         ("state.tasks.1.names", [1, 2], "do not follow"),
         ("state.tasks.1.start", True, "valid integer"),
         ("state.tasks.1.sizes", [1, 1], "sizes"),
-        ("sizes", [1, 2], "tasks of the accuracy matrix"),
+        ("images", [[1, 2, 3]], "tasks of the accuracy matrix"),
         ("state", None, "does not say what was learned"),
         ("spec.seed", "many", "valid integer"),
         ("spec.network.width", 3, "no option 'width'"),

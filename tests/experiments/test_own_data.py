@@ -75,7 +75,7 @@ def test_data_alone_is_enough(arrays: str) -> None:
 
     assert found.benchmark == "arrays-my-photos/2"
     assert found.data.sizes() == (2, 2)
-    assert found.training == replace(Training(), epochs=2, batch_size=8)
+    assert found.training == replace(Training(), epochs=2, batch_size=8, select_by="loss")
     assert len(build(found).stream.tasks) == 2
 
 

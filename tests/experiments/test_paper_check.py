@@ -20,9 +20,9 @@ def results(accuracies: list[float], method: str = "a-lwf", **values: Any) -> li
         spec = resolve(method, "cifar100/10", [Layer("--set", {**given, "seed": seed})]).spec
         matrix = np.tril(np.full((10, 10), accuracy)) + np.triu(np.full((10, 10), np.nan), 1)
         matrices = dict.fromkeys(("taw", "tag"), matrix)
-        sizes = (1000,) * 10
-        metrics = summary(matrix, sizes)
-        result = RunResult(spec, matrices, sizes, (50_000, 10_000), metrics, (), (), {})
+        images = ((4500, 500, 1000),) * 10
+        metrics = summary(matrix, [1000] * 10)
+        result = RunResult(spec, matrices, images, metrics, (), (), {})
         found.append(result)
     return found
 
@@ -41,7 +41,7 @@ def test_a_whole_protocol_is_comparable() -> None:
 
 def test_what_differs_is_listed() -> None:
     [run] = results([0.5], training__epochs=5, lamb=3)
-    found = verdict([replace(run, images=(20_000, 10_000))])
+    found = verdict([replace(run, images=((1500, 500, 1000),) * 10)])
 
     assert found is not None
     assert found.differences == [

@@ -59,6 +59,32 @@ def test_every_mistake_has_its_line_and_the_label_of_its_source(tmp_path: Path) 
     assert starts == ["--config:", "There", "--set:", "settings:", "--lamb:", "seeds:"]
 
 
+def test_what_patience_judges_by_is_the_methods_unless_it_is_given() -> None:
+    def judged(method: str, **values: str) -> tuple[str | None, str | None]:
+        made = spec(method, "digits/5", settings={f"training.{k}": v for k, v in values.items()})
+        return made.training.select_by, made.auxiliary.select_by
+
+    assert judged("lwf")[0] == judged("bic")[0] == "loss"
+    assert judged("lucir")[0] == judged("a-lucir")[0] == judged("eeil")[0] == "task_loss"
+    assert judged("a-lucir", select_by="loss") == ("loss", "loss")
+    assert judged("a-lwf", select_by="accuracy") == ("accuracy", "accuracy")
+    with pytest.raises(SpecError, match="training: select_by is task_loss, but dmc has no task"):
+        judged("dmc", select_by="task_loss")
+
+
+def test_the_auxiliary_network_follows_the_main_ones_decay_but_with_ancl() -> None:
+    def decay(method: str, **settings: float) -> float:
+        given = {key.replace("__", "."): value for key, value in settings.items()}
+        return spec(method, "digits/5", settings=given).auxiliary.weight_decay
+
+    assert (decay("a-lwf"), decay("afec-lwf"), decay("dmc")) == (5e-4, 2e-4, 2e-4)
+    assert decay("a-lwf", training__weight_decay=0.1) == 5e-4
+    assert decay("dmc", training__weight_decay=0.1) == 0.1
+    assert decay("afec-lwf", training__weight_decay=0.1) == 0.1
+    assert decay("a-lwf", auxiliary__weight_decay=0.3) == 0.3
+    assert decay("dmc", training__weight_decay=0.1, auxiliary__weight_decay=0.3) == 0.3
+
+
 def test_a_later_layer_replaces_an_earlier_one_and_its_rivals() -> None:
     below = make_request("lwf", "digits/5", {"data.classes": "4,2x3", "lamb": 1.0})
     above = below.with_values("search", {"lamb": 3.0, "data.tasks": 2})
@@ -130,3 +156,19 @@ def test_options_come_from_a_methods_own_signature() -> None:
     assert found["data.scenario"]["type"] == "til | cil | dil"
     assert found["data.val_fraction"]["type"] == "number ≥ 0 and < 1"
     assert list_networks()["mlp"] == {"hidden": [256, 256]}
+
+
+def test_a_quick_look_at_cifar100_is_a_cut_of_the_small_protocols() -> None:
+    quick, small = spec("a-lwf", "cifar100/10", quick=True), spec("a-lwf", "cifar100-small/5")
+
+    assert (quick.data.source, quick.network["name"]) == ("cifar100-16", "resnet8")
+    assert (quick.data.per_class, quick.data.test_per_class) == (40, 20)
+    assert (quick.training.epochs_first, quick.training.epochs) == (8, 4)
+    assert quick.auxiliary.epochs == 4
+    for name in ("schedule", "warmup", "lr", "lr_first", "optimizer", "momentum"):
+        assert getattr(quick.training, name) == getattr(small.training, name)
+    assert spec("bic", "cifar100/6", quick=True).options["bias_epochs"] == 1
+    named = {"data.source": "cifar100", "data.tasks": 10}
+    assert spec("lwf", quick=True, settings=named).data.source == "cifar100"
+    assert spec("lwf", quick=True, settings=named).network["name"] == "resnet8"
+    assert spec("lwf", "tinyimagenet/10", quick=True).data.per_class == 20

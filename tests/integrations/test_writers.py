@@ -12,7 +12,7 @@ from ancl.experiments.results import RunResult, result_json
 from ancl.experiments.run import run
 from ancl.experiments.spec import Layer, resolve
 from ancl.integrations import RunLog, TensorBoard, WandB, Writer, make_log
-from ancl.integrations.scalars import Point
+from ancl.integrations.curves import Point
 from ancl.stages.stage import Stage
 from ancl.training.loop import epoch_of
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import ancl.methods.finishing
 import ancl.stages.work
+from ancl.data import as_input
 from ancl.errors import MethodError
 from ancl.losses import CrossEntropy
 from ancl.memory import Memory
@@ -27,7 +28,7 @@ from ancl.methods.registry import make_method
 from ancl.networks import Network
 from ancl.training.config import Training
 from ancl.training.objective import Extra, Objective
-from ancl.types import Step
+from ancl.types import Step, strip_prefix
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -209,7 +210,8 @@ def test_tuning_the_head_leaves_everything_else_alone(lab) -> None:
     # All proxies, old and new; neither η nor the backbone, its batch norm statistics included.
     assert changed == [f"network/head.weights.{block}" for block in range(3)]
     assert any("running_mean" in name for name in before)
-    assert {row["role"] for row in learned.entry("balanced_tuning", 2).meta["log"]} == {"balance"}
+    roles = {row["role"] for row in learned.entry("balanced_tuning", 2).meta["log"]}
+    assert roles == {"balanced_tuning"}
     assert {*learned.entry("balanced_tuning", 2).meta["log"][0]["train"]} == {"task"}
 
 
@@ -238,7 +240,7 @@ def test_what_tuning_is_held_to(keeps, classes, lab, monkeypatch) -> None:
     fit = ancl.stages.work.TrainingWork.fit
 
     def recorded(self, network, objective, train, val, training, role, watcher=None) -> Any:
-        if role == "balance" and self.index == 2:
+        if role == "balanced_tuning" and self.index == 2:
             found.append((objective, training))
         return fit(self, network, objective, train, val, training, role, watcher)
 
@@ -288,3 +290,26 @@ def test_a_finishing_stage_changes_its_own_key_and_what_follows(lab) -> None:
 
     assert differ[:3] == ["balanced_tuning", "memory", "evaluate"]
     assert replace(BalancedTuning(), epochs=2) == BalancedTuning(2)
+
+
+@pytest.mark.parametrize("correct_student", [False, True])
+def test_a_corrected_student_is_validated_by_its_corrected_logits(correct_student, lab) -> None:
+    training = Training(epochs=2, lr=0.005, batch_size=16, schedule="constant")
+    setting = lab.setting(training=training, task_aware=False)
+    learned = lab.learn(
+        make_method("bic", bias_epochs=200, bias_lr=1.0, correct_student=correct_student), setting
+    )
+    network = setting.architecture.build([2, 2, 2]).eval()
+    network.load(strip_prefix("network", learned.entry("main", 2).tensors))
+    bias = strip_prefix("bias", learned.entry("bias", 1).tensors)
+    val = lab.tasks()[2].load().val
+    x = as_input(val.x, lab.source.normalization, torch.device("cpu"))
+    with torch.no_grad():
+        plain = network(x).logits
+    corrected = torch.cat([plain[:, :4] * bias["scale"] + bias["shift"], plain[:, 4:]], dim=1)
+
+    found = [(each.argmax(dim=1) == val.y).float().mean().item() for each in (plain, corrected)]
+
+    assert found[0] != found[1]
+    expected = found[1] if correct_student else found[0]
+    assert learned.entry("main", 2).meta["log"][-1]["accuracy"] == pytest.approx(expected)

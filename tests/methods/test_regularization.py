@@ -34,13 +34,14 @@ def file(tmp_path: Path) -> Path:
 
 def test_methods_compose_parts() -> None:
     assert make_method("finetune") == Method("finetune")
-    joint = make_method("joint", over="own")
-    assert (joint.data, joint.trains, joint.task_loss) == ("all", "everything", CrossEntropy("own"))
+    joint = make_method("joint", loss_over="own_task")
+    assert (joint.data, joint.trains) == ("all", "everything")
+    assert joint.task_loss == CrossEntropy("own_task")
     assert make_method("ewc", lamb=3, estimator="sample").old.regularizer == Ewc(estimator="sample")
     assert make_method("mas", norm="squared").old.regularizer == Mas(norm="squared")
     assert make_method("si", damping=0.5).old.regularizer == Si(0.5)
     lwf = make_method("lwf", temperature=3.0, lamb=7)
-    assert (lwf.old.regularizer, lwf.old.lamb) == (Lwf(3.0), 7)
+    assert (lwf.old.regularizer, lwf.old.lamb) == (Lwf(3.0, 1e-5), 7)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_ancl_has_the_methods_own_regularizer(name) -> None:
 
     assert method == with_ancl(make_method("lwf", temperature=3.0), 0.5)
     assert method.name == "a-lwf"
-    assert method.auxiliary.regularizer == method.old.regularizer == Lwf(3.0)
+    assert method.auxiliary.regularizer == method.old.regularizer == Lwf(3.0, 1e-5)
     assert (method.auxiliary.lamb_a, method.auxiliary.renewed) == (0.5, "task")
 
 
@@ -136,3 +137,27 @@ def test_a_file_that_is_missing_or_broken_is_told(tmp_path: Path) -> None:
         make_method(f"{broken}:mine")
     with pytest.raises(MethodError, match="There is no module 'no_such_module'"):
         make_method("no_such_module:mine")
+
+
+@pytest.mark.parametrize("host", ["finetune", "lwf", "mas", "rwalk", "icarl"])
+def test_afecs_fisher_is_of_the_tasks_own_classes_or_of_all_seen(host) -> None:
+    assert make_method(f"afec-{host}").auxiliary.regularizer == Ewc(over="own")
+    assert make_method(f"afec-{host}", afec_over="own").auxiliary.regularizer.over == "own"
+    assert make_method(f"afec-{host}", afec_over="seen").auxiliary.regularizer == Ewc(over="seen")
+
+
+def test_ewc_as_afecs_host_keeps_both_terms_on_one_scale() -> None:
+    for over in ("seen", "own"):
+        made = make_method("afec-ewc", over=over, drop_last=True)
+        assert made.auxiliary.regularizer == made.old.regularizer == Ewc(over=over, drop_last=True)
+
+    apart = make_method("afec-ewc", afec_over="own", labels="predicted")
+    assert apart.old.regularizer == Ewc(labels="predicted")
+    assert apart.auxiliary.regularizer == Ewc(labels="predicted", over="own")
+
+
+@pytest.mark.parametrize(
+    ("name", "decay"), [("a-lwf", 5e-4), ("a-lucir", 5e-4), ("afec-lwf", None), ("dmc", None)]
+)
+def test_only_ancls_auxiliary_network_has_a_weight_decay_of_its_own(name, decay) -> None:
+    assert make_method(name).auxiliary_decay == decay

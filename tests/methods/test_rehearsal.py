@@ -17,9 +17,8 @@ from ancl.methods.registry import make_method
 from ancl.methods.task_history import check_exemplars
 from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
 from ancl.stages.events import Events
-from ancl.stages.fields import TrainingStage
 from ancl.stages.plan import plan
-from ancl.stages.stage import Stage
+from ancl.stages.stage import Stage, TrainingStage
 from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -286,7 +285,12 @@ def test_versions_are_learned_in_place_of_the_runs_augmentation(lab, monkeypatch
     cropped = setting(lab, "eeil", augment="crop")
     learned = lab.learn(made, flipped, lab.tasks()[:2])
 
-    assert seen == {("main", 0): 1, ("auxiliary", 1): 12, ("main", 1): 12, ("balance", 1): 12}
+    assert seen == {
+        ("main", 0): 1,
+        ("auxiliary", 1): 12,
+        ("main", 1): 12,
+        ("balanced_tuning", 1): 12,
+    }
     assert learned.said == []
     # In the second task the run's augmentation decides nothing.
     keys = [plan(made, lab.tasks()[:2], lab.fitted(made, each)) for each in (flipped, cropped)]

@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from ancl.data import as_input
 from ancl.errors import MethodError
+from ancl.losses import OneHot
 from ancl.methods.method import weight_at
 from ancl.methods.registry import MethodRef, make_method
+from ancl.methods.regularization import METHODS
 from ancl.regularizers import Dmc, Eeil, Lfl, Lwf, Lwm, RWalk
 from ancl.types import strip_prefix
 
@@ -19,13 +21,16 @@ from ancl.types import strip_prefix
 def test_settings_become_the_parts() -> None:
     rwalk = make_method("rwalk", labels="true", damping=0.5, estimator="sample")
     lfl = make_method("lfl", centre=False, normalize=False, reduction="sum")
-    lwm = make_method("lwm", gamma=0.5, attention="detached", temperature=3.0)
+    lwm = make_method("lwm", gamma=0.5, attention="detached", temperature=3.0, smoothing=0.01)
 
     assert rwalk.old.regularizer == RWalk(labels="true", damping=0.5, estimator="sample")
     assert lfl.old.regularizer == Lfl(centre=False, normalize=False, reduction="sum")
-    assert lwm.old.regularizer == Lwm(3.0, 0.5, "detached")
-    assert make_method("lwf", smoothing=1e-5).old.regularizer == Lwf(2.0, 1e-5)
-    assert make_method("lwf", scope="per_head", temperature=4).old.regularizer == Eeil(4.0)
+    assert lwm.old.regularizer == Lwm(3.0, 0.5, "detached", 0.01)
+    assert make_method("lwf").old.regularizer == Lwf(2.0, 1e-5)
+    assert make_method("lwf", smoothing=0).old.regularizer == Lwf(2.0)
+    assert make_method("lwf", scope="per_head", temperature=4).old.regularizer == Eeil(4.0, 1e-5)
+    assert make_method("bic").old.regularizer == Lwf(2.0)
+    assert make_method("bic", smoothing=1e-5).old.regularizer == Lwf(2.0, 1e-5)
     assert make_method("rwalk").old.regularizer.labels == "predicted"
 
 
@@ -34,9 +39,17 @@ def test_the_published_lambda_is_the_default(name: str, lamb: float) -> None:
     assert make_method(name).old.lamb == lamb
 
 
-def test_smoothing_belongs_to_the_joint_softmax() -> None:
-    with pytest.raises(MethodError, match="smoothing=0 or scope=joint"):
-        make_method("lwf", scope="per_head", smoothing=1e-5)
+@pytest.mark.parametrize("name", [n for n in METHODS if n != "dmc"])
+def test_the_classes_that_compete_are_an_option_of_every_task_loss(name: str) -> None:
+    for over in ("auto", "seen", "own_task"):
+        assert make_method(name, loss_over=over).task_loss.over == over
+    assert make_method(name).task_loss.over == "auto"
+
+
+def test_sigmoids_do_not_compete() -> None:
+    assert make_method("icarl", distill="bce_mean").task_loss == OneHot()
+    with pytest.raises(MethodError, match="loss_over is seen and distill is bce_mean"):
+        make_method("icarl", distill="bce_mean", loss_over="seen")
 
 
 @pytest.mark.parametrize(

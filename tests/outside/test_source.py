@@ -146,7 +146,7 @@ def test_eval_mode_is_no_dynamic_code(write: Write) -> None:
 def test_a_file_of_a_package_that_imports_its_package_says_how_to_name_it(write: Write) -> None:
     folder = write("top", {"__init__.py": "", "net.py": "from top.a import x\n", "a.py": ""})
 
-    assert "of the package it lies in: name it package.module" in sources(folder).gaps[0]
+    assert "of the package it is in: name it package.module" in sources(folder).gaps[0]
 
 
 def test_an_installed_package_is_known_by_what_was_installed() -> None:

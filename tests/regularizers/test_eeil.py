@@ -49,3 +49,13 @@ def test_noise_falls_with_epochs() -> None:
     assert eeil_noise(1) == pytest.approx(0.204906, abs=1e-6)
     assert eeil_noise(10) == pytest.approx(0.080233, abs=1e-6)
     assert eeil_noise(3, scale=1.0, decay=0.5) == pytest.approx(0.5)
+
+
+def test_smoothing_is_within_each_head(logit_penalty) -> None:
+    ours, theirs = torch.randn(2, 6, 7, dtype=torch.float64)
+    heads = [logit_penalty(Lwf(2.0, 0.1), ours, theirs, classes=task) for task in TASKS]
+
+    smooth = logit_penalty(Eeil(2.0, 0.1), ours, theirs, tasks=TASKS)
+
+    assert smooth.item() == pytest.approx(sum(head.item() for head in heads))
+    assert smooth.item() != pytest.approx(logit_penalty(Eeil(), ours, theirs, tasks=TASKS).item())

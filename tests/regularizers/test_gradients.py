@@ -1,5 +1,7 @@
 """Means of measured gradients against loops over batches and single images."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -197,3 +199,42 @@ def test_importance_is_averaged_over_tasks_from_zero(omega) -> None:
     assert first["gradients"]["w"].item() == 4.0  # ½ · 8
     assert second["gradients"]["w"].item() == 4.0  # ½ · 4 + ½ · 4
     assert omega.curvature(second) == second["gradients"]
+
+
+@pytest.mark.parametrize(
+    ("xs", "size", "kept", "dropped"),
+    [
+        # Batches (1, 3), (2, 4), (6): squared means 4, 9, 36, weighted by 2, 2, 1
+        ([1.0, 3.0, 2.0, 4.0, 6.0], 2, 62 / 5, 26 / 4),
+        # Less than one batch is used whole: (1, 3) has the squared mean 4
+        ([1.0, 3.0], 4, 4.0, 4.0),
+    ],
+)
+def test_a_last_batch_that_is_not_full_may_be_left_out(xs, size, kept, dropped) -> None:
+    def found(drop_last: bool) -> float:
+        return mean_gradients(
+            scalar_evidence(xs, 2.0, size),
+            lambda output, y: output.logits.mean(),
+            torch.square,
+            estimator="batch",
+            augment=False,
+            batch_statistics=False,
+            drop_last=drop_last,
+        )["weight"].item()
+
+    assert (found(False), found(True)) == (pytest.approx(kept), pytest.approx(dropped))
+
+
+def test_a_last_image_that_was_joined_to_a_batch_is_left_out_too() -> None:
+    x = torch.tensor([[1.0], [3.0], [2.0], [4.0], [9.0]], dtype=torch.float64)
+    evidence = scalar_evidence([0.0], 2.0, 1)
+
+    def batches(augmented: bool):
+        for part in (x[:2], x[2:]):
+            yield part, torch.zeros(len(part), dtype=torch.long)
+
+    joined = replace(evidence, batches=batches)
+
+    # ‖z‖ = 2 x: means of |gradient| 2 and 3 over the batches (1, 3) and (2, 4)
+    found = Mas(drop_last=True).importance(joined)["gradients"]["weight"].item()
+    assert found == pytest.approx(2.5)

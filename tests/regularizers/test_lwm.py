@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from ancl.errors import MethodError
 from ancl.networks import Network
+from ancl.networks.backbones import ResNet
 from ancl.networks.heads import LinearHead
-from ancl.networks.resnet import ResNet
 from ancl.regularizers import Lwf, Lwm
 from ancl.regularizers.lwm import attention_map
 from ancl.types import Output
@@ -106,3 +106,13 @@ def test_a_head_without_rows_is_refused(penalty) -> None:
     ours, theirs, _ = pieces()
     with pytest.raises(MethodError, match="head='linear'"):
         penalty(Lwm(), ours, theirs)
+
+
+def test_smoothing_is_that_of_the_distillation(penalty) -> None:
+    ours, theirs, rows = pieces()
+
+    plain, smooth = (penalty(Lwm(smoothing=s), ours, theirs, rows=rows) for s in (0.0, 0.1))
+
+    expected = penalty(Lwf(2.0, 0.1), ours, theirs) - penalty(Lwf(2.0), ours, theirs)
+    torch.testing.assert_close(smooth - plain, expected)
+    assert abs(expected.item()) > 1e-3

@@ -41,8 +41,7 @@ def write_synthetic(
     result = RunResult(
         spec=spec,
         matrices=dict.fromkeys(("taw", "tag", "taw_val", "tag_val"), matrix),
-        sizes=sizes,
-        images=(100, sum(sizes)),
+        images=tuple((40, 10, size) for size in sizes),
         metrics=summary(matrix, sizes),
         log=tuple(log),
         keys=("key",),

@@ -43,7 +43,7 @@ CONSTRAINTS: dict[str, Constraint | None] = {
 
 def any_method(
     *,
-    loss: Literal["seen", "own"] = "seen",
+    loss: Literal["auto", "seen", "own_task"] = "auto",
     old: Omega = "lwf",
     lamb: Annotated[float, Ge(0)] = 1.0,
     auxiliary: Omega = "none",
@@ -56,7 +56,7 @@ def any_method(
     margin: bool = False,
     start: Literal["old", "fresh"] = "old",
     data: Literal["current", "all"] = "current",
-    trains: Literal["scenario", "everything", "new rows", "head"] = "scenario",
+    trains: Literal["auto", "everything", "new rows", "head"] = "auto",
     head: Literal["linear", "unbiased", "cosine", "proxies"] = "linear",
     imprint: bool = False,
     enlarge: bool = False,

@@ -81,6 +81,25 @@ DIRECTED = {
     "icarl, mirrored, by logits": flips(
         "icarl", "cil", TOTAL | {"classify": "logits"}, "mirrored", True, False
     ),
+    **{
+        f"{name}, {scenario}, loss_over{', memory' * kept}": flips(
+            name, scenario, TOTAL if kept else {"memory.total": None}, "loss_over", *values
+        )
+        for name in ("finetune", "a-lwf")
+        for scenario in ("til", "cil")
+        for kept in (False, True)
+        for values in [("auto", "seen" if not kept else "own_task")]
+    },
+    **{
+        f"{name}, select_by, {by}": flips(
+            name, "cil", TOTAL | {"training.epochs": 4}, "training.select_by", "loss", by
+        )
+        for name in ("lucir", "a-lwf", "afec-lwf")
+        for by in ("task_loss", "accuracy")
+    },
+    "afec-lwf, afec_over": flips("afec-lwf", "til", {}, "afec_over", "own", "seen"),
+    "afec-ewc, afec_over": flips("afec-ewc", "til", {}, "afec_over", "auto", "own"),
+    "ewc, drop_last": flips("ewc", "til", {}, "drop_last", False, True),
     "eeil, enlarge": flips("eeil", "cil", TOTAL, "enlarge", True, False),
     "eeil, augment, enlarged": flips(
         "eeil", "cil", TOTAL | {"enlarge": True}, "data.augment", "none", "flip"
@@ -160,7 +179,7 @@ DIRECTED = {
         "til",
         TOTAL | {"auxiliary": "lwf", "auxiliary_data": "combined"},
         "trains",
-        "scenario",
+        "auto",
         "new rows",
     ),
     "auxiliary_data combined, data": flips(

@@ -1,16 +1,23 @@
 """What stages do with the stream: who trains on what, and what is measured."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ancl.data import as_input
 from ancl.errors import MethodError
+from ancl.losses import CrossEntropy
+from ancl.memory import Memory
+from ancl.methods.method import Method
 from ancl.methods.registry import make_method
 from ancl.networks import architecture
+from ancl.stages.plan import plan
 from ancl.training.config import Training
+from ancl.types import Step
 
 LONG = Training(epochs=15, lr=0.05, lr_first=0.1, batch_size=16, schedule="constant")
 
@@ -19,13 +26,85 @@ def heads(tensors: dict[str, Tensor], task: int) -> list[Tensor]:
     return [tensors[f"network/head.{kind}.{task}"] for kind in ("weights", "biases")]
 
 
-@pytest.mark.parametrize("task_aware", [True, False])
-def test_old_rows_of_the_head_rest_where_the_task_is_told(task_aware, lab) -> None:
-    learned = lab.learn(make_method("lwf"), lab.setting(task_aware=task_aware))
+@pytest.mark.parametrize("task_aware", [True, False], ids=["til", "cil"])
+@pytest.mark.parametrize(
+    ("over", "kept", "rest"),
+    [("auto", 0, True), ("own_task", 0, True), ("seen", 0, False), ("auto", 3, False)],
+)
+def test_old_rows_of_the_head_rest_where_nothing_old_is_learned_from(
+    over, kept, rest, task_aware, lab
+) -> None:
+    setting = lab.setting(task_aware=task_aware, memory=Memory(per_class=kept) if kept else None)
+    learned = lab.learn(make_method("lwf", loss_over=over), setting)
 
     before, after = (heads(learned.network(task), 0) for task in (0, 1))
 
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True)) is task_aware
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True)) is rest
+
+
+@pytest.mark.parametrize("task_aware", [True, False], ids=["til", "cil"])
+@pytest.mark.parametrize(
+    ("over", "kept", "start"),
+    [("auto", 0, 4), ("seen", 0, 0), ("auto", 3, 0), ("own_task", 3, 4), ("seen", 3, 0)],
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_the_classes_that_compete_in_validation(over, kept, start, task_aware, own, lab) -> None:
+    """New classes without a memory, all classes with one, whatever is known at test time."""
+    setting = lab.setting(
+        training=LONG, task_aware=task_aware, memory=Memory(per_class=kept) if kept else None
+    )
+    loss = Wrapped(CrossEntropy(over)) if own else CrossEntropy(over)
+    learned = lab.learn(Method("own", loss), setting)
+    network = setting.architecture.build([2, 2, 2]).eval()
+    network.load({n.removeprefix("network/"): t for n, t in learned.network(2).items()})
+    val = lab.tasks()[2].load().val
+
+    x = as_input(val.x, lab.source.normalization, torch.device("cpu"))
+    expected = F.cross_entropy(network(x).logits[:, start:], val.y - start).item()
+
+    assert learned.entry("main", 2).meta["log"][-1]["val"]["task"] == pytest.approx(expected)
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A loss of a user's own, which computes one of ours."""
+
+    loss: CrossEntropy
+
+    def __call__(self, step: Step) -> Tensor:
+        return self.loss(step)
+
+
+def test_joint_learns_among_all_classes_or_within_each_task(lab) -> None:
+    auto, seen, own = (
+        lab.learn(make_method("joint", loss_over=over), lab.setting(training=LONG))
+        for over in ("auto", "seen", "own_task")
+    )
+
+    assert all(torch.equal(auto.final[name], seen.final[name]) for name in auto.final)
+    val = [each.entry("main", 2).meta["log"][-1]["val"]["task"] for each in (seen, own)]
+    assert val[1] < val[0]
+
+
+def test_what_patience_judges_by_is_the_methods_or_the_runs(lab) -> None:
+    def judged(name: str, **options: Any) -> list[str]:
+        training = replace(lab.setting().training, **options)
+        made = make_method(name)
+        setting = lab.fitted(made, lab.setting(training=training, task_aware=False))
+        stages = plan(made, lab.tasks(), setting)
+        return [
+            stage.training.select_by
+            for task in (0, 1)
+            for stage in stages
+            if stage.task == task and stage.name in ("main", "auxiliary")
+        ]
+
+    # Where the loss is the task loss alone, both mean the same.
+    assert judged("lucir") == judged("eeil") == ["loss", "task_loss"]
+    assert judged("a-lucir") == ["loss", "loss", "task_loss"]
+    assert judged("lwf") == judged("lucir", select_by="loss") == ["loss", "loss"]
+    assert judged("lwf", select_by="task_loss") == ["loss", "task_loss"]
+    assert judged("a-lwf", select_by="accuracy") == ["accuracy"] * 3
 
 
 def test_the_auxiliary_network_starts_from_the_old_one_and_learns_its_own_head(lab) -> None:

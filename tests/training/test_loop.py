@@ -14,9 +14,8 @@ from ancl.losses import CrossEntropy
 from ancl.networks import Network, architecture
 from ancl.training.config import Training
 from ancl.training.loop import Fit, View, epoch_record
-from ancl.training.objective import Objective
-from ancl.training.quadratic import Quadratic
-from ancl.types import Params, Step
+from ancl.training.objective import Objective, Quadratic
+from ancl.types import Output, Params, Step
 
 VIEW = View((slice(0, 3),), task_aware=True)
 
@@ -53,6 +52,9 @@ class Scripted:
         self.seen.append(self.network.tensors())
         shown, self.epoch = self.val[self.epoch], self.epoch + 1
         return {name: torch.tensor(value) for name, value in shown.items()}
+
+    def scored(self, output: Output) -> Output:
+        return output
 
     def quadratic(self, weights: Params) -> Quadratic | None:
         return None
@@ -147,6 +149,42 @@ def test_what_moves_within_a_task_selects_no_weights() -> None:
 
     assert [epoch.best for epoch in steady] == [True, False]
     assert [epoch.best for epoch in moving] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("by", "best"),
+    [
+        (None, [True, False, True, False]),
+        ("loss", [True, False, True, False]),
+        ("task_loss", [True, True, False, False]),
+    ],
+)
+def test_patience_judges_by_the_whole_loss_or_by_the_task_loss(by, best) -> None:
+    # Sums 5, 6, 4, 4.5; task losses 3, 2, 2.5, 2.2
+    shown = [{"task": 3.0, "old": 2.0}, {"task": 2.0, "old": 4.0}]
+    shown += [{"task": 2.5, "old": 1.5}, {"task": 2.2, "old": 2.3}]
+    fit, objective = scripted_fit(shown, Training(epochs=4, batch_size=4, select_by=by))
+
+    assert [epoch.best for epoch in fit] == best
+    kept = objective.seen[max(index for index, each in enumerate(best) if each)]
+    final = fit.network.tensors()
+    assert all(torch.equal(final[name], kept[name]) for name in final)
+
+
+def test_patience_may_judge_by_accuracy() -> None:
+    training = Training(epochs=12, lr=0.5, patience=12, batch_size=4, select_by="accuracy")
+    fit, _ = scripted_fit([1.0] * 12, training)
+
+    found = list(fit)
+
+    highest, best = -1.0, []
+    for epoch in found:
+        best.append(epoch.accuracy > highest)
+        highest = max(highest, epoch.accuracy)
+    assert [epoch.best for epoch in found] == best
+    assert len({epoch.accuracy for epoch in found}) > 1
+    # By the loss, which never falls, the first epoch would be the only best one.
+    assert sum(best) > 1
 
 
 def rates_of(training: Training) -> list[float]:

@@ -1,4 +1,4 @@
-"""Where ANCL's network lies between the old and the auxiliary one: distances, CKA, landscapes."""
+"""Where ANCL's network is between the old and the auxiliary one: distances, CKA, landscapes."""
 
 from ancl.analysis.cka import cka, layer_grams
 from ancl.analysis.context import AnalysisContext, AnalysisOptions

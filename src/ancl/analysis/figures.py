@@ -154,7 +154,7 @@ def _networks(axes: Axes, result: AnalysisResult, seed: int) -> None:
         axes.annotate(
             _LABELS[name],
             (across, up),
-            (6 if inner else -6, 6 if name == "multi" else -14),  # CL and ANCL lie above the others
+            (6 if inner else -6, 6 if name == "multi" else -14),  # CL and ANCL are above the others
             textcoords="offset points",
             ha="left" if inner else "right",
             fontsize=8,

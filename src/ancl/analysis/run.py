@@ -19,8 +19,7 @@ from ancl.analysis.context import (
 )
 from ancl.analysis.figures import draw
 from ancl.analysis.interpolation import parameter_names, vector
-from ancl.analysis.landscape import PointEvaluator
-from ancl.analysis.landscape_tables import number_of_points
+from ancl.analysis.landscape import PointEvaluator, number_of_points
 from ancl.analysis.networks import (
     TrainingPlan,
     TrainingPlans,
@@ -94,7 +93,7 @@ def analyze(
         seeds: One analysis per seed; tables have the rows of all.
         runs: Where results are written.
         store: Where stages are kept; the default is ``RUNS/.store``.
-        data_root: Where data lies.
+        data_root: Where data is.
         events: Receives progress and messages.
         more_tables: Your own tables by name, each a function from an ``AnalysisContext`` to rows.
         config: A file of settings, such as a run's ``spec.yaml``.

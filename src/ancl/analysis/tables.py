@@ -17,8 +17,7 @@ from ancl.analysis.interpolation import (
     linear_error,
     penalty_minimum,
 )
-from ancl.analysis.landscape import interleaved
-from ancl.analysis.landscape_tables import LandscapeTables
+from ancl.analysis.landscape import LandscapeTables, interleaved
 from ancl.data import Batches
 from ancl.errors import SpecError
 from ancl.methods.task_history import ClassHistory
@@ -113,7 +112,7 @@ def interpolation_table(context: AnalysisContext) -> Iterator[Row]:
     start, end = (_backbone(context.references[name]) for name in ("old", "auxiliary"))
     old_curvature = omega.curvature(context.networks.importance)
     curvature = omega.curvature(context.networks.auxiliary_importance)
-    names = sorted(old_curvature)  # a store gives tensors back in an order of its own
+    names = sorted(old_curvature)  # a store returns tensors in its own order
     for lamb_a, trained in context.networks.ancl.items():
         expected, undecided = penalty_minimum(
             start, end, old_curvature, curvature, *context.lambs(lamb_a)

@@ -1,4 +1,4 @@
-"""``ancl analyze``: where ANCL's network lies between the old and the auxiliary one."""
+"""``ancl analyze``: where ANCL's network is between the old and the auxiliary one."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _numbers(flag: str, text: str) -> list[float]:
 
 
 def plan_text(plan: AnalysisPlan) -> str:
-    """What there is to do, in two lines."""
+    """The work to do, in two lines."""
     stored = plan.stages - plan.stages_to_do
     return (
         f"{plan.method} on {plan.benchmark}, {counted(len(plan.seeds), 'seed')}: "

@@ -1,4 +1,4 @@
-"""``ancl data``: what data is here, and how more of it gets here."""
+"""``ancl data``: which data is here, and how to get more."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAMAGED = 1
 
 @app.command("list")
 def list_data(*, data_root: flags.DataRoot = None, as_json: flags.Json = False) -> None:
-    """What there is, and where it was found."""
+    """Every data set, and where it was found."""
     from ancl.data import PUBLISHED
     from ancl.data import data_root as root_of
     from ancl.data.registry import FORMS, SOURCES
@@ -78,7 +78,7 @@ def fetch(
     as_json: flags.Json = False,
     quiet: flags.Quiet = False,
 ) -> None:
-    """Download a data set, check and unpack it; a broken download is gone on with."""
+    """Download a data set, check and unpack it; a broken download is resumed."""
     from ancl.data import data_root as root_of
     from ancl.data import fetch as fetch_data
 

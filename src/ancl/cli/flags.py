@@ -122,7 +122,7 @@ Preset = Annotated[
     ),
 ]
 Quick = Annotated[
-    bool, Option("--quick", help="One epoch on 20 images per class: does it run? Not a result.")
+    bool, Option("--quick", help="Few epochs on few images: does it run? Not a result.")
 ]
 Log = Annotated[
     str | None, Option("--log", metavar="tensorboard,wandb", help="Write curves there too.")
@@ -183,7 +183,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class PresetSettings(Settings):
-    """The same, with a choice of what they are laid over."""
+    """The same, with a preset under them."""
 
     preset: Preset = "paper"
     quick: Quick = False

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from ancl.methods.registry import MethodInfo
 
 _NOTE = (
-    "Numbers: mean ± standard error over 3 seeds in the ANCL paper, in percent. Every value of a "
-    "benchmark, with its source: ancl run METHOD BENCHMARK --dry-run."
+    "Numbers: mean ± standard error in percent, over 3 seeds in the ANCL paper; those of "
+    "cifar100-small were measured with ancl. Every value of a benchmark, with its source: ancl run "
+    "METHOD BENCHMARK --dry-run."
 )
 
 app = typer.Typer(no_args_is_help=True, help="What there is: methods, benchmarks, data, networks.")
@@ -31,6 +32,7 @@ Options = Annotated[
 def methods(*, of: Options = None, as_json: flags.Json = False) -> None:
     """Methods and their variants, or every setting of one."""
     from ancl.experiments.settings import list_options
+    from ancl.methods.differences import list_differences
     from ancl.methods.registry import MethodRef, list_methods
 
     if of is None:
@@ -39,7 +41,8 @@ def methods(*, of: Options = None, as_json: flags.Json = False) -> None:
     else:
         method = MethodRef(of)
         about = {"method": method.name, "explanation": method.explanation}
-        options = {**about, "settings": list_options(of)}
+        differing = [each._asdict() for each in list_differences(of)]
+        options = {**about, "settings": list_options(of), "differences": differing}
         _show(options, options_text(options), as_json)
 
 
@@ -128,6 +131,7 @@ def options_text(found: Mapping[str, Any]) -> str:
     """Settings as a table; the auxiliary network's, which follow training's, in a sentence."""
     from ancl.cli.text import setting_name, shown_value
 
+    defaults = {each["key"]: each["default"] for each in found["settings"]}
     rows = [
         [
             setting_name(each["key"]),
@@ -138,14 +142,41 @@ def options_text(found: Mapping[str, Any]) -> str:
         for each in found["settings"]
         if not each["key"].startswith("auxiliary.")
     ]
-    notes = (
-        f"{found['method']}: {found['explanation']}\n\n"
-        f"{table(['setting', 'type', 'default', ''], rows, 'lllw')}\n\n"
-        f"Each training.NAME has an auxiliary.NAME for the auxiliary network, which is trained "
-        f"in the same way by default.\nBenchmarks set some of these: ancl run METHOD BENCHMARK "
-        f"--dry-run shows every value and where it comes from."
+    other = [
+        f"auxiliary.{name}={shown_value(default)}"
+        for key, default in defaults.items()
+        for section, _, name in [key.partition(".")]
+        if section == "auxiliary" and default not in (None, defaults[f"training.{name}"])
+    ]
+    return "\n\n".join(
+        [
+            f"{found['method']}: {found['explanation']}",
+            table(["setting", "type", "default", ""], rows, "lllw"),
+            f"Each training.NAME has an auxiliary.NAME for the auxiliary network, which is trained "
+            f"in the same way by default{''.join(f', but for {each}' for each in other)}.\n"
+            f"Benchmarks set some of these: ancl run METHOD BENCHMARK --dry-run shows every value "
+            f"and where it comes from.",
+            differences_text(found["differences"]),
+        ]
     )
-    return notes
+
+
+def differences_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Where defaults differ from other implementations, and the settings that give theirs."""
+    from ancl.cli.text import shown_value
+
+    rows = [
+        [
+            ", ".join(each["whose"]),
+            f"{each['about']}: {each['theirs']}; here: {each['ours']} ({each['why']}). "
+            + (
+                " ".join(f"--set {key}={shown_value(v)}" for key, v in each["settings"].items())
+                or "No setting gives theirs."
+            ),
+        ]
+        for each in found
+    ]
+    return table(["differs from", "in what, and the setting that gives theirs"], rows, "lw")
 
 
 def benchmarks_text(found: Sequence[BenchmarkInfo]) -> str:

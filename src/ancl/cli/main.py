@@ -21,11 +21,12 @@ from ancl.cli.demo import demo
 from ancl.cli.report import report
 from ancl.cli.run import run
 from ancl.cli.search import search
+from ancl.cli.study import study
 from ancl.errors import AnclError, printable
 
 _LONGEST = 4_000
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
-_STOPPED = "Stopped. What was finished is stored; the same command goes on."
+_STOPPED = "Stopped. What was finished is stored; the same command resumes."
 
 
 class _Terminated(KeyboardInterrupt):
@@ -101,9 +102,10 @@ app = typer.Typer(
 )
 app.command("demo")(demo)
 app.command("run")(run)
-app.command("resume", help="The same as run, which resumes by itself.", hidden=True)(run)
+app.command("resume", help="The same as run, which also resumes.", hidden=True)(run)
 app.command("compare")(compare)
 app.command("search")(search)
+app.command("study")(study)
 app.command("analyze")(analyze)
 app.command("report")(report)
 app.add_typer(listing.app, name="list")

@@ -52,7 +52,7 @@ class Progress(Events):
         self._titles = titles
 
     def stage_fails(self, stage: Stage, reason: str) -> None:
-        """Failures are told at once, and again in a table at the end."""
+        """Failures are shown at once, and again in a table at the end."""
         self.say(f"{self.title(stage)} failed: {reason}")
 
     def title(self, stage: Stage) -> str:
@@ -158,7 +158,7 @@ class Display(Lines):
         self._bars.console.print(message, markup=False, highlight=False)
 
     def remark(self, text: str) -> None:
-        """Nothing: it passes by on the stage's bar, and the run's log has it."""
+        """No-op: the stage's bar and the run's log show it."""
 
     def work_begins(
         self,

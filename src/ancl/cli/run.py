@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ancl.metrics import Estimate
 
 QUICK = (
-    "A quick look: every training lasted one epoch, on 20 images per class. These numbers say that "
-    "it runs, and nothing of the method."
+    "A quick look: few epochs on few images per class. These numbers say that it runs, and nothing "
+    "of the method."
 )
 _INTRANSIGENCE = "1/T sum_j (R_joint[j,j] - R[j,j])"
 
@@ -41,7 +41,7 @@ def run(
     log: flags.Log = None,
     results: Results,
 ) -> None:
-    """Learn a benchmark's tasks by a method; the same command resumes a stopped run.
+    """Learn a benchmark's tasks with a method; the same command resumes a stopped run.
 
     METHOD and BENCHMARK may also come from --config.
     """
@@ -109,7 +109,7 @@ def outcome_json(outcome: Outcome, seconds: float) -> dict[str, Any]:
 
 
 def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[str]:
-    """What is said after the numbers: the gap to joint training, and the paper's numbers."""
+    """The lines after the numbers: the gap to joint training, and the paper's numbers."""
     from ancl.experiments.paper_check import joint_gap, verdict
 
     found = None if quick else verdict(results)
@@ -157,10 +157,12 @@ def verdict_text(found: Verdict, results: Sequence[RunResult]) -> str:
     got = estimates(results)
     for number in found.numbers:
         label = METRICS[number.metric].label
-        paper = f"paper {number.mean:.2f} ± {number.error:.2f} % (table {number.table})"
+        source = f"table {number.table}" if number.table else f"n = {number.n}, measured with ancl"
+        known = f"{number.kind} {number.mean:.2f} ± {number.error:.2f} % ({source})"
         ours = "" if found.differences else f"got {with_error(got[number.metric])} %, "
-        lines.append(f"{label}: {ours}{paper}")
+        lines.append(f"{label}: {ours}{known}")
     if found.differences:
-        lines.append("The paper's protocol is another one, so these are not compared:")
+        whose = "The paper's" if found.numbers[0].table else "The benchmark's"
+        lines.append(f"{whose} protocol is another one, so these are not compared:")
         lines += [f"  {difference}" for difference in found.differences]
     return "\n".join([*lines, *found.notes])

@@ -52,8 +52,8 @@ def list_entries(
     if as_json:
         entries = [info.__dict__ for info in found]
         held = [search._asdict() for search in searches]
-        told = {"store": str(place), "entries": entries, "bytes": total, "searches": held}
-        print(json.dumps(told))
+        content = {"store": str(place), "entries": entries, "bytes": total, "searches": held}
+        print(json.dumps(content))
         return
     rows = [
         [

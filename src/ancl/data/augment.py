@@ -106,7 +106,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 
 VERSIONS = 12
 BRIGHTNESS = 63.0
-"""At most so many grey levels are added or taken away."""
+"""Largest number of grey levels added or subtracted."""
 CONTRAST = (0.2, 1.8)
 
 

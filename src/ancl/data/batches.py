@@ -25,7 +25,7 @@ class Batches:
 
     Args:
         samples: The images; where there is a memory, its exemplars come last.
-        size: Samples a batch. A last batch of one is joined to the one before it, because batch
+        size: Samples per batch. A last batch of one is joined to the one before it, because batch
             norm cannot learn from a single sample.
         normalization: What is subtracted and divided by.
         augment: The name of an augmentation, used when shuffled.
@@ -70,7 +70,7 @@ class Batches:
             yield self._batch(x, self.samples.y[index], index)
 
     def in_order(self) -> Iterator[Batch]:
-        """All samples once, as they lie, not augmented."""
+        """All samples once, in order, not augmented."""
         for cut in self._cuts(len(self.samples)):
             index = torch.arange(cut.start, cut.stop)
             yield self._batch(self.samples.x[cut], self.samples.y[cut], index)

@@ -91,8 +91,8 @@ def _bad_dtype(given: str) -> ScenarioError:
 def _finite(x: Tensor) -> Tensor:
     if x.ndim < 2:
         raise ScenarioError(
-            f"Floats have the shape (N, ...), at least one axis a sample, not {tuple(x.shape)}. "
-            "Use x.reshape(-1, 1) for one number a sample."
+            f"Floats have the shape (N, ...), at least one axis per sample, not {tuple(x.shape)}. "
+            "Use x.reshape(-1, 1) for one number per sample."
         )
     broken = (~x.flatten(1).isfinite().all(dim=1)).nonzero().flatten()
     if len(broken):

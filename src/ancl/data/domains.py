@@ -1,7 +1,7 @@
 """Domains for domain-incremental streams: the same classes seen in another way in every task.
 
 A domain is a function of one image and nothing else. Its numbers are fixed, so that they do not
-move with a seed, and come from integers, so that they are the same on every machine.
+depend on a seed, and come from integers, so that they are equal on every machine.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Domain:
 
 
 def domains(text: str | None, tasks: int | None) -> tuple[Domain, ...]:
-    """The domains that a text asks for, one a task.
+    """The domains that a text asks for, one per task.
 
     Args:
         text: ``rotation`` (equal steps from 0 to below 180 degrees), ``permutation`` or
@@ -132,7 +132,7 @@ def _value(kind: str, part: str) -> Domain:
 
 
 def _permuted(x: Tensor, number: int) -> Tensor:
-    """Pixels in another order, the same for every image and channel."""
+    """Pixels in another order, equal for all images and channels."""
     if number == 0:
         return x
     images = x.dtype == torch.uint8 and x.ndim == 4

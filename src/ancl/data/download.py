@@ -1,4 +1,4 @@
-"""Files fetched over HTTP: gone on with after a break, and named only once their checksum fits."""
+"""Files fetched over HTTP: resumed after a break, and named only after their checksum fits."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _CHUNK = 1 << 18
 _NOTHING_LEFT = 416
 
 Progress = Callable[[int, int | None], None]
-"""Told the bytes that are here, and of how many, where the server says it."""
+"""Called with the bytes that have arrived, and their total, if the server sends it."""
 
 
 def download(remote: Remote, target: Path, progress: Progress) -> None:
     """Fetch a file from the first address that holds it.
 
-    What has arrived lies in ``NAME.part`` and is gone on with, also by a later call. The file
+    What has arrived is in ``NAME.part`` and is resumed, also by a later call. The file
     gets its name after its checksum was compared.
 
     Raises:
@@ -62,7 +62,7 @@ def download(remote: Remote, target: Path, progress: Progress) -> None:
 
 
 def by_hand(remote: Remote, target: Path, why: str) -> str:
-    """What to do where the network does not help."""
+    """What to do without a connection."""
     return (
         f"{remote.name} {why}. Get it on a machine with a connection, from {remote.urls[0]}, put "
         f"it at {target.absolute()}, and run the same command again."
@@ -79,7 +79,7 @@ def _fetch(url: str, part: Path, progress: Progress) -> None:
                 return
             problem: Exception = ConnectionError("the connection was cut")
         except urllib.error.HTTPError as error:
-            error.close()  # it is an answer too, with a connection of its own
+            error.close()  # it is an answer too, with its own connection
             if error.code != _NOTHING_LEFT or before == 0:
                 raise
             part.unlink()  # longer than the file there: not a part of it
@@ -115,11 +115,11 @@ def _size(part: Path) -> int:
 
 
 Announce = Callable[[Remote], Progress]
-"""Told of each file before it is fetched; gives what is told of its progress."""
+"""Called with each file before it is fetched; returns what receives its progress."""
 
 
 def fetch(data: Published, root: Path, announce: Announce, *, offline: bool = False) -> Source:
-    """Download a data set, unpack it into the root and read it; what is there is not fetched.
+    """Download a data set, unpack it into the root and read it; what exists is not fetched.
 
     Raises:
         ScenarioError: It cannot be had, or is not what was published.
@@ -160,7 +160,7 @@ def import_from(data: Published, path: Path, root: Path) -> Source:
     if path.is_file() and not data.archive:
         raise ScenarioError(
             f"{data.name} is not one file but {len(data.files)}: "
-            f"{', '.join(file.name for file in data.files)}. Give the folder they lie in."
+            f"{', '.join(file.name for file in data.files)}. Give their folder."
         )
     if path.is_file():
         verify(path, data.files[0])
@@ -172,7 +172,7 @@ def import_from(data: Published, path: Path, root: Path) -> Source:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """The archive's folder, put in place whole or not at all.
+    """The archive's folder, put in place atomically.
 
     Raises:
         ScenarioError: It is damaged, or holds no folder of that name.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ancl.data.formats.archives import Contents, Tree, open_tree
-from ancl.data.formats.cifar import read_cifar10, read_cifar100
+from ancl.data.formats.cifar import read_cifar10, read_cifar100, read_cifar100_16
 from ancl.data.formats.mnist import FILES, read_idx
 from ancl.data.formats.tinyimagenet import read_tinyimagenet32, read_tinyimagenet64
 from ancl.data.samples import Normalization
@@ -38,7 +38,7 @@ class Published:
         explanation: One line.
         folder: The folder below the data root, named as the publisher or torchvision does.
         also: Other folders it is found in.
-        files: What is downloaded: one archive that holds ``folder``, or files to lie in it.
+        files: What is downloaded: one archive that holds ``folder``, or files for it.
         archive: Whether it is the former.
         classes: How many classes it has.
         images: How many training and test images.
@@ -64,7 +64,7 @@ class Published:
     pixels: int | None = None
 
     def find(self, root: Path) -> Path | None:
-        """Where it lies below the root: a folder, or else the archive as it was published."""
+        """Where it is below the root: a folder, or else the published archive."""
         for folder in (root / name for name in (self.folder, *self.also)):
             if self.archive and folder.is_dir():
                 return folder
@@ -77,14 +77,14 @@ class Published:
         """Read it, whole and checked.
 
         Raises:
-            ScenarioError: It is not there, damaged or something else.
+            ScenarioError: It does not exist, is damaged or is something else.
         """
         place = self.find(root)
         if place is None:
             raise ScenarioError(
                 f"{self.name} is not in the data root {root.absolute()} (looked for "
                 f"{' and '.join(self.wanted())}). Get it with: ancl data fetch {self.name}. If it "
-                "lies elsewhere, give --data-root or set ANCL_DATA."
+                "is elsewhere, give --data-root or set ANCL_DATA."
             )
         return self.load_from(place)
 
@@ -133,7 +133,7 @@ class Published:
                 continue
             found, expected = _counted(counts, labels), f"{total:,} {part} images"
             if self.even:
-                expected += f", {total // self.classes} a class"
+                expected += f", {total // self.classes} per class"
             if not self.partial or counts.max() > total // self.classes:
                 raise _different(place, f"{found} for {part}", expected)
             notes.append(f"{self.name} in {place} is a part of the whole: {found} of {expected}.")
@@ -166,7 +166,7 @@ def _either(file: Path) -> bool:
 def _counted(counts: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
     low, high = int(counts.min()), int(counts.max())
     each = f"{low}" if low == high else f"{low} to {high}"
-    return f"{len(labels):,} images, {each} a class,"
+    return f"{len(labels):,} images, {each} per class,"
 
 
 def _different(place: Path, found: str, expected: str) -> ScenarioError:
@@ -177,7 +177,7 @@ def _different(place: Path, found: str, expected: str) -> ScenarioError:
 
 
 def _files(names: tuple[str, ...], sums: str, addresses: str) -> tuple[Remote, ...]:
-    """Published files that lie at the same addresses."""
+    """Published files at the same addresses."""
     return tuple(
         Remote(name, md5, tuple(address + name for address in addresses.split()))
         for name, md5 in zip(names, sums.split(), strict=True)
@@ -214,6 +214,13 @@ _CIFAR100 = Published(
     images=(50_000, 10_000),
     read=read_cifar100,
     normalization=Normalization((0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)),
+)
+_CIFAR100_16 = replace(
+    _CIFAR100,
+    name="cifar100-16",
+    explanation="CIFAR-100 at 16x16 pixels, each the mean of 2x2",
+    read=read_cifar100_16,
+    normalization=None,
 )
 _CIFAR10 = Published(
     name="cifar10",
@@ -280,6 +287,7 @@ PUBLISHED: dict[str, Published] = {
     each.name: each
     for each in (
         _CIFAR100,
+        _CIFAR100_16,
         _CIFAR10,
         _TINYIMAGENET,
         _TINYIMAGENET64,

@@ -1,6 +1,6 @@
 """Random parts of whole batches resized as Pillow resizes them: two products of matrices.
 
-Resizing with Pillow's bilinear filter is linear and works on rows and columns apart: an image
+Resizing with Pillow's bilinear filter is linear and works on rows and columns separately: an image
 becomes R · image · Cᵀ, where R and C hold the weights of the filter. Weights for pixels of the
 padding fall away (they are zero), and a mirrored image has the rows of C in reverse.
 """
@@ -123,7 +123,7 @@ def _weights(start: Tensor, length: Tensor, place: Tensor, pad: int) -> Tensor:
 
     ``place`` counts the pixels wanted along the box, backwards for a mirrored image.
 
-    A pixel wanted lies at a place in the box; pixels nearer to it than the filter reaches count,
+    A wanted pixel has a place in the box; pixels nearer to it than the filter reaches count,
     linearly less with the distance. The filter reaches one pixel, or as many as are shrunk to one.
     Pixels of the padding count in the sum the weights are divided by; those outside the box do
     not count, as if they were far away. All distances are in units of the reach.

@@ -29,10 +29,10 @@ def data_root(given: str | Path | None = None) -> Path:
 
 
 FORMS = ("folder:PATH", "folder:PATH@32", "arrays:FILE.npz", *CODE)
-"""How to name data of one's own."""
+"""How to name your own data."""
 
 _WANTED = (
-    "a function without arguments, or with the argument root (where data lies), that returns "
+    "a function without arguments, or with the argument root (where data is), that returns "
     "ancl.data.from_arrays(…), or the arrays (train_x, train_y, test_x, test_y)"
 )
 
@@ -49,7 +49,7 @@ class KnownSource(NamedTuple):
     images: int | None = None
 
     def load(self, root: str | Path | None = None) -> Source:
-        """Read it; ``root`` is where data lies, see ``data_root``."""
+        """Read it; ``root`` is where data is, see ``data_root``."""
         return self.read(data_root(root))
 
 
@@ -68,7 +68,7 @@ SOURCES: dict[str, KnownSource] = {
 
 
 def known_source(name: str) -> KnownSource:
-    """The entry of a name, or of data of one's own; see ``FORMS``.
+    """The entry of a name, or of your own data; see ``FORMS``.
 
     Raises:
         ScenarioError: There is none of that name.
@@ -92,7 +92,7 @@ def names_code(name: str) -> bool:
 
 
 def load_source(name: str, root: Path | None = None) -> Source:
-    """The images of a name; ``root`` is where data lies, see ``data_root``."""
+    """The images of a name; ``root`` is where data is, see ``data_root``."""
     return known_source(name).load(root)
 
 

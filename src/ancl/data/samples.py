@@ -98,7 +98,7 @@ def divide(n: int, held: int, generator: Generator) -> tuple[Tensor, Tensor]:
 
 
 Digests = NDArray[np.uint64]
-"""One sha256 a row as four numbers, the first the most significant."""
+"""One sha256 per row as four numbers, the first the most significant."""
 
 
 def canonical(samples: Samples) -> Samples:
@@ -120,7 +120,7 @@ def ordered(samples: Samples) -> tuple[Samples, Digests]:
 
 
 def hash_parts(parts: Sequence[tuple[Samples, Digests]]) -> str:
-    """The hash of ordered parts: form, images a class, and every image's own hash."""
+    """The hash of ordered parts: form, images per class, and every image's own hash."""
     whole = hashlib.sha256()
     for samples, digests in parts:
         form = (*_form(samples), samples.y.bincount().tolist())

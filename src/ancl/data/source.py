@@ -147,7 +147,7 @@ def _numbering(
     names = tuple(sorted(set(labels), key=_rank) if classes is None else as_labels(classes))
     if len(names) < 2:
         raise ScenarioError(
-            f"There is nothing to tell apart: {len(names)} class ({listed(names)}). "
+            f"There is nothing to learn: {len(names)} class ({listed(names)}). "
             "Give images of at least 2 classes."
         )
     if len(set(names)) < len(names):
@@ -189,7 +189,7 @@ def _all_present(samples: Samples, names: tuple[Label, ...], part: str) -> None:
 def _cut(train: Samples, names: tuple[Label, ...], fraction: float) -> tuple[Tensor, Tensor]:
     """Training and test positions: a fixed random part of every class is for the test."""
     if not 0 < fraction < 1:
-        raise ScenarioError(f"test_fraction is {fraction}. It lies between 0 and 1, without both.")
+        raise ScenarioError(f"test_fraction is {fraction}. It must be above 0 and below 1.")
     kept, held = [], []
     for number, name in enumerate(names):
         here = train.of_class(number)

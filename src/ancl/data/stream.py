@@ -69,7 +69,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class _Draw:
-    """How the images of a class are parted: a share to validate on, then at most so many to train.
+    """How images of a class are split: a share to validate on, then at most ``per_class`` to train.
 
     The draw depends on the seed and the class alone, not on the task the class is put into.
     """
@@ -84,7 +84,7 @@ class _Draw:
                 f"val_fraction is {self.val_fraction}. It is at least 0 and less than 1."
             )
         if self.per_class is not None and self.per_class < 1:
-            raise ScenarioError(f"per_class is {self.per_class}. Keep at least 1 image a class.")
+            raise ScenarioError(f"per_class is {self.per_class}. Keep at least 1 image per class.")
 
     def held(self, n: int) -> int:
         """How many of n images of a class are for validation."""
@@ -178,7 +178,7 @@ def task_domains(
     classes: str | Sequence[int] | None,
     first: int | None,
 ) -> tuple[Domain, ...]:
-    """One domain a task in the scenario ``dil``, none in the others."""
+    """One domain per task in the scenario ``dil``, none in the others."""
     if scenario != "dil":
         if domains is not None:
             raise ScenarioError(
@@ -221,7 +221,7 @@ def task_from(
 
 @dataclass(frozen=True, eq=False)
 class _Inside:
-    """Where a task's images lie: the classes ``ids`` become the positions from ``offset`` on.
+    """Where a task's images are: the classes ``ids`` become the positions from ``offset`` on.
 
     ``domain`` is how they are seen.
     """

@@ -17,7 +17,7 @@ class Executor(Protocol):
     """Computes the stages of a graph that a store lacks."""
 
     def run(self, graph: "Graph", store: "Store", events: "Events") -> dict[str, str]:
-        """Compute every stage that can be; the reason of each that failed by itself, by key.
+        """Compute every stage that can be; returns why stages failed, by key.
 
         Raises:
             StoreError: The store cannot be written, so nothing more can be kept.
@@ -31,7 +31,7 @@ class ExecutorChoice(NamedTuple):
     Args:
         executor: What computes.
         workers: The number of stages computed at the same time.
-        threads: CPU threads of every stage; nothing where each run's own number holds.
+        threads: CPU threads of every stage; None for each run's own number.
         description: The same in words; empty for this process alone.
     """
 

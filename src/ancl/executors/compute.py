@@ -28,7 +28,7 @@ class Workshop:
     """Computes stages; the last few experiments stay built.
 
     Args:
-        root: Where data lies; see ``ancl.data.data_root``.
+        root: Where data is; see ``ancl.data.data_root``.
         read: What reads the data; by default it keeps the last data set it read.
     """
 

@@ -119,7 +119,7 @@ class Graph:
 
     Args:
         specs: The runs. All have one thread count, which is part of every key.
-        root: Where data lies; see ``ancl.data.data_root``.
+        root: Where data is; see ``ancl.data.data_root``.
         lambs: The λ of each task, where λ is decided task by task; later tasks are left out.
 
     Raises:
@@ -162,7 +162,7 @@ class Graph:
         }
 
     def summary(self, store: Holds) -> str:
-        """What there is to do, and what is not because it is shared or stored."""
+        """The numbers of stages that are shared, stored and to do."""
         counts = self.counts(store)
         runs = counted(counts["runs"], "run")
         if len(self.plans) == 1:
@@ -219,7 +219,7 @@ class Schedule:
         return not self._waiting
 
     def take(self) -> str | None:
-        """The first stage all of whose inputs are there, or nothing yet."""
+        """The first stage whose inputs are all stored; None if there is none yet."""
         for key in self._waiting:
             if not self._inputs[key]:
                 self._waiting.remove(key)
@@ -236,7 +236,7 @@ class Schedule:
         self._waiting.insert(0, key)
 
     def fail(self, key: str, reason: str) -> None:
-        """A stage failed for its own reasons; what needs it is not computed."""
+        """A stage failed; what needs it is not computed."""
         self.failures[key] = reason
         self._gone.add(key)
         for each in list(self._waiting):  # inputs come first, so one pass finds all

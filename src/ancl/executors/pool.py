@@ -18,16 +18,16 @@ from ancl.stages.events import Events
 from ancl.store.store import Store
 
 ATTEMPTS = 3
-"""Attempts at a stage whose worker is killed: a signal is no fault of the stage."""
+"""Attempts at a stage whose worker is killed: a signal is not an error of the stage."""
 _PATIENCE = 20.0
-"""Seconds a worker has to write a checkpoint when it is told to stop."""
+"""Seconds a worker has to write a checkpoint when it must stop."""
 
 
 class Pool:
     """Computes stages in long-lived processes, each with its own interpreter.
 
     Args:
-        workers: How many.
+        workers: Number of processes.
     """
 
     def __init__(self, workers: int) -> None:
@@ -45,7 +45,7 @@ class Pool:
 
 
 class _Worker:
-    """One process, what it works at, and what it began to tell."""
+    """One process, the stage it computes, and the line it is writing."""
 
     def __init__(self, places: Sequence[Path], threads: int) -> None:
         # -P: the path is that of this process, so that a worker loads the same code.
@@ -59,7 +59,7 @@ class _Worker:
         self.start()
 
     def start(self) -> None:
-        """A fresh process; Ctrl-C reaches the command alone, which then stops its workers."""
+        """A new process; only the command receives Ctrl-C, and then stops its workers."""
         self._begun = b""
         self.process = subprocess.Popen(
             self._command,
@@ -75,12 +75,12 @@ class _Worker:
         self.node = node
         spec = json.loads(node.spec.model_dump_json())
         job = {"spec": spec, "key": node.stage.key, "lambs": node.lambs}
-        with suppress(BrokenPipeError):  # it died just now, as the end of what it tells will show
+        with suppress(BrokenPipeError):  # it died just now; the end of its output will show it
             self.process.stdin.write(json.dumps(job).encode() + b"\n")
             self.process.stdin.flush()
 
-    def told(self) -> list[Event] | None:
-        """What it told since the last time; nothing at all where it ended."""
+    def read_events(self) -> list[Event] | None:
+        """Its events since the last call; None if it ended."""
         assert self.process.stdout is not None
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         *lines, self._begun = (self._begun + data).split(b"\n")
@@ -96,7 +96,7 @@ class _Worker:
 
 @contextmanager
 def _crew(count: int, places: Sequence[Path], threads: int) -> Iterator[list[_Worker]]:
-    """Workers, which have stopped when this is left, however it is left."""
+    """Workers, which are stopped on exit, also after an error."""
     workers: list[_Worker] = []
     try:
         for _ in range(count):
@@ -115,7 +115,7 @@ def _crew(count: int, places: Sequence[Path], threads: int) -> Iterator[list[_Wo
 
 
 class _Shift:
-    """Hands out stages and listens, until nothing is left."""
+    """Hands out stages and reads events, until nothing is left."""
 
     def __init__(
         self, graph: Graph, schedule: Schedule, events: Events, crew: list[_Worker]
@@ -137,7 +137,7 @@ class _Shift:
         return worker.process.stdout.fileno()
 
     def _hand_out(self) -> bool:
-        """Give work to whoever is free; whether anybody is at work."""
+        """Give a stage to each free worker; whether any worker is busy."""
         for worker in self._crew:
             if worker.node is None and (key := self._schedule.take()) is not None:
                 self._begun[key] += 1
@@ -146,7 +146,7 @@ class _Shift:
         return any(worker.node for worker in self._crew)
 
     def _listen(self, worker: _Worker, ears: selectors.BaseSelector) -> None:
-        events = worker.told()
+        events = worker.read_events()
         if events is None:
             ears.unregister(self._pipe(worker))
             self._lost(worker)
@@ -171,7 +171,7 @@ class _Shift:
             pass_on(event, node, self._events)
 
     def _lost(self, worker: _Worker) -> None:
-        """A worker ended by itself: another takes its place, and its stage is begun again."""
+        """A worker died: another takes its place, and its stage is started again."""
         code, node = worker.process.wait(), worker.node
         worker.close()
         worker.node = None

@@ -1,7 +1,7 @@
 """Stages as tasks of a Ray cluster, whose machines need not share a disk.
 
 A task gets the entries it reads as object references and returns its own, which the command puts
-into its store. A worker or machine that is lost is begun again by Ray; a stage that fails is not.
+into its store. Ray starts a stage again if its worker or machine is lost, not if the stage fails.
 """
 
 import os
@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.5
 
 
 class Outcome(NamedTuple):
-    """A stage's entry, or why there is none; a lacking input is no reason of its own."""
+    """A stage's entry, or why there is none; a missing input is not counted as a failure."""
 
     entry: StageResult | None
     failed: str = ""
@@ -61,7 +61,7 @@ class Code(NamedTuple):
 
 
 class Shipped(NamedTuple):
-    """A run as it travels: spec as JSON, the user's own code, where data lies, λ by task."""
+    """A run as it travels: spec as JSON, the user's own code, where data is, λ by task."""
 
     spec: str
     code: tuple[Code, ...]
@@ -73,7 +73,7 @@ class Cluster:
     """Computes stages on Ray.
 
     Args:
-        address: Of a cluster that runs; one is started on this machine where left out.
+        address: Of a running cluster; by default one is started on this machine.
         cpus: The CPUs of a cluster that is started.
     """
 
@@ -92,7 +92,7 @@ class Cluster:
 
 @contextmanager
 def _connected(address: str | None, cpus: int) -> Iterator[Any]:
-    """Ray, shut down again however this is left: SIGTERM reaches us as an exception."""
+    """Ray, shut down on exit, also after an error: SIGTERM arrives as an exception."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     try:
@@ -120,7 +120,7 @@ def _connected(address: str | None, cpus: int) -> Iterator[Any]:
 
 
 class _Board:
-    """Where tasks leave what they tell until the command asks for it."""
+    """Where tasks leave their events until the command reads them."""
 
     def __init__(self) -> None:
         self._events: list[tuple[str, Event]] = []
@@ -254,7 +254,7 @@ def _renamed(spec: RunSpec, code: Code, file: Path) -> RunSpec:
 
 @cache
 def _directory(folder: str) -> TemporaryDirectory[str]:
-    """One for each folder of the command's machine: modules that lie beside each other stay so."""
+    """One for each folder of the command's machine: modules of one folder stay in one folder."""
     return TemporaryDirectory(prefix="ancl-")
 
 

@@ -1,8 +1,8 @@
 """A worker of the pool: ``python -m ancl.executors.worker STORE [DATA_ROOT]``.
 
 A line of JSON on standard input is a job (a spec, the λ of its tasks where each has its own, and
-the key of one of its stages), a line on standard output tells what happened. The end of the input
-is the end of the worker.
+the key of one of its stages), a line on standard output is an event. The worker ends with its
+input.
 """
 
 import json
@@ -14,9 +14,9 @@ from typing import Any, TextIO
 
 
 def main() -> int:
-    """Work until there are no more jobs, or until told to stop."""
+    """Work until there are no more jobs, or until SIGTERM."""
     signal.signal(signal.SIGTERM, _stop)
-    # What a method prints must not mix with what the worker tells.
+    # What a method prints must not mix with the events.
     channel = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
@@ -32,7 +32,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _work(channel: TextIO) -> None:
-    # Imported only now: until torch is there, the handler above already answers.
+    # Imported only now: the handler above works before torch is imported.
     from pathlib import Path
 
     from ancl.errors import StoreError
@@ -45,7 +45,7 @@ def _work(channel: TextIO) -> None:
             channel.write(json.dumps(event) + "\n")
             channel.flush()
         except BrokenPipeError:
-            raise KeyboardInterrupt from None  # nobody waits for it: leave a checkpoint
+            raise KeyboardInterrupt from None  # the command is gone: leave a checkpoint
 
     store = Store(Path(sys.argv[1]), lambda text: tell({"kind": "say", "text": text}))
     workshop = Workshop(Path(sys.argv[2]) if len(sys.argv) > 2 else None)

@@ -1,11 +1,11 @@
-"""The benchmarks, each as settings by dotted key laid over the defaults."""
+"""The benchmarks and presets, each as settings by dotted key laid over the defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from ancl.errors import SpecError, unknown
-from ancl.experiments.paper import PAPER, Grid, plain, reported, sources
+from ancl.experiments.paper import PAPER, Grid, measured_options, plain, reported, sources
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,51 @@ _HARD_DIGITS = {
     "training.schedule": "cosine",
 }
 """Fixed on seeds 100 to 104, which the demo does not show; λ and λ_a are the paper's of (1)."""
+_SMALL_CIFAR = {
+    "threads": 1,
+    "data.source": "cifar100-16",
+    "data.order": (
+        *(68, 56, 78, 8, 23, 84, 90, 65, 74, 76),
+        *(40, 89, 3, 92, 55, 9, 26, 80, 43, 38),
+        *(58, 70, 77, 1, 85, 19, 17, 50, 28, 53),
+        *(13, 81, 45, 82, 6, 59, 83, 16, 15, 44),
+        *(91, 41, 72, 60, 79, 52, 20, 10, 31, 54),
+    ),
+    "data.val_fraction": 0.1,
+    "data.per_class": 100,
+    "data.augment": "crop",
+    "training.epochs": 15,
+    "training.epochs_first": 30,
+    "training.batch_size": 50,
+    "training.lr": 0.05,
+    "training.lr_first": 0.1,
+    "training.momentum": 0.9,
+    "training.weight_decay": 5e-4,
+    "training.schedule": "cosine",
+    "training.warmup": 0.1,
+    "auxiliary.weight_decay": 5e-4,
+}
+"""The first 50 classes of iCaRL's order. 50 of a class's 500 images are validated on, and 100 of
+the others trained on. One thread: another order of additions alone moves a run by a point."""
 _READ_MAPS = {
     f"{variant}{name}": {"network.name": "resnet8"}
     for name in ("lwm", "podnet")
     for variant in ("", "a-", "afec-")
 }
 """Methods that need a network with maps, which the perceptron has none of."""
+_PROXIMAL = {
+    f"{variant}{name}": {"training.penalty_step": "proximal"}
+    for name in ("ewc", "mas")
+    for variant in ("", "a-", "afec-")
+}
+"""Methods whose λ is beyond what plain steps of this rate can follow."""
+
+
+def _measured(name: str, options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Options of single methods, with λ and λ_a as they were found on this benchmark."""
+    found = measured_options(name)
+    return {key: {**options.get(key, {}), **found.get(key, {})} for key in (*options, *found)}
+
 
 _ALL = (
     Benchmark(
@@ -79,6 +118,32 @@ _ALL = (
         "hard-digits/5",
         "the same, shifted, noisy and with few training images: the demo's stream",
         _HARD_DIGITS,
+    ),
+    Benchmark(
+        "cifar100-small/5",
+        "50 classes of CIFAR-100 at 16x16, task-incremental: 5 tasks of 10; minutes per run",
+        {
+            **_SMALL_CIFAR,
+            "data.scenario": "til",
+            "data.tasks": 5,
+            "network.name": "resnet14",
+        },
+        _measured("cifar100-small/5", _PROXIMAL),
+    ),
+    Benchmark(
+        "cifar100-small/4",
+        "the same classes, class-incremental: 20 classes, then 3 tasks of 10; minutes per run",
+        {
+            **_SMALL_CIFAR,
+            "data.scenario": "cil",
+            "data.tasks": 4,
+            "data.first": 20,
+            "network.name": "resnet8",
+            "memory.per_class": 20,
+            "memory.selection": "herding",
+        },
+        # Twelve versions of every image would be twelve times the epochs of the others.
+        _measured("cifar100-small/4", {"eeil": {"enlarge": False}}),
     ),
     *(Benchmark(*each) for each in PAPER),
 )
@@ -98,7 +163,10 @@ def benchmark(name: str) -> Benchmark:
 
 
 class BenchmarkInfo(TypedDict):
-    """A benchmark: its settings, where they come from, and the paper's numbers as fractions."""
+    """A benchmark: its settings, where they come from, and numbers to expect as fractions.
+
+    ``table`` of a number is the paper's; 0 where it was measured with this package.
+    """
 
     name: str
     explanation: str
@@ -108,7 +176,7 @@ class BenchmarkInfo(TypedDict):
 
 
 def list_benchmarks() -> list[BenchmarkInfo]:
-    """Every benchmark with its settings and what the paper reports on it.
+    """Every benchmark with its settings and the numbers to expect on it.
 
     >>> [each["name"] for each in list_benchmarks()][:2]
     ['digits/5', 'hard-digits/5']
@@ -133,7 +201,47 @@ def _paper_numbers(name: str) -> list[dict[str, Any]]:
             "mean": number.mean / 100,
             "standard_error": number.error / 100,
             "table": number.table,
+            "n": number.n,
         }
         for method, numbers in reported(name).items()
         for number in numbers
     ]
+
+
+PRESETS = {
+    "paper": "what the paper says, and the released code where it is silent",
+    "official": "what the authors' released code does: ewc, mas, lwf, lfl and their a-versions",
+}
+
+_COVERED = ("ewc", "mas", "lwf", "lfl")
+_ESTIMATED = ("ewc", "mas")
+"""Methods that estimate importance; the released code leaves out the last partial batch."""
+
+_OFFICIAL: dict[str, Any] = {
+    "training.lr": "search",
+    "training.patience": 10,
+    "training.weight_decay": 2e-4,
+    "training.clip": 10_000.0,
+    "training.reset_momentum": False,
+    "auxiliary.weight_decay": 5e-4,
+}
+
+
+def preset(name: str, method: str) -> dict[str, Any]:
+    """What a preset sets over a benchmark's settings for a method; λ and λ_a stay as they are.
+
+    Raises:
+        SpecError: There is none of that name, or it does not cover the method.
+    """
+    if name not in PRESETS:
+        raise SpecError(unknown("preset", name, PRESETS))
+    if name == "paper":
+        return {}
+    base = method.removeprefix("a-")
+    if base not in _COVERED:
+        possible = ", ".join([*_COVERED, *(f"a-{each}" for each in _COVERED)])
+        raise SpecError(
+            f"--preset official is what the authors released, and {method} is not among it. It "
+            f"covers {possible}. Use one of these, or --preset paper."
+        )
+    return _OFFICIAL | ({"drop_last": True} if base in _ESTIMATED else {})

@@ -1,5 +1,6 @@
 """From a spec to an experiment: every name becomes an object, and the stages are planned."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def build(
 
     Args:
         spec: What decides the run.
-        root: Where data lies; see ``ancl.data.data_root``. It decides nothing.
+        root: Where data is; see ``ancl.data.data_root``. It decides nothing.
         read: What reads the data.
         lambs: The λ of each task, where λ is decided task by task; later tasks are not planned.
     """
@@ -137,3 +138,54 @@ def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
 
 def _method_at(spec: RunSpec, lamb: float) -> Method:
     return MethodRef(spec.method).make({**spec.options, "lamb": lamb})
+
+
+# -- equal computation -----------------------------------------------------------------------
+
+
+def images_per_epoch(
+    spec: RunSpec, images: Sequence[tuple[int, int, int]]
+) -> list[tuple[int, int]]:
+    """Images that an epoch of the main and of the auxiliary network reads, task by task."""
+    method = MethodRef(spec.method).make(spec.options)
+    sizes, memory = spec.data.sizes(), spec.memory
+    if sizes is None:
+        raise SpecError(
+            f"A study needs data whose number of classes is known, not {spec.data.source}."
+        )
+    found, before = [], 0
+    for task, (train, _, _) in enumerate(images[: len(sizes)]):
+        quota = memory.quota(before) if memory.size and before else 0
+        kept = before * (quota - math.ceil(method.hold_out * quota))
+        before += sizes[task]
+        held = math.ceil(method.hold_out * memory.quota(before)) if memory.size else 0
+        own = train - held * sizes[task]
+        main = sum(each[0] for each in images[: task + 1]) if method.data == "all" else own + kept
+        combined = method.auxiliary is not None and method.auxiliary.data == "combined"
+        found.append((main, own + kept * combined))
+    return found
+
+
+def equal_epochs(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> int:
+    """Epochs after the first task at which the plain method has ANCL's number of backward passes.
+
+    They are the main network's times (auxiliary + main passes) / main passes, over all tasks after
+    the first. A fixed schedule is stretched with them; stages after training stay as they are.
+
+    Args:
+        spec: A run of the ANCL variant.
+        images: The number of images of every task to train, validate and test on.
+
+    Raises:
+        SpecError: The schedule cannot be stretched.
+    """
+    if spec.training.schedule not in ("cosine", "constant"):
+        raise SpecError(
+            f"Equal computation needs training.schedule=cosine or constant, which epochs stretch, "
+            f"not {spec.training.schedule}."
+        )
+    main_epochs, auxiliary_epochs = spec.training.epochs, spec.auxiliary.epochs
+    later = images_per_epoch(spec, images)[1:]
+    main = main_epochs * sum(each for each, _ in later)
+    auxiliary = auxiliary_epochs * sum(each for _, each in later)
+    return round(main_epochs * (auxiliary + main) / main)

@@ -144,7 +144,7 @@ def compare(
         executor: ``serial`` (the default), ``pool`` or ``ray``.
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
-        data_root: Where data lies; see ``ancl.data.data_root``.
+        data_root: Where data is; see ``ancl.data.data_root``.
         events: Receives progress; silent by default.
         options: As in ``spec``.
 
@@ -169,7 +169,7 @@ def compare_specs(
     baseline: str | None = None,
     events: Events | None = None,
 ) -> Comparison:
-    """Carry out runs of several methods and compare them.
+    """Run several methods and compare them.
 
     Raises:
         SpecError: There are no runs, or the baseline is not among the methods.
@@ -185,8 +185,8 @@ def compare_specs(
 def choose_baselines(methods: Sequence[str], forced: str | None = None) -> dict[str, str]:
     """What each method's difference is taken to, by method; a baseline is its own.
 
-    A variant is compared with its own host where the host is there. All others are compared with
-    the first such host, or with the first method.
+    A variant is compared with its own host, if that is among the methods. All others are compared
+    with the first such host, or with the first method.
 
     >>> choose_baselines(["finetune", "a-lwf", "lwf", "afec-ewc", "ewc"])
     {'finetune': 'lwf', 'a-lwf': 'lwf', 'lwf': 'lwf', 'afec-ewc': 'ewc', 'ewc': 'lwf'}

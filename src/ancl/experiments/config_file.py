@@ -1,11 +1,13 @@
-"""A YAML file of settings, laid out as a run's ``spec.yaml``; mistakes are named by line."""
+"""YAML files: settings in the form of a run's ``spec.yaml``, and the plans of studies."""
 
 import re
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from annotated_types import Ge, Gt, MinLen
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node
@@ -28,10 +30,10 @@ class ConfigFile(NamedTuple):
 
 
 def read_config(path: Path) -> ConfigFile:
-    """Read a file laid out as a run's ``spec.yaml``.
+    """Read a file in the form of a run's ``spec.yaml``.
 
     Raises:
-        SpecError: It cannot be read, is not YAML, or is not laid out so; mistakes with their lines.
+        SpecError: It cannot be read, is not YAML, or has another form; mistakes with their lines.
     """
     text = _read(path)
     yaml = YAML(typ="safe", pure=True)
@@ -144,3 +146,77 @@ def _sorted_out(path: Path, found: dict[str, Any], lines: dict[str, int]) -> Con
     if mistakes:
         raise SpecError("\n".join(mistakes))
     return ConfigFile(names, Layer(str(path), values, lines))
+
+
+# -- study files -----------------------------------------------------------------------------
+
+EXTENDED_FROM = 3
+"""Values a grid needs for its edge to be extended: with two, each value is an edge."""
+
+
+def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
+    if list(values) != sorted(set(values)):
+        raise ValueError("must ascend")
+    return values
+
+
+Values = Annotated[tuple[Annotated[float, Gt(0)], ...], AfterValidator(_ascending)]
+Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MethodPlan(_Section):
+    """Grids of λ, of λ_a, of AFEC's λ_a (no AFEC without), and settings by dotted key."""
+
+    lamb: Annotated[Values, MinLen(EXTENDED_FROM)]
+    lamb_a: Annotated[Values, MinLen(EXTENDED_FROM)]
+    afec: Values = ()
+    settings: dict[str, Any] = {}
+
+
+class BenchmarkPlan(_Section):
+    """Methods to study on a benchmark, and reference methods with their settings."""
+
+    methods: dict[str, MethodPlan]
+    references: dict[str, dict[str, Any]] = {}
+    settings: dict[str, Any] = {}
+
+
+class StudyPlan(_Section):
+    """The seeds that decide, those of the table and those of references; and what to study."""
+
+    search_seeds: Seeds
+    table_seeds: Seeds
+    reference_seeds: Seeds
+    benchmarks: dict[str, BenchmarkPlan]
+
+
+def read_study_plan(path: Path) -> StudyPlan:
+    """Read a study file.
+
+    Raises:
+        SpecError: All mistakes, each on its own line.
+    """
+    try:
+        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        found = StudyPlan.model_validate(values)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read ({error.strerror}). Give a study file.") from error
+    except YAMLError as error:
+        raise SpecError(f"{path} is not YAML: {error}. Correct it.") from error
+    except ValidationError as error:
+        lines = [
+            f"{path}: {'.'.join(map(str, each['loc'])) or 'the file'}: {each['msg']}."
+            for each in error.errors()
+        ]
+        raise SpecError("\n".join(lines)) from error
+    both = sorted(set(found.search_seeds) & set(found.table_seeds))
+    if both:
+        raise SpecError(
+            f"{path}: the seeds {', '.join(map(str, both))} decide and are reported. Give "
+            f"table_seeds that are not among search_seeds."
+        )
+    return found

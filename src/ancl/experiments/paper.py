@@ -1,10 +1,12 @@
-"""The ANCL paper's numbers and grids, from the tables shipped beside this file."""
+"""Expected numbers, the paper's and our own, and its grids, from tables beside this file."""
 
 import csv
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
+
+from ancl.methods.method import RELEASED_AUXILIARY_DECAY
 
 RUNS = 3
 """The number of seeds of the paper's means."""
@@ -34,12 +36,21 @@ def sources(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Expected(NamedTuple):
-    """A number of the paper: mean and standard error in percent, and the table it stands in."""
+    """A number to expect: mean and standard error in percent over ``n`` seeds.
+
+    ``table`` is the paper's table it stands in; 0 where it was measured with this package.
+    """
 
     metric: str
     mean: float
     error: float
     table: int
+    n: int = RUNS
+
+    @property
+    def kind(self) -> str:
+        """What it is called in a line: ``paper`` or ``expected``."""
+        return "paper" if self.table else "expected"
 
 
 class Grid(NamedTuple):
@@ -51,17 +62,17 @@ class Grid(NamedTuple):
 
 
 def expected(benchmark: str, method: str) -> tuple[Expected, ...]:
-    """What the paper reports for a method, one number per metric.
+    """What is to be expected of a method, one number per metric.
 
     >>> expected("cifar100/10", "a-lwf")
-    (Expected(metric='aac', mean=79.42, error=0.57, table=2),)
+    (Expected(metric='aac', mean=79.42, error=0.57, table=2, n=3),)
     """
     return reported(benchmark).get(method, ())
 
 
 @cache
 def reported(benchmark: str) -> dict[str, tuple[Expected, ...]]:
-    """Everything the paper reports for a benchmark, by method."""
+    """Everything that is known for a benchmark, by method."""
     found: dict[str, dict[str, Expected]] = {}
     for row in _rows("paper_tables.csv"):
         if _benchmark(row["benchmark"]) == benchmark:
@@ -70,7 +81,26 @@ def reported(benchmark: str) -> dict[str, tuple[Expected, ...]]:
             number = Expected(metric, float(row["mean"]), float(row["stderr"]), table)
             # Tables 4 and 5 repeat numbers of tables 2 and 3: the first one counts.
             found.setdefault(_VARIANTS[row["variant"]] + base, {}).setdefault(metric, number)
+    for row in _measured(benchmark):
+        if row["mean"]:
+            number = Expected(
+                row["metric"], float(row["mean"]), float(row["stderr"]), 0, int(row["n"])
+            )
+            found.setdefault(row["method"], {})[row["metric"]] = number
     return {method: tuple(numbers.values()) for method, numbers in found.items()}
+
+
+def measured_options(benchmark: str) -> dict[str, dict[str, float]]:
+    """λ and λ_a of every method of a benchmark that was studied with this package."""
+    return {
+        row["method"]: {key: float(row[key]) for key in _SETTINGS.values() if row[key]}
+        for row in _measured(benchmark)
+    }
+
+
+def _measured(benchmark: str) -> list[dict[str, str]]:
+    """Rows of ``measured_tables.csv``, which holds what ``ancl study`` writes."""
+    return [row for row in _rows("measured_tables.csv") if row["benchmark"] == benchmark]
 
 
 @cache
@@ -124,8 +154,10 @@ _TRAINING: Mapping[str, Any] = {
     "training.lr": Sourced(0.05, _RATE),
     "training.lr_first": Sourced(0.1, _RATE),
     "training.weight_decay": Sourced(2e-4, _CODE),
-    "auxiliary.weight_decay": Sourced(5e-4, _CODE),
 }
+
+_ANCL_TRAINING = {"auxiliary.weight_decay": Sourced(RELEASED_AUXILIARY_DECAY, _CODE)}
+"""AFEC and DMC train their auxiliary network as the main one."""
 
 _CIFAR: Mapping[str, Any] = {
     "data.source": Sourced("cifar100", _SAID),
@@ -159,7 +191,7 @@ def _options(name: str) -> dict[str, dict[str, Any]]:
             lamb = Sourced(grid.chosen, _GRID)
             lamb_a = Sourced(searched[f"a-{method}"].chosen, _GRID)
             found[method] = {"lamb": lamb}
-            found[f"a-{method}"] = {"lamb": lamb, "lamb_a": lamb_a}
+            found[f"a-{method}"] = {"lamb": lamb, "lamb_a": lamb_a, **_ANCL_TRAINING}
             found[f"afec-{method}"] = {"lamb": lamb, "lamb_a": Sourced(1.0, _AFEC)}
     return found
 

@@ -69,8 +69,7 @@ class RunResult:
     Args:
         spec: What decided it.
         matrices: Accuracy on task j after task i, by ``taw``, ``tag`` (and ``_val``).
-        sizes: Test images of every task.
-        images: The number of images to learn from, validation included, and to test on.
+        images: The number of images of every task to train, validate and test on.
         metrics: Numbers by name, of the matrix that counts in the scenario.
         log: Every epoch of every training, in order.
         keys: The keys of its stages, which ``ancl store prune`` keeps.
@@ -81,14 +80,18 @@ class RunResult:
 
     spec: RunSpec
     matrices: Mapping[str, Matrix]
-    sizes: tuple[int, ...]
-    images: tuple[int, int]
+    images: tuple[tuple[int, int, int], ...]
     metrics: Mapping[str, float]
     log: tuple[dict[str, Any], ...]
     keys: tuple[str, ...]
     seconds: Mapping[str, float]
     state: FinalState | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Test images of every task."""
+        return tuple(test for _, _, test in self.images)
 
     @property
     def counted(self) -> Matrix:
@@ -131,11 +134,9 @@ def make_result(
             for name in MATRICES:
                 rows[name].append(meta[name])
     matrices = {name: decode_matrix(values) for name, values in rows.items()}
-    tested = tuple(test for _, _, test in sizes)
-    images = (sum(train + val for train, val, _ in sizes), sum(tested))
-    metrics = summary(matrices[spec.accuracy], tested)
+    metrics = summary(matrices[spec.accuracy], [test for _, _, test in sizes])
     keys = tuple(stage.key for stage in stages)
-    return RunResult(spec, matrices, tested, images, metrics, tuple(log), keys, seconds, state)
+    return RunResult(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state)
 
 
 def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:
@@ -191,7 +192,7 @@ def run_directory(runs: Path, spec: RunSpec) -> Path:
     """Deterministic directory of a run's results."""
     method = Path(spec.method.rpartition(":")[0]).stem + spec.method.rpartition(":")[2]
     name = method if ":" in spec.method else spec.method
-    mark = digest(json.loads(spec.model_dump_json()))[:8]
+    mark = spec_hash(spec)[:8]
     return runs / f"{spec.benchmark.replace('/', '-')}_{name}_s{spec.seed}_{mark}"
 
 
@@ -239,7 +240,7 @@ def write_run(directory: Path, result: RunResult) -> None:
         raise StoreError(
             f"The results of this run cannot be written to {directory} ({error.strerror}). "
             f"What was trained is kept in the store: make room or give another --runs DIR, and "
-            f"the same command goes on."
+            f"the same command resumes."
         ) from error
 
 
@@ -262,7 +263,6 @@ def read_run(directory: Path) -> RunResult:
         result = RunResult(
             found.spec,
             matrices,
-            found.sizes,
             found.images,
             {name: math.nan if v is None else v for name, v in found.metrics.items()},
             tuple(log),
@@ -283,12 +283,14 @@ def read_run(directory: Path) -> RunResult:
         ) from error
 
 
+Count = Annotated[int, Ge(0)]
+
+
 class _Written(BaseModel):
     """What is read back of ``result.json``."""
 
     spec: RunSpec
-    sizes: tuple[Annotated[int, Ge(0)], ...]
-    images: tuple[int, int]
+    images: tuple[tuple[Count, Count, Count], ...]
     metrics: dict[str, float | None]
     keys: tuple[str, ...]
     seconds: dict[str, float]
@@ -375,3 +377,13 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "numerics": numerics(torch.device(spec.device)) | {"threads": spec.threads},
     }
+
+
+def main_metric(spec: RunSpec) -> str:
+    """The metric that counts: AAC in ``til``, else AIAC."""
+    return "aac" if spec.task_aware else "aiac"
+
+
+def spec_hash(spec: RunSpec) -> str:
+    """The hash of everything that decides a run."""
+    return digest(json.loads(spec.model_dump_json()))

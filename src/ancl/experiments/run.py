@@ -1,4 +1,4 @@
-"""Runs carried out by one engine: specs become a graph, an executor computes it, results follow."""
+"""One engine for runs: specs become a graph, an executor computes it, results are written."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -108,7 +108,7 @@ def run(
         executor: ``serial`` (the default), ``pool`` or ``ray``.
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
-        data_root: Where data lies; see ``ancl.data.data_root``.
+        data_root: Where data is; see ``ancl.data.data_root``.
         events: Receives progress; silent by default.
 
     Returns:
@@ -136,7 +136,7 @@ def run_all(
     choice: ExecutorChoice | None = None,
     events: Events | None = None,
 ) -> Outcome:
-    """Carry out every spec, each to its own directory as soon as its last stage is stored."""
+    """Run every spec; each directory is written as soon as its last stage is stored."""
     events, choice = events or Events(), choice or choose_executor()
     places.check()
     unique = {run_directory(places.runs, spec): spec for spec in specs}

@@ -190,7 +190,7 @@ def follow(
 
 
 class _Decisions:
-    """The decisions of one run in turn; each is a graph of its own."""
+    """The decisions of one run in turn; each has its own graph."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ import torch
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Node, Plan
 from ancl.experiments.benchmarks import benchmark as benchmark_named
-from ancl.experiments.build import build, threads
+from ancl.experiments.build import build, images_per_epoch, threads
 from ancl.experiments.results import decode_matrix
 from ancl.experiments.run import Failure, failures_message
 from ancl.experiments.search import (
@@ -224,8 +224,40 @@ def best(trials: Sequence[Trial]) -> Trial | None:
 
 
 def on_edge(trial: Trial, grid: Sequence[float]) -> bool:
-    """Whether a better value may lie beyond the grid."""
+    """Whether a better value may be outside the grid."""
     return len(grid) > 1 and trial.value in (min(grid), max(grid))
+
+
+def beyond(grid: Sequence[float], edge: float) -> float:
+    """The next value after an edge of a grid, by the grid's factor there.
+
+    >>> beyond([1, 3, 10], 10), beyond([1, 3, 10], 1)
+    (33.3, 0.333)
+    """
+    inner = grid[1] if edge == grid[0] else grid[-2]
+    return _short(edge * edge / inner)
+
+
+def around(grid: Sequence[float], centre: float) -> list[float]:
+    """Four values around one of a grid: at thirds of the way to both neighbours, in logarithms.
+
+    Beyond an edge the neighbour is the next value by the grid's factor.
+
+    >>> around([1, 8, 64], 8), around([1, 8, 64], 64)
+    ([2.0, 4.0, 16.0, 32.0], [16.0, 32.0, 128.0, 256.0])
+    """
+    place = sorted(grid).index(centre)
+    ordered = sorted(grid)
+    low = ordered[place - 1] if place else beyond(ordered, centre)
+    high = ordered[place + 1] if place + 1 < len(ordered) else beyond(ordered, centre)
+    return [
+        _short(centre * (other / centre) ** share)
+        for other, share in ((low, 2 / 3), (low, 1 / 3), (high, 1 / 3), (high, 2 / 3))
+    ]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def score_name(spec: RunSpec) -> str:
@@ -287,3 +319,20 @@ def estimated_seconds(nodes: Sequence[Node], an_image: float) -> float:
             anchors = 1 + ("auxiliary" in node.stage.inputs)
         total += node.epochs * node.images * an_image * (1 + anchors / 3)
     return total
+
+
+def passes(node: Node, images: Sequence[tuple[int, int, int]]) -> float:
+    """Images that a stage trains on; a forward pass alone counts as a third."""
+    stage, task = node.stage, node.stage.task
+    if stage.name == "evaluate":
+        return sum(val + test for _, val, test in images[: task + 1]) / 3
+    if stage.name not in ("main", "auxiliary"):
+        return 0.0
+    main, auxiliary = images_per_epoch(node.spec, images)[task]
+    if stage.name == "auxiliary":
+        return stage.epochs * (auxiliary + images[task][1] / 3)
+    assert isinstance(stage, TrainMain)
+    anchors = bool(stage.old) + bool(stage.auxiliary)
+    # AFEC's auxiliary network takes turns with the main one, and importance is estimated each time.
+    turns = 2 * auxiliary if stage.alternating else 0
+    return stage.epochs * (main * (1 + anchors / 3) + images[task][1] / 3 + turns)

@@ -12,9 +12,10 @@ from pydantic import TypeAdapter
 
 from ancl.checks import type_text
 from ancl.errors import AnclError, SpecError
+from ancl.experiments.benchmarks import BENCHMARKS
+from ancl.experiments.benchmarks import preset as preset_settings
 from ancl.experiments.build import build, threads
 from ancl.experiments.config_file import ConfigFile, read_config
-from ancl.experiments.presets import preset as preset_settings
 from ancl.experiments.results import Places, run_directory
 from ancl.experiments.spec import (
     DEFAULT_NETWORK,
@@ -25,10 +26,9 @@ from ancl.experiments.spec import (
     Resolved,
     RunSpec,
     fields_for,
-    method_defaults,
     resolve,
 )
-from ancl.methods.registry import MethodRef
+from ancl.methods.registry import MethodRef, method_defaults
 from ancl.networks import NETWORKS
 from ancl.store.store import Store
 
@@ -40,12 +40,28 @@ RIVALS = {
 }
 """What a setting replaces where a layer below gave it."""
 
-QUICK_IMAGES = 20
-"""Training images per class with ``quick``."""
-QUICK_TEST_IMAGES = 5
-"""Test images per class with ``quick``: all tasks so far are tested after each one."""
-QUICK_VALIDATION = 0.002
-"""Share of validation images with ``quick``: they are evaluated after every task."""
+QUICK: dict[str, Any] = {
+    "data.per_class": 20,
+    "data.test_per_class": 5,
+    "data.val_fraction": 0.002,
+}
+"""Few images per class with ``quick``: all tasks so far are evaluated after each one."""
+QUICK_CIFAR100: dict[str, Any] = {
+    "data.source": "cifar100-16",
+    "data.per_class": 40,
+    "data.test_per_class": 20,
+    "data.val_fraction": 0.02,
+    "data.augment": "crop",
+    "network.name": "resnet8",
+    "training.batch_size": 25,
+    "training.epochs": 4,
+    "training.epochs_first": 8,
+    "training.lr": 0.05,
+    "training.lr_first": 0.1,
+    "training.schedule": "cosine",
+    "training.warmup": 0.1,
+}
+"""A cut of the small CIFAR-100 protocols with ``quick``: above chance in less than a minute."""
 
 
 # -- from values to a checked run ------------------------------------------------------------
@@ -72,7 +88,7 @@ def spec(
         benchmark: Such as ``digits/5``; ``list_benchmarks()`` shows all. The same.
         seed: Where all randomness comes from; 0 by default.
         preset: ``paper`` or ``official``: what is laid over the benchmark's settings.
-        quick: Whether every training lasts one epoch, on few images.
+        quick: Whether trainings are short and on few images: does it run?
         config: A YAML file of settings, such as the ``spec.yaml`` of a run.
         settings: Values by dotted key, such as ``training.epochs``.
         options: The method's own settings, such as ``lamb``, and ``device`` and ``threads``.
@@ -145,7 +161,7 @@ class Request:
         seeds: One run per seed; without any, one run with the seed of the layers.
         seeds_source: What messages call ``seeds``.
         preset: What is laid over the benchmark's settings.
-        quick: Whether every training lasts one epoch, on few images.
+        quick: Whether trainings are short and on few images: does it run?
         ignored: Settings that are for other methods of the same request.
         mistakes: Mistakes found before, such as flags that cannot be read.
     """
@@ -166,8 +182,9 @@ class Request:
         return replace(self, layers=(*self.layers, Layer(source, dict(values))))
 
     def with_threads(self, threads: int | None) -> Self:
-        """The same with an executor's number of threads, unless a layer gives one."""
-        if threads is None or self.given("threads"):
+        """The same with an executor's threads, unless a layer or the benchmark has a number."""
+        known = BENCHMARKS.get(self.benchmark or "")
+        if threads is None or self.given("threads") or (known and "threads" in known.settings):
             return self
         return self.with_values("--threads", {"threads": threads})
 
@@ -185,7 +202,7 @@ class Request:
         file = self._file(mistakes)
         method = self.method or file.names.get("method")
         benchmark = self.benchmark or file.names.get("benchmark")
-        lowest, quick = self._named_layers(method, mistakes)
+        lowest, quick = self._named_layers(method, self._source(benchmark, file), mistakes)
         mistakes += self.mistakes
         layers = [self._laid(layer) for layer in (lowest, file.layer, quick, *self.layers)]
         if not method:
@@ -226,12 +243,22 @@ class Request:
             values={**values, **dict.fromkeys(replaced)}, labels={**layer.labels, **replaced}
         )
 
-    def _named_layers(self, method: str | None, mistakes: list[str]) -> tuple[Layer, Layer]:
+    def _source(self, benchmark: str | None, file: ConfigFile) -> str:
+        """The name of the data, which decides what a quick look is."""
+        known = BENCHMARKS.get(benchmark or "")
+        each = [known.values("") if known else {}, file.layer.values]
+        each += [layer.values for layer in self.layers]
+        named = [str(values["data.source"]) for values in each if values.get("data.source")]
+        return named[-1] if named else ""
+
+    def _named_layers(
+        self, method: str | None, source: str, mistakes: list[str]
+    ) -> tuple[Layer, Layer]:
         """The settings of the preset, and those of ``quick``."""
         over, quick = dict[str, Any](), dict[str, Any]()
         with suppress(AnclError):  # resolving reports what is wrong with the method
             known = MethodRef(method or "finetune")
-            quick = quick_settings(known) if self.quick else {}
+            quick = quick_settings(known, source) if self.quick else {}
             try:
                 over = preset_settings(self.preset, known.name)
             except SpecError as error:
@@ -247,18 +274,16 @@ class Request:
         return ConfigFile({}, Layer("--config", {}))
 
 
-def quick_settings(method: MethodRef) -> dict[str, Any]:
-    """One epoch of everything that has epochs, on few images per class."""
+def quick_settings(method: MethodRef, source: str = "") -> dict[str, Any]:
+    """One epoch of everything that has epochs, on few images per class; for CIFAR-100 a few."""
     fields = fields_for(method, DEFAULT_NETWORK)
     # What is off by default (0 epochs of balanced tuning) stays off.
     epochs = {k: 1 for k, field in fields.items() if k.endswith("epochs") and field.default != 0}
+    if source.startswith("cifar100"):
+        trained = {k: v for k, v in epochs.items() if "." not in k}
+        return {**trained, **QUICK_CIFAR100}
     first = dict.fromkeys(("training.epochs_first", "auxiliary.epochs_first"))
-    images = {
-        "data.per_class": QUICK_IMAGES,
-        "data.test_per_class": QUICK_TEST_IMAGES,
-        "data.val_fraction": QUICK_VALIDATION,
-    }
-    return {**epochs, **first, **images}
+    return {**epochs, **first, **QUICK}
 
 
 # -- several methods -------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ancl.experiments import BENCHMARKS
 from ancl.experiments import benchmark as benchmark_named
 from ancl.memory import Memory
 from ancl.methods.method import Method
-from ancl.methods.registry import MethodRef, arguments
+from ancl.methods.registry import MethodRef, arguments, method_defaults, section_of
 from ancl.networks import NETWORKS, network_options
 from ancl.outside import FORMS
 from ancl.runtime import resolve_device
@@ -179,8 +179,6 @@ MISSING = (
     "A BENCHMARK is missing. Write one, as in: ancl run a-lwf digits/5 (see ancl list benchmarks). "
     "Or name your data: ancl run a-lwf --data folder:photos@32 --tasks 5 (see ancl list data)."
 )
-AUXILIARY_DEFAULTS = {"weight_decay": 5e-4}
-"""Where the auxiliary network's training differs from the main one's, as in the released code."""
 
 
 def fields_for(method: MethodRef, network: str) -> dict[str, Field]:
@@ -195,20 +193,10 @@ def fields_for(method: MethodRef, network: str) -> dict[str, Field]:
         )
     found |= {f"memory.{name}": field for name, field in _fields(Memory)}
     found |= {f"training.{name}": field for name, field in _fields(Training)}
-    for name, field in _fields(Training):
-        default = AUXILIARY_DEFAULTS.get(name, field.default)
-        found[f"auxiliary.{name}"] = field._replace(default=default)
+    found |= {f"auxiliary.{name}": field for name, field in _fields(Training)}
     texts = method.explanations()
     for name, parameter in method.settings.items():
         found[name] = Field(parameter.annotation, parameter.default, texts.get(name, ""))
-    return found
-
-
-def method_defaults(method: Method) -> dict[str, Any]:
-    """The settings a method decides where nobody else does, by dotted key."""
-    found: dict[str, Any] = {} if method.last_relu else {"network.last_relu": False}
-    if method.memory:
-        found |= {f"memory.{name}": v for name, v in dataclasses.asdict(method.memory).items()}
     return found
 
 
@@ -313,8 +301,7 @@ class _Resolver:
             return
         self.values[key], self.sources[key] = taken, layer.named(key)
         twin = key.replace("training.", "auxiliary.", 1)
-        own = key.removeprefix("training.") in AUXILIARY_DEFAULTS
-        if twin != key and not own and self.sources[twin] in ("default", _INHERITED):
+        if twin != key and self.sources[twin] in ("default", _INHERITED):
             # The auxiliary network is trained as the main one by default.
             self.values[twin], self.sources[twin] = taken, _INHERITED
 
@@ -354,7 +341,10 @@ class _Resolver:
             self.mistakes.append(unknown("augmentation", data.augment, AUGMENTATIONS))
         for name in ("training", "auxiliary"):
             training = Training(**self.section(name))
-            self.mistakes += [f"{name}: {problem}" for problem in training.problems()]
+            problems = training.problems()
+            if made and name == "training":
+                problems += made.training_problems(training)
+            self.mistakes += [f"{name}: {problem}" for problem in problems]
         for asked, remedy in (
             ("training.schedule=patience", "training.schedule=cosine"),
             ("training.lr_search=true", "a number for training.lr"),
@@ -383,9 +373,9 @@ class _Resolver:
         sized = ("memory.per_class", "memory.total")
         size_given = any(self.sources[key] != "default" for key in sized)
         for key, value in method_defaults(made).items():
-            taken = size_given if key in sized else self.sources.get(key) != "default"
-            if not taken:
-                self.values[key] = value
+            given = self.sources.get(key) not in ("default", _INHERITED)
+            if not (size_given if key in sized else given):
+                self.values[key], self.sources[key] = value, "default"
 
     def check_memory(self, made: Method, scenario: str, groups: int) -> None:
         """Note what does not fit a memory shared by this number of classes (and domains)."""
@@ -411,8 +401,7 @@ class _Resolver:
 
     def section(self, name: str) -> dict[str, Any]:
         """The values of one section, without its name."""
-        start = f"{name}."
-        return {k.removeprefix(start): v for k, v in self.values.items() if k.startswith(start)}
+        return section_of(self.values, name)
 
 
 def memory_problems(memory: Memory, method: Method, scenario: str, groups: int) -> list[str]:

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from ancl.errors import SpecError, unknown
-from ancl.integrations.scalars import RunLog, Writer
-from ancl.integrations.writers import TensorBoard, WandB
+from ancl.integrations.curves import RunLog, TensorBoard, WandB, Writer
 
 __all__ = ["WRITERS", "RunLog", "Writer", "make_log"]
 

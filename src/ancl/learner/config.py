@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ from torch import nn
 from ancl.checks import checked
 from ancl.data import AUGMENTATIONS, SCENARIOS, Normalization, Task
 from ancl.errors import MethodError, SpecError, StoreError, unknown
-from ancl.experiments.spec import RunSpec, memory_problems, method_defaults
+from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.experiments.state import FinalState
 from ancl.hashing import describe, digest
 from ancl.memory import Memory
 from ancl.methods.method import Method
-from ancl.methods.registry import MethodRef
+from ancl.methods.registry import MethodRef, method_defaults, section_of
 from ancl.methods.task_history import check_exemplars
 from ancl.networks import architecture, network_maker, network_options
 from ancl.outside import is_outside
@@ -61,6 +61,7 @@ class LearnerConfig:
             problems.append(f"val_fraction is {self.val_fraction}; it must be from 0 to below 1.")
         if self.augment not in AUGMENTATIONS:
             problems.append(unknown("augmentation", self.augment, AUGMENTATIONS))
+        problems += self.method.training_problems(self.training)
         if self.training.schedule == "patience" and self.val_fraction == 0:
             problems.append("schedule=patience needs val_fraction above 0, or use cosine.")
         # What one class alone would already rule out, more classes do too.
@@ -169,13 +170,26 @@ class LearnerConfig:
         given = dict(self.network_options)
         if not isinstance(self.network, str):
             return given
-        accepted = network_options(self.network)
-        decided = {
-            key.removeprefix("network."): value
-            for key, value in method_defaults(self.method).items()
-            if key.removeprefix("network.") in accepted
-        }
-        return decided | given
+        decided = section_of(method_defaults(self.method), "network")
+        possible = network_options(self.network)
+        return {name: value for name, value in decided.items() if name in possible} | given
+
+
+def decided_memory(method: Method) -> Memory:
+    """What a method keeps of earlier tasks' images where nobody else says it."""
+    return Memory(**section_of(method_defaults(method), "memory"))
+
+
+def decided_trainings(
+    method: Method, training: Training | None, auxiliary: Training | None
+) -> tuple[Training, Training]:
+    """Both networks' trainings with what the method decides where nobody else does."""
+    defaults, training = method_defaults(method), training or Training()
+    if auxiliary is None:
+        auxiliary = replace(training, **section_of(defaults, "auxiliary"))
+    if training.select_by is None:
+        training = replace(training, **section_of(defaults, "training"))
+    return training, auxiliary
 
 
 def named_method(method: str | Method, settings: Mapping[str, Any]) -> tuple[str | None, Method]:

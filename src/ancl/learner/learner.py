@@ -22,6 +22,8 @@ from ancl.learner.config import (
     LearnerConfig,
     config_of_meta,
     config_of_spec,
+    decided_memory,
+    decided_trainings,
     named_method,
     read_saved,
 )
@@ -53,7 +55,8 @@ class Learner:
             every task has the first one's classes, in another domain.
         seed: Where all randomness comes from.
         training: How networks are trained.
-        auxiliary: How the auxiliary network is trained; as ``training`` where left out.
+        auxiliary: How the auxiliary network is trained; where left out as ``training``, but with
+            what the method decides, which is a weight decay of 5e-4 for ``a-NAME``.
         network_options: Options of a named network, such as ``width``.
         memory: What is kept of earlier tasks' images; as the method says where left out, and
             ``Memory()`` keeps nothing.
@@ -84,18 +87,18 @@ class Learner:
         **settings: Any,
     ) -> None:
         name, made = named_method(method, settings)
-        training = training or Training()
+        both = decided_trainings(made, training, auxiliary)
         config = LearnerConfig(
             method=made,
             method_name=name,
             settings=settings,
             network=network,
             network_options=dict(network_options or {}),
-            memory=memory or made.memory or Memory(),
+            memory=memory or decided_memory(made),
             scenario=scenario,
             seed=seed,
-            training=training,
-            auxiliary=auxiliary or training,
+            training=both[0],
+            auxiliary=both[1],
             val_fraction=val_fraction,
             augment=augment,
         )

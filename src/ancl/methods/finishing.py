@@ -202,7 +202,7 @@ class BalancedTuning(Finish):
             network.backbone.requires_grad_(False)
             for parameter in network.head.shared():
                 parameter.requires_grad_(False)
-        fit = work.fit(network, objective, images, [], self._training(work), "balance")
+        fit = work.fit(network, objective, images, [], self._training(work), self.name)
         return trained(fit, work.drive(fit))
 
     def _training(self, work: FinishWork) -> Training:

@@ -19,7 +19,7 @@ from ancl.networks import Network
 from ancl.regularizers import Ewc, Regularizer, Watcher, WeightRegularizer
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
-from ancl.training.config import Training
+from ancl.training.config import SelectBy, Training
 from ancl.training.loop import Fit, Trainer
 from ancl.training.objective import Extra, Objective, PenaltyTerm
 from ancl.types import Importance, Params
@@ -248,14 +248,18 @@ class Method:
         extras: Terms that are neither.
         start: Every task begins with the ``old`` network, or with a ``fresh`` one.
         data: Learn from the ``current`` task's images, or from ``all`` so far.
-        trains: ``scenario`` leaves old classes' rows of the head alone where the task is told
-            at test time and there is no memory; ``everything`` never does; ``new rows`` always
-            does; ``head`` trains nothing else after the first task.
+        trains: ``auto`` leaves old classes' rows of the head alone where no images of earlier
+            tasks are learned from, unless the task loss is over all classes seen;
+            ``everything`` never does; ``new rows`` always does; ``head`` trains nothing else
+            after the first task.
         head: The kind of classifier.
         head_options: Its options, such as the number of proxies.
         imprint: Whether new rows of the head begin as means of their classes' features.
         last_relu: Whether features of our ResNets end with a ReLU.
         memory: What is kept of earlier tasks' images unless a run says otherwise.
+        select_by: What patience judges an epoch by unless a run says otherwise.
+        auxiliary_decay: The weight decay of the auxiliary network's training unless a run says
+            otherwise; the main network's where left out.
         enlarge: Whether, after the first task, trainings see twelve fixed versions of every
             image in place of the run's augmentation.
         hold_out: Share of the memory's images a class that nothing is trained on.
@@ -274,12 +278,14 @@ class Method:
     extras: tuple[Extra, ...] = ()
     start: Literal["old", "fresh"] = "old"
     data: Literal["current", "all"] = "current"
-    trains: Literal["scenario", "everything", "new rows", "head"] = "scenario"
+    trains: Literal["auto", "everything", "new rows", "head"] = "auto"
     head: str = "linear"
     head_options: Mapping[str, Any] = field(default_factory=dict)
     imprint: bool = False
     last_relu: bool = True
     memory: Memory | None = None
+    select_by: SelectBy = "loss"
+    auxiliary_decay: float | None = None
     enlarge: bool = False
     hold_out: float = 0.0
     finish: tuple[Finish, ...] = ()
@@ -329,6 +335,15 @@ class Method:
             )
         return found
 
+    def training_problems(self, training: Training) -> list[str]:
+        """What does not fit how the main network is trained."""
+        if self.task_weight == 0 and training.select_by == "task_loss":
+            return [
+                f"select_by is task_loss, but {self.name} has no task loss after the first task. "
+                f"Use select_by=loss or accuracy."
+            ]
+        return []
+
     @property
     def watcher(self) -> type[Watcher] | None:
         """What follows the main network's training, if the old network's term asks for it."""
@@ -338,6 +353,10 @@ class Method:
     def auxiliary_watcher(self) -> type[Watcher] | None:
         """The same for the auxiliary network's training."""
         return _watcher(self.auxiliary.regularizer) if self.auxiliary else None
+
+
+RELEASED_AUXILIARY_DECAY = 5e-4
+"""Fixed in the ANCL authors' released code, whatever the main network's is."""
 
 
 def with_ancl(
@@ -365,7 +384,12 @@ def with_ancl(
     if adaptive == "both" and isinstance(rule, Rule) and isinstance(lamb_a, float | int) and lamb_a:
         lamb_a = rule.scaled(lamb_a)
     auxiliary = Auxiliary(method.old.regularizer, lamb_a, classes=classes, data=data)
-    return replace(method, name=f"a-{method.name}", auxiliary=auxiliary)
+    return replace(
+        method,
+        name=f"a-{method.name}",
+        auxiliary=auxiliary,
+        auxiliary_decay=RELEASED_AUXILIARY_DECAY,
+    )
 
 
 def with_afec(
@@ -374,8 +398,15 @@ def with_afec(
     *,
     start: Literal["old", "carried"] = "old",
     renewed: Literal["task", "epoch"] = "epoch",
+    over: Literal["auto", "own", "seen"] = "auto",
 ) -> Method:
-    """The method with EWC's Ω held to an auxiliary network one epoch ahead.  Equation: [afec]."""
+    """The method with EWC's Ω held to an auxiliary network one epoch ahead.  Equation: [afec].
+
+    Its Fisher information is that of the task's ``own`` classes, to which the λ_a of AFEC's
+    authors belongs, or of all ``seen``. With ``auto`` it is ``own``, but EWC as a host keeps its
+    own settings: the ANCL paper's AFEC on EWC is A-EWC renewed every epoch, so both of its terms
+    are on one scale.
+    """
     if method.auxiliary is not None:
         raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
     if method.trains == "head":
@@ -384,8 +415,9 @@ def with_afec(
             f"hold. Use a method that trains one, such as afec-finetune."
         )
     host = method.old.regularizer if method.old else None
-    # EWC keeps its own settings, so that both of its terms are on one scale.
-    omega = host if type(host) is Ewc else Ewc()
+    omega = host if type(host) is Ewc else Ewc(over="own")
+    if over != "auto":
+        omega = replace(omega, over=over)
     auxiliary = Auxiliary(omega, lamb_a, renewed=renewed, start=start)
     return replace(method, name=f"afec-{method.name}", auxiliary=auxiliary)
 

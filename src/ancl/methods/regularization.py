@@ -3,34 +3,38 @@
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le
 
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
+from ancl.losses import CrossEntropy, Over
 from ancl.methods.lambda_rules import NewShare, OldShare
 from ancl.methods.method import Auxiliary, Method, Term, with_afec, with_ancl
-from ancl.methods.rehearsal import bic, eeil, icarl, lucir, podnet, wa
+from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
 from ancl.regularizers import Dmc, Eeil, Ewc, Lfl, Lwf, Lwm, Mas, RWalk, Si
 
-Lambda = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Le(1)]
 Temperature = Annotated[float, Gt(0)]
 Maker = Callable[..., Method]
 """Settings by keyword -> a method. Signature and docstring are what a user is shown."""
 
 
-def finetune() -> Method:
-    """Learn each task by its loss alone: the lower bound."""
-    return Method("finetune")
+def finetune(*, loss_over: Over = "auto") -> Method:
+    """Learn each task by its loss alone: the lower bound.
+
+    Args:
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
+    """
+    return Method("finetune", CrossEntropy(loss_over))
 
 
-def joint(*, over: Literal["seen", "own"] = "seen") -> Method:
+def joint(*, loss_over: Over = "auto") -> Method:
     """Learn each task with the images of all tasks so far: the upper bound.
 
     Args:
-        over: Classes that compete: all ``seen`` (the paper), or each task's ``own`` alone.
+        loss_over: Classes that compete in the task loss: all ``seen`` (auto, the paper), or each
+            task's own (own_task).
     """
-    return Method("joint", task_loss=CrossEntropy(over), data="all", trains="everything")
+    return Method("joint", CrossEntropy(loss_over), data="all", trains="everything")
 
 
 def ewc(
@@ -42,6 +46,8 @@ def ewc(
     augment: bool = True,
     labels: Literal["true", "predicted", "sampled"] = "true",
     over: Literal["seen", "own"] = "seen",
+    drop_last: bool = False,
+    loss_over: Over = "auto",
 ) -> Method:
     """Elastic Weight Consolidation: hold weights by their Fisher information.
 
@@ -53,9 +59,12 @@ def ewc(
         augment: Whether the estimate sees augmented images.
         labels: Labels of the estimate: true, predicted, or sampled from the answer.
         over: Classes of the estimate: all ``seen``, or the task's ``own``.
+        drop_last: Whether the estimate leaves out a last batch that is not full.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
-    omega = Ewc(alpha, estimator, batch_norm, augment, labels, over)
-    return Method("ewc", old=Term(omega, lamb))
+    omega = Ewc(alpha, estimator, batch_norm, augment, drop_last, labels, over)
+    return Method("ewc", CrossEntropy(loss_over), Term(omega, lamb))
 
 
 def mas(
@@ -66,6 +75,8 @@ def mas(
     batch_norm: Literal["train", "eval"] = "train",
     augment: bool = True,
     norm: Literal["l2", "squared"] = "l2",
+    drop_last: bool = False,
+    loss_over: Over = "auto",
 ) -> Method:
     """Memory Aware Synapses: hold weights by how much the answers' length depends on them.
 
@@ -76,19 +87,31 @@ def mas(
         batch_norm: Batch norm while estimating: by the batch (train) or running (eval).
         augment: Whether the estimate sees augmented images.
         norm: The length differentiated: l2, or its square (squared).
+        drop_last: Whether the estimate leaves out a last batch that is not full.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
-    return Method("mas", old=Term(Mas(alpha, estimator, batch_norm, augment, norm), lamb))
+    omega = Mas(alpha, estimator, batch_norm, augment, drop_last, norm)
+    return Method("mas", CrossEntropy(loss_over), Term(omega, lamb))
 
 
-def si(*, lamb: Lambda = 0.1, damping: Annotated[float, Gt(0)] = 0.1, clip: bool = True) -> Method:
+def si(
+    *,
+    lamb: Lambda = 0.1,
+    damping: Annotated[float, Gt(0)] = 0.1,
+    clip: bool = True,
+    loss_over: Over = "auto",
+) -> Method:
     """Synaptic Intelligence: hold weights by how much their path lowered the loss.
 
     Args:
         lamb: λ, the pull to the old network.
         damping: Keeps the importance of weights that did not move finite.
         clip: Whether negative importance counts as zero.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
-    return Method("si", old=Term(Si(damping, clip), lamb))
+    return Method("si", CrossEntropy(loss_over), Term(Si(damping, clip), lamb))
 
 
 def rwalk(
@@ -101,6 +124,8 @@ def rwalk(
     labels: Literal["true", "predicted", "sampled"] = "predicted",
     over: Literal["seen", "own"] = "seen",
     damping: Annotated[float, Gt(0)] = 0.1,
+    drop_last: bool = False,
+    loss_over: Over = "auto",
 ) -> Method:
     """Riemannian Walk: hold weights by their Fisher information and by their path.
 
@@ -113,9 +138,12 @@ def rwalk(
         labels: Labels of the estimate: true, predicted, or sampled from the answer.
         over: Classes of the estimate: all ``seen``, or the task's ``own``.
         damping: Keeps the score of weights that did not move finite.
+        drop_last: Whether the estimate leaves out a last batch that is not full.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
-    omega = RWalk(alpha, estimator, batch_norm, augment, labels, over, damping)
-    return Method("rwalk", old=Term(omega, lamb))
+    omega = RWalk(alpha, estimator, batch_norm, augment, drop_last, labels, over, damping)
+    return Method("rwalk", CrossEntropy(loss_over), Term(omega, lamb))
 
 
 def lwf(
@@ -123,7 +151,8 @@ def lwf(
     lamb: Lambda = 10.0,
     temperature: Temperature = 2.0,
     scope: Literal["joint", "per_head"] = "joint",
-    smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0,
+    smoothing: Smoothing = 1e-5,
+    loss_over: Over = "auto",
 ) -> Method:
     """Learning without Forgetting: keep the old network's soft answers on new images.
 
@@ -131,15 +160,12 @@ def lwf(
         lamb: λ, the pull to the old network.
         temperature: T, by which logits are divided on both sides.
         scope: One softmax over all old classes (joint, as published), or one a task's head.
-        smoothing: ε mixed into the network's own soft answers; the released code's is 1e-5.
+        smoothing: ε mixed into the network's own soft answers, as in the released code.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
-    omega = Lwf(temperature, smoothing) if scope == "joint" else Eeil(temperature)
-    if scope == "per_head" and smoothing:
-        raise MethodError(
-            f"smoothing is {smoothing:g} and scope is per_head, which has none. Use "
-            f"smoothing=0 or scope=joint."
-        )
-    return Method("lwf", old=Term(omega, lamb))
+    kind = Lwf if scope == "joint" else Eeil
+    return Method("lwf", CrossEntropy(loss_over), Term(kind(temperature, smoothing), lamb))
 
 
 def lfl(
@@ -148,6 +174,7 @@ def lfl(
     centre: bool = True,
     normalize: bool = True,
     reduction: Literal["mean", "sum"] = "mean",
+    loss_over: Over = "auto",
 ) -> Method:
     """Less-forgetful Learning: keep the old network's features on new images.
 
@@ -156,8 +183,11 @@ def lfl(
         centre: Whether each image's features are centred first.
         normalize: Whether they are scaled to length 1.
         reduction: Mean over features (the published λ), or sum (λ then over their number).
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
-    return Method("lfl", old=Term(Lfl(centre, normalize, reduction), lamb))
+    omega = Lfl(centre, normalize, reduction)
+    return Method("lfl", CrossEntropy(loss_over), Term(omega, lamb))
 
 
 def lwm(
@@ -166,6 +196,8 @@ def lwm(
     temperature: Temperature = 2.0,
     gamma: Annotated[float, Ge(0)] = 0.1,
     attention: Literal["gradient", "detached"] = "gradient",
+    smoothing: Smoothing = 0.0,
+    loss_over: Over = "auto",
 ) -> Method:
     """Learning without Memorizing: keep the old network's soft answers and where it looks.
 
@@ -174,8 +206,12 @@ def lwm(
         temperature: T, by which logits are divided on both sides.
         gamma: The attention's weight over that of the answers: the published γ/β.
         attention: Whether its gradient flows, or it is detached as in the released code.
+        smoothing: ε mixed into the network's own soft answers; the released code's is 1e-5.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
-    return Method("lwm", old=Term(Lwm(temperature, gamma, attention), lamb))
+    omega = Lwm(temperature, gamma, attention, smoothing)
+    return Method("lwm", CrossEntropy(loss_over), Term(omega, lamb))
 
 
 def dmc(*, centring: Literal["sample", "batch"] = "sample") -> Method:
@@ -199,9 +235,14 @@ def dmc(*, centring: Literal["sample", "batch"] = "sample") -> Method:
     )
 
 
-def freeze() -> Method:
-    """Learn the backbone with the first task, then heads alone."""
-    return Method("freeze", trains="head")
+def freeze(*, loss_over: Over = "auto") -> Method:
+    """Learn the backbone with the first task, then heads alone.
+
+    Args:
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
+    """
+    return Method("freeze", CrossEntropy(loss_over), trains="head")
 
 
 METHODS: dict[str, Maker] = {
@@ -264,6 +305,7 @@ def afec_variant(
     lamb_a: Lambda = 1.0,
     afec_start: Literal["old", "carried"] = "old",
     afec_renewed: Literal["epoch", "task"] = "epoch",
+    afec_over: Literal["auto", "own", "seen"] = "auto",
 ) -> Callable[[Method], Method]:
     """Hold it to an auxiliary network one epoch ahead, by EWC's regularizer.
 
@@ -271,8 +313,12 @@ def afec_variant(
         lamb_a: λ_a, the pull to the auxiliary network.
         afec_start: Each task's auxiliary network starts from the old one, or is carried on.
         afec_renewed: Renew it every epoch (AFEC), or once a task (then it is ANCL's).
+        afec_over: Classes of its Fisher information: the task's own, or all ``seen``; auto is own,
+            and with ewc what ewc has.
     """
-    return lambda method: with_afec(method, lamb_a, start=afec_start, renewed=afec_renewed)
+    return lambda method: with_afec(
+        method, lamb_a, start=afec_start, renewed=afec_renewed, over=afec_over
+    )
 
 
 VARIANTS: dict[str, Callable[..., Callable[[Method], Method]]] = {

@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
+from ancl.errors import MethodError
 from ancl.inference import Argmax, Corrected, Infer, NearestMean
-from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot
+from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot, Over
 from ancl.memory import Memory
 from ancl.methods.finishing import Align, BalancedTuning, BiasCorrection
 from ancl.methods.lambda_rules import AdaptiveAllNew, AdaptiveOldNew, Factor, NewShare, OldShare
@@ -15,6 +16,7 @@ from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
 from ancl.training.objective import Extra
 
 Lambda = Annotated[float, Ge(0)]
+Smoothing = Annotated[float, Ge(0), Lt(1)]
 Positive = Annotated[float, Gt(0)]
 Epochs = Annotated[int, Ge(0)]
 Classify = Literal["logits", "nearest_mean"]
@@ -32,6 +34,7 @@ def icarl(
     temperature: Positive = 2.0,
     classify: Classify = "nearest_mean",
     mirrored: bool = True,
+    loss_over: Over = "auto",
 ) -> Method:
     """iCaRL: keep the old network's answers class by class; the nearest exemplar mean decides.
 
@@ -43,11 +46,18 @@ def icarl(
         temperature: T of ``softmax``.
         classify: By the nearest mean of exemplars, or by logits.
         mirrored: Whether exemplars' mirror images take part in the means.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
     own = distill == "bce_mean"
+    if own and loss_over != "auto":
+        raise MethodError(
+            f"loss_over is {loss_over} and distill is bce_mean, whose sigmoids do not compete. "
+            f"Use loss_over=auto, or distill=bce_sum or softmax."
+        )
     return Method(
         "icarl",
-        task_loss=OneHot() if own else CrossEntropy(),
+        task_loss=OneHot() if own else CrossEntropy(loss_over),
         old=Term(Icarl(distill, temperature), _ruled(OldShare, lamb, own)),
         memory=EXEMPLARS,
         infer=_infer(classify, mirrored),
@@ -66,6 +76,7 @@ def eeil(
     balanced_factor: Positive | None = None,
     balanced_milestones: tuple[int, ...] = (10, 20),
     balanced_keeps: Literal["before", "old", "nothing"] = "before",
+    loss_over: Over = "auto",
 ) -> Method:
     """EEIL: keep the old network's soft answers head by head, then tune on balanced images.
 
@@ -82,6 +93,8 @@ def eeil(
         balanced_milestones: Epochs after which that is divided by 10.
         balanced_keeps: What it is held to: all heads of the network ``before`` it (the original),
             the ``old`` network's heads, or ``nothing``.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
     tuning = BalancedTuning(
         balanced_epochs,
@@ -92,8 +105,10 @@ def eeil(
     )
     return Method(
         "eeil",
-        old=Term(Eeil(temperature), lamb),
+        CrossEntropy(loss_over),
+        Term(Eeil(temperature), lamb),
         memory=EXEMPLARS,
+        select_by="task_loss",
         enlarge=enlarge,
         finish=(tuning,) if balanced_epochs else (),
         constrain=GradientNoise(noise, noise_decay) if noise else None,
@@ -111,6 +126,8 @@ def bic(
     bias_decay: Annotated[float, Ge(0)] = 0.1,
     bias_augment: bool = False,
     correct_student: bool = False,
+    smoothing: Smoothing = 0.0,
+    loss_over: Over = "auto",
 ) -> Method:
     """BiC: keep the old network's soft answers, then correct new classes' bias on held-out images.
 
@@ -126,12 +143,16 @@ def bic(
         bias_augment: Whether its images are changed by data.augment (FACIL) or left as they are.
         correct_student: Whether the network learns with all earlier corrections in place (FACIL),
             or only its old network answers with the last one (the original).
+        smoothing: ε mixed into the network's own soft answers; FACIL's is 1e-5.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
     pull, task_weight = _weights(lamb)
     correction = BiasCorrection(bias_epochs, bias_lr, bias_milestones, bias_decay, bias_augment)
     return Method(
         "bic",
-        old=Term(Lwf(temperature), pull),
+        CrossEntropy(loss_over),
+        Term(Lwf(temperature, smoothing), pull),
         task_weight=task_weight,
         memory=EXEMPLARS,
         hold_out=hold_out,
@@ -147,6 +168,7 @@ def wa(
     temperature: Positive = 2.0,
     nonnegative: bool = True,
     bias: bool = False,
+    loss_over: Over = "auto",
 ) -> Method:
     """WA: keep the old network's soft answers, then scale new classes' rows to the old ones'.
 
@@ -156,11 +178,14 @@ def wa(
         temperature: T, by which logits are divided on both sides.
         nonnegative: Whether the head's weights are held at 0 or above after every step.
         bias: Whether the head has biases, which are not scaled; the original has none.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
     pull, task_weight = _weights(lamb)
     return Method(
         "wa",
-        old=Term(Lwf(temperature), pull),
+        CrossEntropy(loss_over),
+        Term(Lwf(temperature), pull),
         task_weight=task_weight,
         head="linear" if bias else "unbiased",
         memory=EXEMPLARS,
@@ -183,6 +208,7 @@ def lucir(
     balanced_lr: Positive = 0.01,
     balanced_milestones: tuple[int, ...] = (10,),
     classify: Classify = "logits",
+    loss_over: Over = "auto",
 ) -> Method:
     """LUCIR: a cosine classifier that keeps the direction of features, and a margin between tasks.
 
@@ -199,17 +225,21 @@ def lucir(
         balanced_lr: Its learning rate.
         balanced_milestones: Epochs after which that is divided by 10.
         classify: By logits, or by the nearest mean of exemplars.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
     ranking = MarginRanking(margin, margin_negatives, margin_reduction)
     return Method(
         "lucir",
-        old=Term(LessForget(), _ruled(AdaptiveOldNew, lamb, adaptive)),
+        CrossEntropy(loss_over),
+        Term(LessForget(), _ruled(AdaptiveOldNew, lamb, adaptive)),
         extras=(Extra("margin", ranking, margin_weight, True),) if margin_weight else (),
         trains="new rows",
         head="cosine",
         imprint=imprint,
         last_relu=False,
         memory=EXEMPLARS,
+        select_by="task_loss",
         finish=_head_tuning(balanced_epochs, balanced_lr, balanced_milestones),
         infer=_infer(classify),
     )
@@ -234,6 +264,7 @@ def podnet(
     balanced_epochs: Epochs = 20,
     balanced_lr: Positive = 0.05,
     classify: Classify = "logits",
+    loss_over: Over = "auto",
 ) -> Method:
     """PODNet: keep every stage's pooled maps; classes are told by several proxies each.
 
@@ -257,11 +288,13 @@ def podnet(
             it out.
         balanced_lr: Its learning rate.
         classify: By logits, or by the nearest mean of exemplars.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
     omega = Pod(pod_norm, pod_square, pod_normalize, spatial, flat, flat_form)
     return Method(
         "podnet",
-        task_loss=Nca(nca, nca_margin),
+        task_loss=Nca(nca, nca_margin, loss_over),
         old=Term(omega, _ruled(AdaptiveAllNew, lamb, adaptive)),
         trains="new rows",
         head="proxies",

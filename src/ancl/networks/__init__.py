@@ -1,6 +1,6 @@
 """Backbones, the network around them, and how to make it again."""
 
-from ancl.networks.mlp import Mlp
+from ancl.networks.backbones import Mlp, ResNet
 from ancl.networks.network import Network, frozen
 from ancl.networks.registry import (
     NETWORKS,
@@ -10,7 +10,6 @@ from ancl.networks.registry import (
     network_options,
     without_head,
 )
-from ancl.networks.resnet import ResNet
 
 __all__ = [
     "NETWORKS",

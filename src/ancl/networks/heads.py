@@ -1,4 +1,4 @@
-"""Classifiers that grow by one block of classes a task."""
+"""Classifiers that grow by one block of classes per task."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -61,11 +61,11 @@ class Head(nn.Module, ABC):
         return []
 
     def row_blocks(self) -> list[Tensor]:
-        """The class weights of every block, where there is one row a class."""
+        """The class weights of every block, where there is one row per class."""
         return []
 
     def rows(self) -> Tensor | None:
-        """The class weights (C, D), where there is one row a class."""
+        """The class weights (C, D), where there is one row per class."""
         blocks = self.row_blocks()
         return torch.cat(blocks) if blocks else None
 
@@ -114,7 +114,7 @@ class LinearHead(Head):
 
 
 class UnbiasedHead(LinearHead):
-    """Weights times features: how large a class's logits are is decided by its row alone."""
+    """Weights times features: only its row decides how large a class's logits are."""
 
     def _append(self, classes: int) -> None:
         layer = nn.Linear(self.feature_size, classes, bias=False, dtype=self._like.dtype)
@@ -132,7 +132,7 @@ class UnbiasedHead(LinearHead):
 class DirectionHead(Head):
     """Rows compared with features by direction alone, times one learnable η; no bias.
 
-    η is positive at the start and never sorts classes anew as long as it stays so: the largest
+    As long as η is positive, as at the start, it does not change the order of classes: the largest
     logit is the largest similarity.
 
     Args:
@@ -154,7 +154,7 @@ class DirectionHead(Head):
 
     @abstractmethod
     def _similarities(self, cosines: Tensor) -> Tensor:
-        """One number a class from the cosines of all rows."""
+        """One number per class from the cosines of all rows."""
 
     @abstractmethod
     def _prototypes(self, unit: Tensor) -> Tensor:
@@ -200,7 +200,7 @@ class DirectionHead(Head):
 
 
 class CosineHead(DirectionHead):
-    """η cos(w, f), one row a class.  Equation: [cosine-head]."""
+    """η cos(w, f), one row per class.  Equation: [cosine-head]."""
 
     def _draw(self, rows: Tensor) -> None:
         bound = self.feature_size**-0.5
@@ -223,7 +223,7 @@ class ProxyHead(DirectionHead):
 
     Args:
         feature_size: The number of features the head reads.
-        proxies: How many a class has.
+        proxies: The number per class.
         gamma: γ, how much the most similar proxy outweighs the others.
         similarity: −‖f − w‖² = 2 cos − 2 (``official`` code), or the ``cosine`` itself.
     """

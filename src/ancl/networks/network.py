@@ -1,4 +1,4 @@
-"""A backbone and a head: the one kind of network that is trained, stored and held to."""
+"""A backbone and a head: the one kind of network that is trained, stored and used as an anchor."""
 
 import copy
 
@@ -41,9 +41,9 @@ class Network(nn.Module):
         return Output(self.head(features), features, tuple(stages))
 
     def add_task(self, classes: int) -> None:
-        """Grow by a task of so many classes: the head does, and a backbone that has ``add_task``.
+        """Add a task with this number of classes: to the head, and to a backbone with ``add_task``.
 
-        The backbone's features keep their number.
+        The number of features stays the same.
         """
         grow_backbone(self.backbone, classes)
         self.head.grow(classes)
@@ -99,7 +99,7 @@ class Network(nn.Module):
 
 
 def _faults(own: Params, given: Params) -> list[str]:
-    """What keeps the given tensors from fitting, a phrase for each kind."""
+    """Why the given tensors do not fit, one phrase for each kind."""
     shapes = [
         f"{name} {tuple(given[name].shape)} instead of {tuple(value.shape)}"
         for name, value in own.items()
@@ -145,7 +145,7 @@ def channels_last(network: Network) -> None:
 
 
 def grow_backbone(backbone: nn.Module, classes: int) -> None:
-    """Tell a backbone of a new task, if it wants to know: ``backbone.add_task(classes)``."""
+    """Call ``backbone.add_task(classes)``, if the backbone has it."""
     add_task = getattr(backbone, "add_task", None)
     if callable(add_task):
         add_task(classes)

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from ancl.errors import AnclError, SpecError, did_you_mean, unknown
 from ancl.hashing import UnstorableError, known_digest
+from ancl.networks.backbones import Mlp, ResNet
 from ancl.networks.heads import HEADS
-from ancl.networks.mlp import Mlp
 from ancl.networks.module_hash import module_identity, tensor_digest
 from ancl.networks.network import Network, channels_last, grow_backbone
-from ancl.networks.resnet import ResNet
 from ancl.outside import FORMS, Loaded, is_outside, load
 from ancl.runtime import check_memory
 from ancl.seeding import seeded
@@ -28,7 +27,7 @@ def _resnet(depth: int) -> Callable[..., nn.Module]:
         if len(shape) != 3:
             raise SpecError(
                 f"resnet{depth} reads images (channels, height, width), but the samples have "
-                f"shape {tuple(shape)}. Use mlp, or a module of your own."
+                f"shape {tuple(shape)}. Use mlp, or your own module."
             )
         return ResNet(depth, width, in_channels=shape[0], last_relu=last_relu)
 
@@ -52,7 +51,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 """Types of options that can be settings: values that a file of settings can hold."""
 _RESERVED = ("name", "network", "input_shape", "head", "head_options")
-"""Names that say something else of a network."""
+"""Names that are arguments of ``architecture``."""
 _WANTED = (
     "a function or class that takes the shape of a sample first and options by keyword, and "
     "returns an nn.Module: def net(shape, *, width=16)"
@@ -210,7 +209,7 @@ class Architecture:
         return own | self._code_identity(code) if code else own
 
     def _code_identity(self, code: Loaded) -> dict[str, object]:
-        """Its source, wherever it lies; what else it reads shows in its weights."""
+        """Its source, without its path; what else it reads shows in its weights."""
         found = {"name": code.attribute, "weights": self.weights, "source": code.sources.digest}
         try:
             known_digest(code.name, code.sources)
@@ -249,7 +248,7 @@ def architecture(
     if isinstance(network, nn.Module):
         if options:
             raise SpecError(
-                f"A module of your own takes no options, but {', '.join(options)} was given. "
+                f"Your own module takes no options, but {', '.join(options)} was given. "
                 "Set them where you make the module."
             )
         prototype = _copied(network)
@@ -330,7 +329,7 @@ def _copied(module: nn.Module) -> nn.Module:
 
 
 def _try(name: str, maker: Maker, shape: tuple[int, ...], options: Mapping[str, object]) -> _Tried:
-    """Build a named network once for all runs that have it, and look at it."""
+    """Build a named network once for all runs that have it, and check it."""
     version = maker.code.sources.digest if maker.code else ""
     key = repr((name, version, shape, options))
     if key not in _TRIED:

@@ -1,6 +1,6 @@
 """Code from outside the package, by name: ``path/file.py:NAME`` or ``package.module:NAME``.
 
-A file may import modules that lie beside it, a module of a package those of its package. They
+A file may import modules beside it, a module of a package those of its package. They
 belong to the code: their text is hashed with it, and sent with it to another machine.
 """
 
@@ -27,7 +27,7 @@ from ancl.outside.source import (
 )
 
 FORMS = ("path/file.py:NAME", "package.module:NAME")
-"""How to name code of one's own."""
+"""How to name your own code."""
 
 _DIGESTS: dict[str, str] = {}
 """The digest of the sources that each file was loaded with, by the name of its module."""
@@ -153,7 +153,7 @@ def _from_package(where: str, error: type[AnclError]) -> tuple[ModuleType, Sourc
 
 
 def _forget(sources: Sources) -> None:
-    """Have the own modules of changed code imported anew."""
+    """Import the own modules of changed code again."""
     for path in sources.others:
         module = sys.modules.get(dotted_name(path))
         if module and module.__file__ == str(sources.place.folder / path):
@@ -191,7 +191,7 @@ def _found(top: str) -> ModuleSpec | None:
 
 
 def _base(spec: ModuleSpec) -> Path | None:
-    """The folder in which a top-level module or package lies."""
+    """The folder of a top-level module or package."""
     if spec.origin and spec.has_location:
         file = Path(spec.origin)
         return file.parent.parent if file.name == "__init__.py" else file.parent

@@ -1,6 +1,6 @@
 """The source code a module is made of: its file, and what it imports from its own folder.
 
-A file's own modules are those that lie beside it, a package's those of the package. They belong
+A file's own modules are those beside it, a package's those of the package. They belong
 to the code: their text is hashed with it, and sent with it to another machine.
 """
 
@@ -33,7 +33,7 @@ _LOADED: dict[Path, bytes] = {}
 
 
 class Place(NamedTuple):
-    """Where a module lies.
+    """Where a module is.
 
     Args:
         folder: What the names of its own modules are relative to.
@@ -52,7 +52,7 @@ class Sources:
     """The text of a module and of all modules it imports from its own folder or package.
 
     Args:
-        place: Where the module lies.
+        place: Where the module is.
         files: What each file says, by its path relative to the folder.
         gaps: What is not known of the code, each as a phrase; empty where all of it is.
         installed: For an installed package, the hash of all its files; it is not sent along.
@@ -84,7 +84,7 @@ class Sources:
 
 
 def sources_of(module: str, file: Path) -> Sources:
-    """The source of a module that this process has loaded, by whatever way.
+    """The source of a module that this process has loaded, in any way.
 
     Args:
         module: The module's name.
@@ -113,11 +113,11 @@ def remember(sources: Sources) -> None:
 
 
 def place_of(module: str, file: Path) -> Place:
-    """Where a module lies: beside its file, or at the top of its packages."""
+    """Where a module is: beside its file, or at the top of its packages."""
     own = file.parent if file.name == "__init__.py" else file.with_suffix("")
     parts = tuple(module.split("."))
     folder = own.parents[len(parts) - 1] if own.parts[-len(parts) :] == parts else file.parent
-    # Beside installed packages lie others, which are not its own.
+    # Beside installed packages are others, which are not its own.
     only = parts[0] if folder.name in _INSTALLED else None
     top = folder
     while (top / "__init__.py").is_file():
@@ -157,7 +157,7 @@ def collect(place: Place, read: Callable[[Path], bytes]) -> Sources:
         return Sources(place, {place.entry: read(place.folder / place.entry)}, (), installed)
     files: dict[str, bytes] = {}
     gaps: list[str] = []
-    # Python runs the packages that a module lies in before it.
+    # Python runs a module's packages before it.
     packages = (f"{each}/__init__.py" for each in PurePosixPath(place.entry).parents if each.name)
     waiting = [place.entry, *(each for each in packages if (place.folder / each).is_file())]
     while waiting:
@@ -252,7 +252,7 @@ def _own_files(place: Place, name: tuple[str, ...]) -> tuple[list[str], str]:
     if name[0] in _COVERED or (place.only and name[0] != place.only):
         return [], ""
     if name[0] == place.package:
-        return [], "of the package it lies in: name it package.module:NAME instead of by its path"
+        return [], "of the package it is in: name it package.module:NAME instead of by its path"
     parent, last = place.folder.joinpath(*name[:-1]), name[-1]
     if last == "*":
         # A package's __all__ may name any of its modules.

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ancl.regularizers.base import Regularizer
+from ancl.regularizers.lwf import distillation
 from ancl.types import Anchor, Step
 
 
@@ -19,18 +19,19 @@ class Eeil(Regularizer):
 
     Args:
         temperature: T, by which both sides' logits are divided.
+        smoothing: ε, as LwF has it.
     """
 
     reads = "logits"
     temperature: float = 2.0
+    smoothing: float = 0.0
 
     def penalty(self, step: Step, anchor: Anchor) -> Tensor:
         """The batch mean of −Σ_tasks Σ softmax(z*/T) log softmax(z/T)."""
         ours, theirs = step.out.logits, step.of(anchor).logits
         parts = [
-            F.cross_entropy(
-                ours[:, start:stop] / self.temperature,
-                (theirs[:, start:stop] / self.temperature).softmax(dim=1),
+            distillation(
+                ours[:, start:stop], theirs[:, start:stop], self.temperature, self.smoothing
             )
             for start, stop in _heads(step.tasks, anchor.classes)
         ]
@@ -43,6 +44,6 @@ def eeil_noise(epoch: int, scale: float = 0.3, decay: float = 0.55) -> float:
 
 
 def _heads(tasks: tuple[slice, ...], classes: slice) -> list[tuple[int, int]]:
-    """The tasks' classes that the anchor speaks for; tasks that share classes count once."""
+    """The tasks' classes that the anchor knows; tasks that share classes count once."""
     found = {(max(t.start, classes.start), min(t.stop, classes.stop)) for t in tasks}
     return sorted((start, stop) for start, stop in found if start < stop)

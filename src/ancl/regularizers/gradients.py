@@ -28,12 +28,15 @@ class GradientRegularizer(WeightRegularizer):
         estimator: Gradients of ``batch`` means (the published scale), or of each ``sample``.
         batch_norm: ``train`` normalises by the batch, ``eval`` by running statistics.
         augment: Whether the images are augmented as in training.
+        drop_last: Whether a last batch that is not full is left out (released code). A task of
+            less than one batch is always used whole.
     """
 
     alpha: float = 0.5
     estimator: Estimator = "batch"
     batch_norm: Literal["train", "eval"] = "train"
     augment: bool = True
+    drop_last: bool = False
 
     @abstractmethod
     def loss(self, evidence: Evidence) -> Loss:
@@ -57,6 +60,7 @@ class GradientRegularizer(WeightRegularizer):
                 estimator=self.estimator,
                 augment=self.augment,
                 batch_statistics=self.batch_norm == "train",
+                drop_last=self.drop_last,
             )
         }
 
@@ -77,6 +81,7 @@ def mean_gradients(
     estimator: Estimator,
     augment: bool,
     batch_statistics: bool,
+    drop_last: bool = False,
 ) -> Params:
     """(1/N) Σ_b B_b m(g_b): the measured gradient of every batch, weighted by its size.
 
@@ -88,9 +93,14 @@ def mean_gradients(
         return {}  # a backbone that rests altogether
     per_sample = estimator == "sample"
     totals = [torch.zeros_like(weight) for weight in evidence.weights.values()]
-    count = 0
+    count = full = 0
     with _mode(evidence.network, train=batch_statistics and not per_sample):
         for x, y in evidence.batches(augment):
+            full = full or len(y)
+            if drop_last:
+                if len(y) < full:
+                    break
+                x, y = x[:full], y[:full]  # a last image alone was joined to the batch before
             if per_sample:
                 parts = _sample_sums(evidence, loss, measure, x, y)
             else:

@@ -1,4 +1,4 @@
-"""iCaRL: keep the anchor's answers, each class a yes or no of its own.  Equation: [icarl]."""
+"""iCaRL: keep the anchor's answers, with one sigmoid per class.  Equation: [icarl]."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -11,9 +11,9 @@ from ancl.types import Anchor, Step
 
 @dataclass(frozen=True)
 class Lwf(Regularizer):
-    """Cross-entropy to the anchor's tempered softmax, over the classes it speaks for.
+    """Cross-entropy to the anchor's tempered softmax, over the classes it knows.
 
-    The old network speaks for earlier classes and the auxiliary network for this task's,
+    The old network knows earlier classes and the auxiliary network this task's,
     so the same formula serves both terms of the loss. There is no factor T².
 
     Args:
@@ -28,9 +28,16 @@ class Lwf(Regularizer):
 
     def penalty(self, step: Step, anchor: Anchor) -> Tensor:
         """The batch mean of −Σ softmax(z*/T) log softmax(z/T)."""
-        soft = (step.of(anchor).logits[:, anchor.classes] / self.temperature).softmax(dim=1)
-        ours = step.out.logits[:, anchor.classes] / self.temperature
-        if not self.smoothing:
-            return F.cross_entropy(ours, soft)
-        smooth = (ours.softmax(dim=1) + self.smoothing / ours.shape[1]) / (1 + self.smoothing)
-        return -(soft * smooth.log()).sum(dim=1).mean()
+        ours, theirs = step.out.logits, step.of(anchor).logits
+        return distillation(
+            ours[:, anchor.classes], theirs[:, anchor.classes], self.temperature, self.smoothing
+        )
+
+
+def distillation(ours: Tensor, theirs: Tensor, temperature: float, smoothing: float) -> Tensor:
+    """The batch mean of −Σ softmax(z*/T) log softmax(z/T), with ε mixed into the latter."""
+    soft, ours = (theirs / temperature).softmax(dim=1), ours / temperature
+    if not smoothing:
+        return F.cross_entropy(ours, soft)
+    smooth = (ours.softmax(dim=1) + smoothing / ours.shape[1]) / (1 + smoothing)
+    return -(soft * smooth.log()).sum(dim=1).mean()

@@ -27,18 +27,20 @@ class Lwm(Regularizer):
         temperature: T of the distillation.
         gamma: The attention's relative weight.
         attention: Whether its ``gradient`` flows or is ``detached``.
+        smoothing: ε of the distillation, as LwF has it.
     """
 
     reads = "maps"
     temperature: float = 2.0
     gamma: float = 0.1
     attention: Literal["gradient", "detached"] = "gradient"
+    smoothing: float = 0.0
 
     def penalty(self, step: Step, anchor: Anchor) -> Tensor:
         """Distillation + γ · Σ |a/‖a‖ − a*/‖a*‖| over space, averaged over the batch."""
         if step.rows is None or anchor.rows is None:
             raise MethodError(
-                "LwM reads a head's class weights, and this head has not one row a class. "
+                "LwM reads a head's class weights, and this head does not have one row per class. "
                 "Use head='linear'."
             )
         theirs = step.of(anchor)
@@ -48,7 +50,8 @@ class Lwm(Regularizer):
         distance = (ours - wanted).abs().sum(dim=1).mean()
         if self.attention == "detached":
             distance = distance.detach()
-        return Lwf(self.temperature).penalty(step, anchor) + self.gamma * distance
+        answers = Lwf(self.temperature, self.smoothing).penalty(step, anchor)
+        return answers + self.gamma * distance
 
 
 def attention_map(stage: Tensor, rows: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from ancl.reporting.write import (
     report,
     write_page,
     write_report,
+    write_study,
 )
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "report",
     "write_page",
     "write_report",
+    "write_study",
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ancl.experiments.study import MethodResult
 from ancl.metrics import Estimate
 from ancl.reporting.groups import Group
 from ancl.reporting.page import Training, trainings
@@ -183,4 +184,38 @@ def _time(groups: Sequence[Group]) -> Figure:
     axes.invert_yaxis()
     axes.set_xlabel("seconds of one run, nothing shared")
     figure.legend(loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    return figure
+
+
+def draw_frontiers(methods: Sequence[MethodResult], directory: Path) -> list[Path]:
+    """One figure per method of a study: learning accuracy against forgetting, by search seed."""
+    found: list[Path] = []
+    for each in methods:
+        curves = {
+            "CL over λ": each.frontier("lamb", "more"),
+            "ANCL over λ_a": each.frontier("lamb_a"),
+        }
+        if all(curves.values()):
+            name = file_name(f"frontier_{each.benchmark}_{each.method}")
+            found += _save(_frontier(each, curves), directory / name, vector=False)
+    return found
+
+
+def _frontier(
+    method: MethodResult, curves: Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]
+) -> Figure:
+    figure = _figure(5.2, 3.8)
+    axes = figure.subplots()
+    for (label, by_seed), colour, line in zip(curves.items(), _COLOURS, ("--", "-"), strict=False):
+        for number, points in enumerate(by_seed.values()):
+            x, y = 100 * np.array(sorted(points)).T
+            marker, shown = "os^Dv"[number % 5], label if number == 0 else None
+            axes.plot(x, y, line, color=colour, marker=marker, markersize=4, label=shown)
+    axes.set_xlabel("forgetting, points")
+    axes.set_ylabel("learning accuracy, %")
+    seeds = ", ".join(str(seed) for seed in curves["CL over λ"])
+    lamb = method.chosen["lamb"]
+    axes.set_title(f"{method.method} on {method.benchmark}, λ = {lamb:g}, seeds {seeds}", size=9)
+    axes.grid(color="0.9")
+    axes.legend(fontsize=8, frameon=False)
     return figure

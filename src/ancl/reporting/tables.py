@@ -1,12 +1,17 @@
 """Tables in the paper's layout: one row per method and variant, one column per benchmark."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ancl.experiments import Expected, expected, grids
-from ancl.experiments.paper import RUNS
 from ancl.experiments.paper_check import protocol_differences
-from ancl.metrics import METRICS, Estimate
+from ancl.experiments.results import main_metric
+from ancl.experiments.study import ROWS, StudyResult
+from ancl.experiments.study_results import StudyRun
+from ancl.metrics import METRICS, Estimate, Interval, mean_and_error
 from ancl.reporting.collect import Document
 from ancl.reporting.groups import Group, difference, method_rank, method_title
 
@@ -186,7 +191,7 @@ def paper_number(group: Group, metric: str) -> Expected | None:
 
 def _paper_cell(group: Group | None, metric: str) -> Cell:
     number = paper_number(group, metric) if group else None
-    return Number(Estimate(number.mean / 100, number.error / 100, RUNS)) if number else None
+    return Number(Estimate(number.mean / 100, number.error / 100, number.n)) if number else None
 
 
 def overview(groups: Sequence[Group]) -> Table:
@@ -203,7 +208,7 @@ def overview(groups: Sequence[Group]) -> Table:
                 Number(group.estimate(group.decisive)),
                 Number(gap.estimate, signed=True) if gap else None,
                 Number(group.estimate("forgetting")),
-                Number(Estimate(paper.mean / 100, paper.error / 100, RUNS)) if paper else None,
+                Number(Estimate(paper.mean / 100, paper.error / 100, paper.n)) if paper else None,
             )
         )
     head = ("benchmark", "method", "metric", "ours, %", "− host, points", "forgetting", "paper, %")
@@ -216,3 +221,116 @@ def _titles(groups: Iterable[Group]) -> list[str]:
     """Row titles, with all variants of a base method together."""
     ordered = sorted(groups, key=lambda g: (*method_rank(g.spec.method), g.title))
     return list(dict.fromkeys(group.title for group in ordered))
+
+
+# -- studies ---------------------------------------------------------------------------------
+
+
+def study_tables(study: StudyResult) -> list[Table]:
+    """The tables of a study, as far as its runs are done."""
+    made = [_study_rows(study, benchmark) for benchmark in study.plan.benchmarks]
+    made += [_study_differences(study), _study_fairness(study), _study_trials(study)]
+    return [table for table in made if table.rows]
+
+
+def _study_rows(study: StudyResult, benchmark: str) -> Table:
+    names = ("learning_accuracy", "forgetting")
+    rows: list[tuple[Cell, ...]] = []
+    metric = "aac"
+    found: list[tuple[str, str, Sequence[StudyRun]]] = [
+        (method, "reference", runs)
+        for (where, method), runs in study.references.items()
+        if where == benchmark
+    ]
+    found += [
+        (each.method, ROWS[row], each.rows[row])
+        for each in study.methods
+        for row in ROWS
+        if each.benchmark == benchmark and each.rows.get(row)
+    ]
+    for method, row, runs in found:
+        metric, options = main_metric(runs[0].spec), runs[0].spec.options
+        lambs = [f"{v:g}" if isinstance(v := options.get(k), int | float) else "" for k in _SIGNS]
+        numbers = [Number(_mean(runs, name)) for name in (metric, *names)]
+        rows.append((method, row, *lambs, *numbers))
+    labels = [f"{METRICS[name].label}, %" for name in (metric, *names)]
+    name = f"study_{benchmark.replace('/', '-')}"
+    head = ("method", "row", *_SIGNS.values(), *labels)
+    return Table(name, f"{benchmark}: test, mean ± standard error over seeds", head, tuple(rows))
+
+
+def _mean(runs: Sequence[StudyRun], metric: str) -> Estimate:
+    return mean_and_error([run.metrics[metric] for run in runs])
+
+
+def _study_differences(study: StudyResult) -> Table:
+    pairs = [("ancl", "cl"), ("afec", "cl"), ("equal_search", "cl"), ("equal_compute", "cl")]
+    rows = []
+    for each in study.methods:
+        gaps = [list(each.gaps(*pair).values()) for pair in pairs]
+        cells = [Number(mean_and_error(gap), signed=True) if gap else None for gap in gaps]
+        if any(cells):
+            rows.append((each.method, *cells))
+    head = ("method", *(f"{ROWS[a]} − {ROWS[b]}" for a, b in pairs))
+    title = "Differences in the metric that counts, seed by seed, in points"
+    return Table("study_differences", title, head, tuple(rows))
+
+
+def _study_fairness(study: StudyResult) -> Table:
+    """ANCL against CL with as many trials, with as much computation, and on the frontier."""
+    adjusted = study.adjusted()
+    rows: list[tuple[Cell, ...]] = []
+    for each in study.methods:
+        search, compute = (
+            each.difference("ancl", f"equal_{kind}") for kind in ("search", "compute")
+        )
+        if search or compute:
+            p = adjusted.get(each.method)
+            frontier = each.frontier_gaps()
+            numbers = [f"{'none' if g is None else f'{100 * g:+.2f}'}" for g in frontier.values()]
+            texts = (interval_text(search), "" if p is None else f"{p:.3f}", interval_text(compute))
+            rows.append((each.method, *texts, ", ".join(numbers)))
+    primary = study.primary()
+    if primary:
+        count = sum(bool(each.gaps("ancl", "equal_search")) for each in study.methods)
+        text = f"mean of {count} of {len(study.methods)} methods"
+        alone = "" if math.isnan(primary.p) else f"{primary.p:.3f} (one test)"
+        rows.append((text, interval_text(primary), alone, "", ""))
+    head = (
+        *("method", "ANCL − CL, equal search", "p (Holm)", "ANCL − CL, equal compute"),
+        "frontier, by search seed",
+    )
+    notes = (
+        "Points, mean [95 % t-interval over seeds]. The last row averages methods seed by seed.",
+        "Frontier: ANCL's learning accuracy over λ_a > 0 minus CL's over λ at equal forgetting.",
+    )
+    return Table("study_fairness", "ANCL against CL on equal terms", head, tuple(rows), notes)
+
+
+def interval_text(interval: Interval | None) -> str:
+    """A difference of fractions in points with its interval.
+
+    >>> interval_text(Interval(0.012, 0.005, 0.019, 0.01, 5))
+    '+1.20 [+0.50, +1.90]'
+    """
+    if interval is None:
+        return ""
+    mean, low, high = (round(100 * each, 2) + 0.0 for each in interval[:3])
+    return f"{mean:+.2f}" if math.isnan(low) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _study_trials(study: StudyResult) -> Table:
+    kinds = {"lamb": "λ", "more": "λ, equal search", "lamb_a": "λ_a", "afec": "λ_a of AFEC"}
+    rows: list[tuple[Cell, ...]] = []
+    for each in study.methods:
+        for kind, label in kinds.items():
+            chosen = each.chosen.get("equal_search" if kind == "more" else kind)
+            scores = [
+                (f"**{value:g}**" if value == chosen else f"{value:g}", [run.score for run in runs])
+                for value, runs in each.trials.get(kind, {}).items()
+            ]
+            if scores:
+                text = ", ".join(f"{v}: {100 * float(np.mean(found)):.2f}" for v, found in scores)
+                rows.append((each.method, label, text))
+    head = ("method", "searched", "value: validation accuracy, %")
+    return Table("study_trials", "What was tried on the search seeds", head, tuple(rows))

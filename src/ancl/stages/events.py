@@ -53,7 +53,7 @@ class Events:
         """A training finished an epoch."""
 
     def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
-        """The result of a stage is there: found in the store, or computed and stored."""
+        """The result of a stage is available: found in the store, or computed and stored."""
 
     def stage_fails(self, stage: Stage, reason: str) -> None:
         """A stage failed; the stages that need it are not computed."""

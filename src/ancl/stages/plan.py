@@ -19,8 +19,7 @@ from ancl.methods.task_history import ClassHistory, kept_counts
 from ancl.networks import Architecture
 from ancl.regularizers import WeightRegularizer
 from ancl.runtime import numerics
-from ancl.stages.fields import AuxiliaryTraining, ImageFormat, TaskImages
-from ancl.stages.stage import Stage
+from ancl.stages.stage import AuxiliaryTraining, ImageFormat, Stage, TaskImages
 from ancl.stages.steps import (
     AuxiliaryImportance,
     Evaluate,
@@ -99,7 +98,7 @@ def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage
 def plan_each(
     methods: Sequence[Method], tasks: Sequence[Task], setting: Setting
 ) -> tuple[tuple[Stage, ...], StateKeys]:
-    """The same for as many tasks as there are methods, one for each; and the state at the end."""
+    """The same with one method per task, for the first tasks; and the state at the end."""
     stages: list[Stage] = []
     state: StateKeys = {}
     for index, method in enumerate(methods):
@@ -133,7 +132,7 @@ def plan_kept(
 
 
 def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[str]:
-    """What a user should know before training: parts that are left out, or make no sense."""
+    """What a user should know before training: parts that are left out or have no effect."""
     if len(tasks) < 2:
         return []
     method, adds = drop_zero_terms(method), ClassHistory.of(tasks[:2]).adds_classes
@@ -173,6 +172,11 @@ class _Planner:
         self.stages: list[Stage] = []
         self._check_names()
         self._check_weights_learn()
+        if method.trainer and method.auxiliary and method.auxiliary.renewed == "epoch":
+            raise MethodError(
+                f"{method.name} brings its own training, which cannot take turns with AFEC's "
+                f"auxiliary network. Use it without AFEC, or with ANCL."
+            )
 
     def plan(self, state: StateKeys) -> tuple[tuple[Stage, ...], StateKeys]:
         """Every stage in order, and the state after the last."""
@@ -287,7 +291,7 @@ class _Planner:
         inputs = {"start": grown}
         if not self.first:
             inputs["first rate"] = state["first rate"]
-        fields = self.learning(AuxiliaryTraining(self.setting.training.at(self.task.index)))
+        fields = self.learning(AuxiliaryTraining(self.training(self.setting.training, True)))
         fields |= {"frozen_blocks": len(self.history.blocks) - 1, "task_aware": True}
         trials = {
             f"trial {index}": self.add(RateTrial(**self.common(inputs), **fields, trial=index))
@@ -378,7 +382,7 @@ class _Planner:
     def main(self) -> dict[str, Any]:
         """What the main network learns from, and how."""
         blocks, backbone = self.frozen_parts()
-        training = self.setting.training.at(self.task.index)
+        training = self.training(self.setting.training, self.first)
         found = self.learning(AuxiliaryTraining(training, self.method.watcher, blocks))
         found["frozen_backbone"] = backbone
         if self.method.data == "all":
@@ -410,20 +414,32 @@ class _Planner:
         return found
 
     def auxiliary_training(self, auxiliary: Auxiliary) -> AuxiliaryTraining:
-        """How the auxiliary network is trained: on this task, by the task loss alone."""
+        """How the auxiliary network is trained: on this task, with the task loss alone."""
         combined = auxiliary.data == "combined"
         blocks = self.frozen_parts()[0] if combined else len(self.history.blocks) - 1
-        training = self.setting.auxiliary.at(self.task.index)
+        training = self.training(self.setting.auxiliary, True)
         return AuxiliaryTraining(training, self.method.auxiliary_watcher, blocks, combined)
+
+    def training(self, training: Training, task_loss_alone: bool) -> Training:
+        """A training with the values of this task, and what patience judges by decided.
+
+        Where the loss is the task loss alone, two values mean the same: stages share one.
+        """
+        by = training.select_by or self.method.select_by
+        if task_loss_alone and by == "task_loss":
+            by = "loss"
+        return replace(training.at(self.task.index), select_by=by)
 
     def frozen_parts(self) -> tuple[int, bool]:
         """How many of the head's first blocks the main network leaves alone, and its backbone."""
-        method, setting = self.method, self.setting
+        method = self.method
         blocks = len(self.history.blocks) - 1
-        alone = setting.memory is None and method.data == "current" and setting.task_aware
+        rehearses = self.setting.memory is not None or method.data == "all"
+        # As in FACIL: without images of old classes nothing should move their rows.
+        alone = not rehearses and getattr(method.task_loss, "over", None) != "seen"
         leaves = method.trains == "new rows" or (method.trains != "everything" and alone)
         return blocks if leaves else 0, method.trains == "head" and not self.first
 
     def chooser(self, memory: Memory) -> Memory:
-        """How exemplars are chosen: their number is given apart."""
+        """How exemplars are chosen, without their number: that is another field."""
         return Memory(selection=memory.selection)

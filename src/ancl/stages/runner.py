@@ -1,4 +1,4 @@
-"""Stages computed once: found in the store, resumed from a checkpoint, or begun."""
+"""Stages computed once: found in the store, resumed from a checkpoint, or started."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -29,7 +29,7 @@ class Storage(Protocol):
 
 
 class MemoryStore:
-    """A store that ends with the process, for code that has no source file and for trying out."""
+    """A store in memory, for code without a source file and for trials."""
 
     def __init__(self) -> None:
         self._entries: dict[str, StageResult] = {}
@@ -111,7 +111,7 @@ class Runner:
             return entry
         computed: list[StageResult] = []
         if entry is None:
-            # Before the lock is taken: computing an input takes a lock of its own.
+            # Before the lock is taken: computing an input takes its own lock.
             inputs = {part: self.obtain(of) for part, of in stage.inputs.items()}
 
             def compute() -> StageResult:
@@ -179,7 +179,7 @@ def obtained(store: Storage, key: str, compute: Callable[[], StageResult]) -> St
 class CheckpointWriter:
     """Saves the newest state of a long computation, at most every few seconds.
 
-    Used in a ``with`` block; an interrupt saves the newest state before it goes on.
+    Used in a ``with`` block; an interrupt saves the newest state first.
 
     Args:
         store: Where to save it.

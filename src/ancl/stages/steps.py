@@ -15,16 +15,18 @@ from ancl.methods.task_history import ClassHistory
 from ancl.networks import Architecture, Network, frozen
 from ancl.regularizers import WeightRegularizer
 from ancl.seeding import seeded
-from ancl.stages.fields import (
+from ancl.stages.stage import (
     AuxiliaryTraining,
     ImageFormat,
     ImageStage,
+    Inputs,
     MainLearning,
+    Stage,
+    StageContext,
     TaskImages,
     TaskStage,
     TrainingStage,
 )
-from ancl.stages.stage import Inputs, Stage, StageContext
 from ancl.stages.work import (
     ImageWork,
     MainWork,
@@ -139,7 +141,7 @@ class TrainAuxiliary(TrainingStage):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AuxiliaryImportance(ImageStage):
-    """The auxiliary network's importance, fresh: nothing of earlier tasks is in it."""
+    """The auxiliary network's importance, of this task alone."""
 
     name = "auxiliary importance"
     regularizer: WeightRegularizer
@@ -199,7 +201,7 @@ class TrainMain(MainLearning):
         return AlternatingTraining(fit, other, objective, renew, lamb_a)
 
     def _check_weights_learn(self, network: Network) -> None:
-        """Refuse a term on weights where none learns; a plan knows it of a user's module only."""
+        """Refuse a term on weights if none is trained; a plan knows it only of a user's module."""
         terms = (self.old, self.auxiliary)
         on_weights = any(term and isinstance(term.regularizer, WeightRegularizer) for term in terms)
         if on_weights and not any(w.requires_grad for w in network.weights().values()):
@@ -209,7 +211,7 @@ class TrainMain(MainLearning):
             )
 
     def _warn_if_unstable(self, fit: Fit, say: Callable[[str], None]) -> None:
-        """Say so where the penalty is steeper than plain steps can follow."""
+        """Warn if the penalty is too steep for plain steps."""
         training = fit.training
         reach, limit = training.lr * fit.steepest(), 2 * (1 + training.momentum)
         if training.penalty_step == "plain" and training.optimizer == "sgd" and reach > limit:
@@ -226,7 +228,7 @@ class TrainMain(MainLearning):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunFinish(MainLearning):
-    """A stage of the method's own after the main training; it may read whatever that read.
+    """A method's own stage after the main training; it may read whatever that read.
 
     Args:
         part: What it does.
@@ -292,7 +294,7 @@ class UpdateMemory(ImageStage):
 
     Args:
         memory: How exemplars are chosen.
-        kept: The number of images per class to train on, and to validate on alone.
+        kept: The number of images per class to train on, and to validate on.
     """
 
     name = "memory"
@@ -344,7 +346,7 @@ class Evaluate(TaskStage):
 def accuracy(
     work: StageWork, network: Network, samples: Samples, scorer: Callable[[Output], Tensor]
 ) -> tuple[float | None, float | None]:
-    """The share of samples that get their class, with the task known and not known."""
+    """The share of correct samples, with the task known and not known."""
     if not len(samples):
         return None, None
     scores = scorer(work.answer(network)(samples))

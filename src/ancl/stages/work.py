@@ -18,15 +18,16 @@ from ancl.methods.method import Auxiliary, Term, weight_at
 from ancl.networks import Network
 from ancl.regularizers import Evidence, Watcher, WeightRegularizer
 from ancl.seeding import generator, seeded
-from ancl.stages.fields import (
+from ancl.stages.stage import (
     AuxiliaryTraining,
     ImageFormat,
     ImageStage,
+    Inputs,
     MainLearning,
+    StageContext,
     TaskStage,
     TrainingStage,
 )
-from ancl.stages.stage import Inputs, StageContext
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.loop import Drive, Fit, View
@@ -179,12 +180,16 @@ class TrainingWork(ImageWork):
         super().__init__(stage, inputs, context)
         self._learning = stage
         self.task_loss = stage.task_loss
-        self.view = View(self.history.tasks, stage.task_aware)
+        self.view = View(self.history.tasks, stage.task_aware, self._rehearses())
 
     @property
     def augment(self) -> str:
         """The run's augmentation."""
         return self._stage.images.augment
+
+    def _rehearses(self) -> bool:
+        """Whether images of earlier tasks are learned from too."""
+        return "memory" in self.inputs
 
     @property
     def training(self) -> Training:
@@ -253,16 +258,19 @@ class MainWork(TrainingWork):
     """The same for the main network: its terms, and the anchors they hold to."""
 
     def __init__(self, stage: MainLearning, inputs: Inputs, context: StageContext) -> None:
-        super().__init__(stage, inputs, context)
         self._main, self.old = stage, stage.old
+        super().__init__(stage, inputs, context)
 
     @property
     def infer(self) -> Infer:
         """How the method chooses a class, where that changes what is learned."""
         return self._main.correction or Argmax()
 
+    def _rehearses(self) -> bool:
+        return bool(self._main.earlier) or super()._rehearses()
+
     def old_network(self) -> Network:
-        """The network as the last task left it (with new rows that nobody asks, if any)."""
+        """The network as the last task left it; rows for new classes, if any, are not used."""
         if "old" in self.inputs:
             return self.network("old", self.history.blocks_before)
         return self.network("start")

@@ -1,7 +1,7 @@
-"""One entry on disk: a directory of tensors and JSON that is there whole, or not at all.
+"""One entry on disk: a directory of tensors and JSON, complete or absent.
 
-A directory is written under a temporary name and renamed. Where one is replaced, the old one first
-steps aside under a name that readers know, so that a crash between the two renames loses nothing.
+A directory is written under a temporary name and renamed. To replace an
+entry, the old one is renamed to ``.NAME.old`` first, so that a crash between the two loses nothing.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class DamagedError(StoreError):
 def write_entry(directory: Path, entry: StageResult, *, overwrite: bool = False) -> None:
     """Write an entry under a temporary name, flush it to the disk and rename it.
 
-    A crash at any moment leaves the old entry, the new one, or a temporary that nobody reads. Two
+    A crash at any moment leaves the old entry, the new one, or a temporary that is never read. Two
     processes must not write the same directory at once.
 
     Args:
@@ -91,7 +91,7 @@ def read_entry(directory: Path, key: str | None = None) -> StageResult:
         key: What it must have been written as, where a renamed directory would be an error.
 
     Raises:
-        DamagedError: It is not there, or it is not what was written.
+        DamagedError: It does not exist, or it is not what was written.
     """
     # A writer may replace the directory between our two opens: only what fails again is damaged.
     for _ in range(_READS - 1):
@@ -115,7 +115,7 @@ def read_header(directory: Path) -> dict[str, Any]:
 
 
 def current(directory: Path) -> Path:
-    """Where the entry is right now: in its place, or aside if a writer stopped half-way."""
+    """Where the entry is: in its place, or renamed if a writer stopped half-way."""
     aside = _aside(directory)
     return aside if not directory.exists() and aside.exists() else directory
 
@@ -127,7 +127,7 @@ def remove_entry(directory: Path) -> None:
 
 
 def delete(path: Path) -> None:
-    """Remove a file or a directory, as far as possible; whether it is there does not matter."""
+    """Remove a file or a directory, as far as possible; it need not exist."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -135,14 +135,14 @@ def delete(path: Path) -> None:
 
 
 def entry_names(directory: Path) -> list[str]:
-    """The names of the entries in a directory, those that were left aside by a crash included."""
+    """The names of the entries in a directory, including those that a crash left renamed."""
     names = _directories(directory)
     aside = {name[1:-4] for name in names if name.startswith(".") and name.endswith(".old")}
     return sorted({name for name in names if not name.startswith(".")} | aside)
 
 
 def temporaries(directory: Path) -> list[Path]:
-    """What a writer left that was killed: half an entry, or one that is replaced already."""
+    """What a killed writer left: half an entry, or one that was already replaced."""
     hidden = [name for name in _directories(directory) if name.startswith(".")]
     replaced = [n for n in hidden if n.endswith(".old") and (directory / n[1:-4]).exists()]
     return [directory / name for name in hidden if name.endswith(".tmp") or name in replaced]
@@ -166,7 +166,7 @@ def is_ours(directory: Path) -> bool:
 
 
 def size_of(directory: Path) -> int:
-    """The bytes of all files below a directory; what vanishes meanwhile counts as nothing."""
+    """The bytes of all files below a directory; files that vanish meanwhile are not counted."""
     total = 0
     for path in directory.rglob("*"):
         with suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
-"""The store: what every finished stage left behind, found by its key and never half written.
+"""The store: the result of every finished stage, by key, never half written.
 
-Entries lie in ``entries/ab/abcdef.../``, checkpoints of unfinished stages in ``checkpoints/``, and
+Entries are in ``entries/ab/abcdef.../``, checkpoints of unfinished stages in ``checkpoints/``, and
 the locks that keep two processes from computing the same stage in ``locks/``.
 """
 
@@ -72,8 +72,8 @@ class Store:
         say: Receives what a user should know: a damaged entry, a wait for another process.
     """
 
-    def __init__(self, root: Path, say: Callable[[str], None] = _to_standard_error) -> None:
-        self.root, self._say = root, say
+    def __init__(self, root: str | Path, say: Callable[[str], None] = _to_standard_error) -> None:
+        self.root, self._say = Path(root), say
 
     def check(self) -> None:
         """Write and remove a small file, so that a bad directory is known before training.
@@ -108,11 +108,11 @@ class Store:
         return (current(self._entry(key)) / HEADER).is_file()
 
     def load(self, key: str) -> StageResult | None:
-        """The entry of a key, or nothing where it is absent or, as is then said, damaged."""
+        """The entry of a key; None if it is absent, or damaged, which is reported."""
         return self._load(self._entry(key), key)
 
     def save(self, key: str, entry: StageResult) -> None:
-        """Write the entry of a key, whole or not at all; the caller holds its lock.
+        """Write the entry of a key, atomically; the caller holds its lock.
 
         Raises:
             StoreError: The disk is full or cannot be written; an older entry stays as it was.
@@ -138,7 +138,7 @@ class Store:
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Hold a key, waiting for whoever holds it; the system frees it if its holder dies.
+        """Hold the lock of a key, waiting for its holder; the system frees it if the holder dies.
 
         Raises:
             StoreError: The lock file cannot be written.
@@ -175,7 +175,7 @@ class Store:
     def prune(
         self, keep: Collection[str], max_bytes: int | None = None, *, dry_run: bool = False
     ) -> tuple[int, int]:
-        """Remove entries that are not kept, with checkpoints and leftovers that nobody needs.
+        """Remove entries that are not kept, with checkpoints and leftovers that are not needed.
 
         Args:
             keep: Keys that stay, whatever the size.
@@ -243,7 +243,7 @@ class Store:
 
     @contextmanager
     def _held(self, key: str) -> Iterator[bool]:
-        # Without a lock file nobody holds the key, and a listing need not create thousands.
+        # Without a lock file the key is free, and a listing need not create thousands.
         if not self._lock(key).exists():
             yield True
             return
@@ -282,7 +282,7 @@ class Store:
             where = f" ({error.filename})" if error.filename else ""
             raise StoreError(
                 f"The store {self.root} {what}: {error.strerror or error}{where}. {_remedy(error)} "
-                "Everything finished before is kept, and the same command goes on from there."
+                "Everything finished before is kept, and the same command resumes from there."
             ) from error
 
     def _entry(self, key: str) -> Path:

@@ -13,7 +13,7 @@ Renew = Callable[[int], PenaltyTerm]
 
 
 def following(auxiliary: Training, main: Training) -> Training:
-    """The auxiliary network's training, at the main one's rate and for as many epochs.
+    """The auxiliary network's training, with the main one's rate and number of epochs.
 
     Patience belongs to the main network alone: the auxiliary one takes the rate it is given.
     """
@@ -82,6 +82,6 @@ class AlternatingTraining:
         return Saved(tensors, {"main": main.meta, "auxiliary": auxiliary.meta})
 
     def restore(self, saved: Saved) -> None:
-        """Go on from a saved state, to the bit."""
+        """Resume from a saved state, bit for bit."""
         for part, fit in (("main", self._main), ("auxiliary", self._auxiliary)):
             fit.restore(Saved(strip_prefix(part, saved.tensors), saved.meta[part]))

@@ -26,6 +26,7 @@ def candidate_rate(first: float | None, trial: int) -> float:
 
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Ge(0), Lt(1)]
+SelectBy = Literal["loss", "task_loss", "accuracy"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Training:
     """One network's training on one task.
 
     Args:
-        epochs: At most so many epochs a task.
+        epochs: Largest number of epochs per task.
         epochs_first: The same for the first task, where it differs.
         lr: Learning rate at the start of a task; ``search`` turns ``lr_search`` on.
         lr_first: The same for the first task, where it differs.
@@ -45,6 +46,8 @@ class Training:
         schedule: ``patience`` divides the rate when the validation loss stops improving and
             ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs.
         patience: Epochs without improvement before the rate is divided.
+        select_by: What ``patience`` judges an epoch by, on validation images: the whole ``loss``,
+            the ``task_loss`` alone, or ``accuracy``; as the method says where left out.
         factor: What the rate is divided by.
         lr_min: Training ends when the rate would fall below it.
         reset_momentum: Whether going back to the best weights also clears the optimizer.
@@ -67,6 +70,7 @@ class Training:
     weight_decay: Annotated[float, Ge(0)] = 2e-4
     schedule: Literal["patience", "cosine", "multistep", "constant"] = "patience"
     patience: Annotated[int, Ge(1)] = 5
+    select_by: SelectBy | None = None
     factor: Annotated[float, Gt(1)] = 3.0
     lr_min: Positive = 1e-4
     reset_momentum: bool = False

@@ -18,7 +18,7 @@ from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.config import Training, scheduled_rate
-from ancl.training.quadratic import Quadratic, like
+from ancl.training.objective import Quadratic, like
 from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
 
 Path = tuple[int, int, str]
@@ -34,6 +34,7 @@ class Loss(Protocol):
     def unsteady(self) -> frozenset[str]: ...  # noqa: D102
     @property
     def lambs(self) -> dict[str, float]: ...  # noqa: D102
+    def scored(self, output: Output) -> Output: ...  # noqa: D102
     def answers(self, step: Step) -> dict[str, Tensor]: ...  # noqa: D102
     def quadratic(self, weights: Params) -> Quadratic | None: ...  # noqa: D102
 
@@ -65,21 +66,17 @@ class Saved(NamedTuple):
 
 
 class Trainer(Protocol):
-    """What can be driven epoch by epoch, saved where it is settled, and stored at its end."""
+    """Can be driven epoch by epoch, saved where it is settled, and stored at its end."""
 
     settled: bool
 
     def __iter__(self) -> Iterator[Epoch]: ...
     def state(self) -> Saved: ...  # noqa: D102
     def restore(self, saved: Saved) -> None: ...  # noqa: D102
-    def tensors(self) -> Params:
-        """What it leaves behind: ``network/``, ``watched/`` and its own."""
-        ...
+    def tensors(self) -> Params: ...  # noqa: D102
 
     @property
-    def lambs(self) -> dict[str, float]:
-        """Each term's λ, by the name of the term."""
-        ...
+    def lambs(self) -> dict[str, float]: ...  # noqa: D102
 
 
 Drive = Callable[[Trainer], list[dict[str, Any]]]
@@ -87,17 +84,25 @@ Drive = Callable[[Trainer], list[dict[str, Any]]]
 
 
 class View(NamedTuple):
-    """How a step sees classes: those of every task so far, and whether the task is known."""
+    """How a step sees classes.
+
+    Args:
+        tasks: The classes of every task so far, the current one last.
+        task_aware: Whether the task of a sample is known at test time.
+        rehearses: Whether images of earlier tasks are learned from too.
+    """
 
     tasks: tuple[slice, ...]
     task_aware: bool
+    rehearses: bool = False
 
 
 class Fit:
     """Trains a network on one task, an epoch at each ``next``.
 
-    The patience schedule keeps the weights of the lowest validation loss, goes back to them
-    when the rate falls, and ends with them. Fixed schedules end with the last weights.
+    The patience schedule keeps the weights of the best epoch by ``select_by`` (the lowest
+    validation loss unless it says otherwise), goes back to them when the rate falls, and ends
+    with them. Fixed schedules end with the last weights.
     """
 
     settled = True
@@ -164,7 +169,7 @@ class Fit:
         with seeded(*self.path, "epoch", epoch):
             train = self._train_epoch()
             val, accuracy = self._validate()
-        best, note = self._judge(train, val)
+        best, note = self._judge(train, val, accuracy)
         self.epoch += 1
         self.finished = self.finished or self.epoch >= self.training.epochs
         if self.finished and self.patient:
@@ -241,7 +246,8 @@ class Fit:
             step = self._step(batch, self._answers[number])
             for name, term in self._objective.answers(step).items():
                 totals[name] = totals.get(name, torch.zeros_like(term)) + term * len(batch.y)
-            correct += correct_answers(step.out.logits, batch.y, self.view)
+            logits = self._objective.scored(step.out).logits
+            correct += correct_answers(logits, batch.y, self.view)
         means = self._means(totals, len(self.val.samples))
         return means, int(correct) / len(self.val.samples)
 
@@ -254,6 +260,7 @@ class Fit:
             self.view.tasks,
             task_aware=self.view.task_aware,
             exemplars=batch.exemplars,
+            rehearses=self.view.rehearses,
             answers=answers,
             rows=self.network.head.rows() if self._objective.maps else None,
             scale=self.network.head.scale,
@@ -268,20 +275,31 @@ class Fit:
 
     # -- schedule ----------------------------------------------------------------------------
 
-    def _judge(self, train: dict[str, float], val: dict[str, float]) -> tuple[bool, str]:
+    def _judge(
+        self, train: dict[str, float], val: dict[str, float], accuracy: float | None
+    ) -> tuple[bool, str]:
         """Apply the schedule to a finished epoch: is it the best so far, and what is to be said."""
         if not all(map(math.isfinite, (*train.values(), *val.values()))):
             return False, self._recover(train, val)
         if not self.patient:
             self._check_last_weights()
             return False, ""
-        loss = sum(value for name, value in val.items() if name not in self._objective.unsteady)
-        if loss < self._lowest:
-            self._lowest, self._left = loss, self.training.patience
+        judged = self._judged(val, accuracy)
+        if judged < self._lowest:
+            self._lowest, self._left = judged, self.training.patience
             self._best, self._best_watched = self._state_dict(), self._watched()
             return True, ""
         self._left -= 1
         return False, self._lower_rate() if self._left == 0 else ""
+
+    def _judged(self, val: dict[str, float], accuracy: float | None) -> float:
+        """What the best epoch has the lowest value of."""
+        if self.training.select_by == "task_loss":
+            return val["task"]
+        if self.training.select_by == "accuracy":
+            assert accuracy is not None, "patience has validation images"
+            return -accuracy
+        return sum(value for name, value in val.items() if name not in self._objective.unsteady)
 
     def _check_last_weights(self) -> None:
         """A last step may spoil weights that no later loss would show."""
@@ -345,7 +363,7 @@ class Fit:
     # -- state -------------------------------------------------------------------------------
 
     def state(self) -> Saved:
-        """A copy of everything that decides how training goes on."""
+        """A copy of everything that decides how training continues."""
         tensors = prefixed("network", self._state_dict()) | prefixed("best", self._best)
         tensors |= prefixed("watched", self._watched())
         tensors |= prefixed("best_watched", self._best_watched)
@@ -363,7 +381,7 @@ class Fit:
         return Saved(tensors, meta)
 
     def restore(self, saved: Saved) -> None:
-        """Go on from a saved state, to the bit."""
+        """Resume from a saved state, bit for bit."""
         tensors, meta = saved
         self.epoch, self.lr, self.finished = meta["epoch"], meta["lr"], meta["finished"]
         self._left = meta["left"]
@@ -421,10 +439,7 @@ def epoch_record(epoch: Epoch) -> dict[str, Any]:
 
 def epoch_of(record: Mapping[str, Any]) -> Epoch:
     """The epoch of a record that :func:`epoch_record` made."""
-    terms = {
-        split: {name: float(value) for name, value in record[split].items()}
-        for split in ("train", "val")
-    }
+    terms = {s: {n: float(v) for n, v in record[s].items()} for s in ("train", "val")}
     return Epoch(**{**record, **terms})
 
 

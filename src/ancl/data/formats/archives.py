@@ -1,4 +1,4 @@
-"""Files by name, whether they lie in a folder or in an archive as it was published."""
+"""Files by name, in a folder or in a published archive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Contents(NamedTuple):
 class Tree(Protocol):
     """Files that can be listed and read.
 
-    ``home`` is the folder they lie in, or that the archive lies in.
+    ``home`` is their folder, or that of the archive.
     """
 
     place: Path
@@ -127,7 +127,7 @@ class TarTree:
 
 
 def open_tree(place: Path, top: str) -> Tree:
-    """A folder, or an archive whose files lie below ``top``."""
+    """A folder, or an archive whose files are below ``top``."""
     if place.is_dir():
         return FolderTree(place)
     return ZipTree(place, top) if place.suffix == ".zip" else TarTree(place, top)

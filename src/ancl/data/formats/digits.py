@@ -28,7 +28,7 @@ def hard_digits(*, shift: int = 3, noise: float = 0.1) -> Source:
     """The digits anywhere on a larger canvas, under noise: the same images each time.
 
     Args:
-        shift: How many pixels a digit may lie off the centre, in each direction.
+        shift: How many pixels a digit may be off the centre, in each direction.
         noise: Standard deviation of the pixels' Gaussian noise, as a part of their range.
     """
     images, labels = _read()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from ancl.data.formats.archives import FolderTree, Tree
-from ancl.data.formats.npz import read_npz
+from ancl.data.formats.arrays import read_npz
 from ancl.data.source import Source, listed, make_source
 from ancl.errors import ScenarioError
 from ancl.runtime import check_memory
@@ -29,7 +29,7 @@ _TEST_NAMES = ("test", "val", "validation")
 def folder_source(path: Path, size: int | None = None) -> Source:
     """The images below a folder.
 
-    ``PATH/train`` and ``PATH/test`` (or ``val``, ``validation``) each hold a folder a class.
+    ``PATH/train`` and ``PATH/test`` (or ``val``, ``validation``) each hold one folder per class.
     Where there is no ``train``, ``PATH`` itself does, and a fifth of each class is for the test.
     """
     train, test = _parts(path)
@@ -144,7 +144,7 @@ def _decode(tree: Tree, name: str, size: int | None) -> NDArray[np.uint8]:
             image: Image.Image = ImageOps.exif_transpose(opened)
             if image.mode.startswith(_DEEP):
                 raise ScenarioError(
-                    f"{tree.place}: {name} has more than 8 bits a pixel ({image.mode}). "
+                    f"{tree.place}: {name} has more than 8 bits per pixel ({image.mode}). "
                     "Convert it to 8 bits."
                 )
             image = image.convert("L" if image.mode in _GREY else "RGB")

@@ -1,4 +1,4 @@
-"""Tiny ImageNet as its publisher packs it: a folder a class, and an annotated ``val`` folder.
+"""Tiny ImageNet as its publisher packs it: one folder per class, and an annotated ``val`` folder.
 
 The labels of the official test images are secret, so the ``val`` images are the test set.
 """

@@ -1,15 +1,50 @@
-"""Residual networks for small images: three stages of basic blocks, widths w, 2w and 4w."""
+"""Backbones: a multilayer perceptron, and residual networks for small images."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ancl.errors import SpecError
+
+
+class Mlp(nn.Module):
+    """Samples of any shape to the activations of the last hidden layer, without batch norm.
+
+    Args:
+        input_shape: The shape of one sample.
+        hidden: The sizes of the hidden layers; the last one is the number of features.
+    """
+
+    def __init__(self, input_shape: Sequence[int], hidden: Sequence[int] = (256, 256)) -> None:
+        super().__init__()
+        _check_sizes(hidden)
+        sizes = [math.prod(input_shape), *hidden]
+        self.feature_size = sizes[-1]
+        self.layers = nn.Sequential(nn.Flatten())
+        for inputs, outputs in pairwise(sizes):
+            self.layers.extend([nn.Linear(inputs, outputs), nn.ReLU()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (B, last hidden size)."""
+        features: Tensor = self.layers(x)
+        return features
+
+
+def _check_sizes(hidden: Sequence[int]) -> None:
+    fits = isinstance(hidden, list | tuple) and len(hidden) > 0
+    if not fits or any(type(size) is not int or size < 1 for size in hidden):
+        raise SpecError(
+            f"hidden = {hidden!r} does not fit an MLP. "
+            "Give at least one size, each a whole number from 1, such as [256, 256]."
+        )
+
 
 DEPTHS = (8, 14, 20, 32, 44, 56)
 """6n + 2 layers: n blocks of two convolutions in each stage, the stem and the classifier."""
@@ -53,8 +88,8 @@ class Block(nn.Module):
     def before_relu(self, x: Tensor) -> Tensor:
         """The sum of both paths.
 
-        Batch norm's outputs are overwritten, which no backward pass reads: less memory to
-        walk makes a training step about 7 % faster. Convolutions' and blocks' outputs stay.
+        Batch norm's outputs are overwritten, which no backward pass reads: less memory traffic
+        makes a training step about 7 % faster. Convolutions' and blocks' outputs stay.
         """
         shortcut: Tensor = x if self.downsample is None else self.downsample(x)
         hidden = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -100,7 +135,7 @@ class ResNet(nn.Module):
 
     Args:
         depth: 6n + 2 layers; 32 is the network of the ANCL paper (15 blocks).
-        width: Channels of the first stage; the features are four times as many.
+        width: Channels of the first stage; the number of features is four times as large.
         in_channels: 3 for colour, 1 for grey images.
         last_relu: Whether the last block ends in a ReLU; cosine classifiers do without.
     """

@@ -1,0 +1,120 @@
+"""``ancl study``: a file of searches and tables, carried out and resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from ancl.cli import flags
+from ancl.cli.flags import Machines, Results, grouped
+from ancl.errors import counted
+
+if TYPE_CHECKING:
+    from ancl.experiments.study import Forecast, StudyResult
+
+File = Annotated[Path, Argument(metavar="FILE.yaml", show_default=False, help="The study file.")]
+Tables = Annotated[
+    bool, Option("--tables", help="Train nothing: draw tables and figures from results alone.")
+]
+ResultsFolder = Annotated[
+    Path | None,
+    Option("--results", metavar="DIR", help="One small file per run. [results beside FILE.yaml]"),
+]
+Out = Annotated[
+    Path | None, Option("--out", metavar="DIR", help="Where tables go. [beside FILE.yaml]")
+]
+
+
+@grouped
+def study(
+    file: File,
+    *,
+    tables: Tables = False,
+    folder: ResultsFolder = None,
+    out: Out = None,
+    data_root: flags.DataRoot = None,
+    executor: flags.Executor = None,
+    workers: flags.Workers = None,
+    address: flags.Address = None,
+    results: Results,
+) -> None:
+    """Carry out a study file: searches, then a table of every method. The same command resumes."""
+    from ancl.cli.progress import make_progress
+    from ancl.experiments.study import Study
+    from ancl.reporting import write_study
+
+    asked = Study(file, folder)
+    if not tables:
+        machines = Machines(executor=executor, workers=workers, address=address, threads="1")
+        choice = machines.choose()
+        forecast = asked.forecast(data_root)
+        text = plan_text(forecast, choice.workers)
+        if results.dry_run:
+            print(json.dumps(forecast._asdict()) if results.as_json else text)
+            return
+        with make_progress(results.quiet) as events:
+            events.note(text)
+            asked.run(results.places(data_root), choice, events)
+    result = asked.result()
+    files = [str(path) for path in write_study(result, out or file.parent)]
+    if results.as_json:
+        print(json.dumps({**result_json(result), "files": files}))
+    else:
+        print("\n".join([result_text(result), *files]))
+    if any(run.failed for run in result.runs):
+        from ancl.cli.text import FAILED
+
+        raise typer.Exit(FAILED)
+
+
+def plan_text(forecast: Forecast, workers: int) -> str:
+    """Runs of each method, and about how long those to do take."""
+    from ancl.cli.text import duration, table
+
+    rows = [[name, str(total), str(todo)] for name, (total, todo) in forecast.runs.items()]
+    total, todo = (sum(each[i] for each in forecast.runs.values()) for i in (0, 1))
+    rows.append(["all", str(total), str(todo)])
+    time = duration(forecast.seconds / workers)
+    return (
+        f"{table(['study', 'runs', 'to do'], rows, 'lrr')}\n"
+        f"About {time} with {counted(workers, 'worker')}, from a few timed steps; a search that "
+        f"ends at the edge of its grid adds runs."
+    )
+
+
+def result_json(result: StudyResult) -> dict[str, Any]:
+    """What was chosen, the differences and the primary result, in fractions."""
+    primary, adjusted = result.primary(), result.adjusted()
+    return {
+        "left": result.left,
+        "primary": primary._asdict() if primary else None,
+        "methods": [
+            {
+                "benchmark": each.benchmark,
+                "method": each.method,
+                "chosen": each.chosen,
+                "rows": {row: [run.value for run in runs] for row, runs in each.rows.items()},
+                "holm": adjusted.get(each.method),
+                "frontier": each.frontier_gaps(),
+            }
+            for each in result.methods
+        ],
+    }
+
+
+def result_text(result: StudyResult) -> str:
+    """What is left, and the primary result."""
+    from ancl.reporting.tables import interval_text
+
+    primary = result.primary()
+    lines = [f"{counted(result.left, 'run')} left to do."] if result.left else []
+    if primary:
+        lines.append(
+            f"ANCL − CL at equal search, mean over methods, points [95 % t-interval over "
+            f"{counted(primary.n, 'seed')}]: {interval_text(primary)}"
+        )
+    return "\n".join(lines or ["No row of the table is complete yet."])

@@ -1,0 +1,438 @@
+"""Studies: a file of searches and tables, carried out run by run from small stored results.
+
+For each method: λ is searched, then λ_a with λ fixed, by validation accuracy. Then come the table's
+rows on other seeds: the plain method (CL), AFEC and ANCL, and CL with as many trials and with as
+much computation as ANCL had. What to run next follows from finished runs alone, so a study goes on
+wherever its results are.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ancl.errors import counted
+from ancl.executors import ExecutorChoice, choose_executor
+from ancl.executors.graph import Graph
+from ancl.experiments.benchmarks import BENCHMARKS
+from ancl.experiments.build import equal_epochs
+from ancl.experiments.config_file import EXTENDED_FROM, StudyPlan, read_study_plan
+from ancl.experiments.results import Places
+from ancl.experiments.run import failures_message, run_all
+from ancl.experiments.search_two_stage import around, beyond, passes, seconds_an_image
+from ancl.experiments.settings import make_request, resolve_methods
+from ancl.experiments.spec import RunSpec
+from ancl.experiments.study_results import ResultFolder, StudyRun
+from ancl.methods.registry import MethodRef
+from ancl.metrics import Interval, frontier_difference, holm, t_interval
+from ancl.stages.events import Events, Forward
+
+ROWS = {
+    "cl": "CL",
+    "equal_search": "CL, equal search",
+    "equal_compute": "CL, equal compute",
+    "afec": "AFEC",
+    "ancl": "ANCL",
+}
+"""The rows of a method, and what a table calls them."""
+_ANY_IMAGES = ((1000, 100, 100),) * 100
+"""Stands for the images of a stream that is only checked."""
+# -- what finished runs decide ---------------------------------------------------------------
+
+Images = tuple[tuple[int, int, int], ...]
+"""The number of images of every task to train, validate and test on."""
+Get = Callable[[RunSpec], StudyRun | None]
+"""The run of a spec, if it is done."""
+Tried = dict[float, tuple[StudyRun, ...]]
+"""The runs of each value, one per search seed."""
+
+
+@dataclass
+class MethodResult:
+    """A method on a benchmark, as far as its runs are done.
+
+    Args:
+        benchmark: The benchmark.
+        method: The plain method.
+        trials: Runs on the search seeds, by value: ``lamb``, ``more`` (equal search's λ),
+            ``lamb_a``, ``afec``.
+        chosen: The values chosen: ``lamb``, ``equal_search``, ``lamb_a``, ``afec``, and the
+            ``epochs`` of equal computation.
+        rows: Runs on the table seeds, by row; failed ones are left out.
+        todo: Runs that can be carried out now.
+        done: All runs that are done, failed ones included.
+    """
+
+    benchmark: str
+    method: str
+    trials: dict[str, Tried] = field(default_factory=dict)
+    chosen: dict[str, float] = field(default_factory=dict)
+    rows: dict[str, tuple[StudyRun, ...]] = field(default_factory=dict)
+    todo: list[RunSpec] = field(default_factory=list)
+    done: list[StudyRun] = field(default_factory=list)
+
+    def difference(self, row: str, other: str) -> Interval | None:
+        """A row minus another, seed by seed, or nothing where they have no seed in common."""
+        gaps = self.gaps(row, other)
+        return t_interval(list(gaps.values())) if gaps else None
+
+    def gaps(self, row: str, other: str) -> dict[int, float]:
+        """The same by seed."""
+        ours, theirs = (
+            {run.spec.seed: run.value for run in self.rows.get(name, ())} for name in (row, other)
+        )
+        return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+
+    def frontier(self, *names: str) -> dict[int, list[tuple[float, float]]]:
+        """Forgetting and learning accuracy of trials, by seed, in the order of the values."""
+        found: dict[int, list[tuple[float, float]]] = {}
+        tried = {v: runs for name in names for v, runs in self.trials.get(name, {}).items()}
+        for value in sorted(tried):
+            for run in (run for run in tried[value] if not run.failed):
+                point = (run.metrics["forgetting"], run.metrics["learning_accuracy"])
+                found.setdefault(run.spec.seed, []).append(point)
+        return found
+
+    def frontier_gaps(self) -> dict[int, float | None]:
+        """ANCL's frontier over λ_a minus CL's over λ, by seed; see ``frontier_difference``."""
+        ours, theirs = self.frontier("lamb_a"), self.frontier("lamb", "more")
+        return {s: frontier_difference(ours[s], theirs[s]) for s in ours if s in theirs}
+
+
+class MethodFollower:
+    """Follows one method through its steps: what is chosen, and what can be run next."""
+
+    def __init__(self, plan: StudyPlan, benchmark: str, method: str, get: Get) -> None:
+        self._plan, self._get = plan, get
+        self._entry = plan.benchmarks[benchmark].methods[method]
+        self._base = {**plan.benchmarks[benchmark].settings, **self._entry.settings}
+        self.result = MethodResult(benchmark, MethodRef(method).name)
+
+    def follow(self) -> MethodResult:
+        """Every step whose runs before are done."""
+        entry, chosen, method = self._entry, self.result.chosen, self.result.method
+        lamb = self._search("lamb", method, {}, "lamb", entry.lamb)
+        if lamb is None:
+            return self.result
+        own = {"lamb": lamb}
+        more = around(list(self.result.trials["lamb"]), lamb)
+        self._search("more", method, {}, "lamb", more)
+        auxiliary = self._search("lamb_a", f"a-{method}", own, "lamb_a", entry.lamb_a)
+        self._row("cl", method, own)
+        self._row("equal_compute", method, {**own, **self._stretched(lamb)})
+        if entry.afec:
+            afec = self._search("afec", f"afec-{method}", own, "lamb_a", entry.afec)
+            if afec is not None:
+                self._row("afec", f"afec-{method}", {**own, "lamb_a": afec})
+        if "more" in self.result.trials:
+            tried = {**self.result.trials["lamb"], **self.result.trials["more"]}
+            chosen["equal_search"] = best(tried) or lamb
+            self._row("equal_search", method, {"lamb": chosen["equal_search"]})
+        chosen.pop("more", None)
+        if auxiliary is not None:
+            self._row("ancl", f"a-{method}", {**own, "lamb_a": auxiliary})
+        return self.result
+
+    def _search(
+        self, name: str, method: str, fixed: Mapping[str, float], step: str, grid: Sequence[float]
+    ) -> float | None:
+        """The best value of a grid, extended once at an edge; nothing while runs are missing."""
+        tried = self._try(method, fixed, step, grid)
+        winner = best(tried) if tried is not None else None
+        edge = name != "more" and len(grid) >= EXTENDED_FROM and winner in (grid[0], grid[-1])
+        if tried is not None and winner is not None and edge:
+            further = self._try(method, fixed, step, [beyond(grid, winner)])
+            tried = None if further is None else {**tried, **further}
+            winner = best(tried) if tried is not None else None
+        if tried is not None:
+            self.result.trials[name] = dict(sorted(tried.items()))
+        if winner is not None:
+            self.result.chosen[name] = winner
+        return winner
+
+    def _try(
+        self, method: str, fixed: Mapping[str, float], step: str, grid: Sequence[float]
+    ) -> Tried | None:
+        found: Tried = {}
+        for value in grid:
+            runs = self._runs(method, {**fixed, step: value}, self._plan.search_seeds)
+            if runs is not None:
+                found[value] = runs
+        return found if len(found) == len(grid) else None
+
+    def _row(self, name: str, method: str, values: Mapping[str, Any]) -> None:
+        runs = self._runs(method, values, self._plan.table_seeds)
+        if runs is not None:
+            self.result.rows[name] = tuple(run for run in runs if not run.failed)
+
+    def _runs(
+        self, method: str, values: Mapping[str, Any], seeds: Sequence[int]
+    ) -> tuple[StudyRun, ...] | None:
+        specs = self._specs(method, values, seeds)
+        found = [self._get(spec) for spec in specs]
+        todo, done = self.result.todo, self.result.done
+        missing = [s for s, run in zip(specs, found, strict=True) if run is None]
+        runs = tuple(run for run in found if run is not None)
+        # Two rows may be the same run: the best λ of an equal search may be the first one's.
+        todo += [spec for spec in missing if spec not in todo]
+        done += [run for run in runs if run not in done]
+        return runs if len(runs) == len(specs) else None
+
+    def _specs(self, method: str, values: Mapping[str, Any], seeds: Sequence[int]) -> list[RunSpec]:
+        host = self.result.method
+        given = {**self._base, **values}
+        return study_specs(
+            method, self.result.benchmark, given, seeds, [f"a-{host}", f"afec-{host}"]
+        )
+
+    def _stretched(self, lamb: float) -> dict[str, Any]:
+        """The epochs of the plain method at ANCL's computation; the first task's stay."""
+        entry, host = self._entry, self.result.method
+        values = {"lamb": lamb, "lamb_a": entry.lamb_a[0]}
+        [spec] = self._specs(f"a-{host}", values, self._plan.search_seeds[:1])
+        images = next(run.images for run in self.result.trials["lamb"][lamb] if run.images)
+        epochs = equal_epochs(spec, images)
+        self.result.chosen["epochs"] = epochs
+        first = spec.training.epochs_first or spec.training.epochs
+        return {"training.epochs": epochs, "training.epochs_first": first}
+
+
+def study_specs(
+    method: str,
+    benchmark: str,
+    settings: Mapping[str, Any],
+    seeds: Sequence[int],
+    among: Sequence[str] = (),
+) -> list[RunSpec]:
+    """Runs of a study: on the CPU with one thread unless the benchmark or the file says otherwise.
+
+    Neither depends on the machine, so that a spec has the same hash everywhere.
+    """
+    known = BENCHMARKS[benchmark].settings if benchmark in BENCHMARKS else {}
+    where = {"threads": known.get("threads", 1), "device": "cpu"}
+    request = make_request(None, benchmark, {**where, **settings}, seeds)
+    return resolve_methods(request, [method], among)
+
+
+def best(tried: Tried) -> float | None:
+    """The value of the highest mean score, the smallest of equals; failed ones never win."""
+    means = {value: float(np.mean([run.score for run in tried[value]])) for value in sorted(tried)}
+    finite = {value: mean for value, mean in means.items() if math.isfinite(mean)}
+    return max(finite, key=lambda value: finite[value]) if finite else None
+
+
+# -- the study -------------------------------------------------------------------------------
+
+
+class Forecast(NamedTuple):
+    """What is left of a study, supposing that no search ends at an edge.
+
+    Args:
+        runs: The number of runs of each method, references together, and of these to do.
+        seconds: About how long they take one by one, from a few timed steps.
+    """
+
+    runs: dict[str, tuple[int, int]]
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class StudyResult:
+    """What the finished runs of a study say.
+
+    Args:
+        plan: What was asked for.
+        methods: Every method, as far as its runs are done.
+        references: Runs of reference methods that finished, by benchmark and method.
+        runs: All runs that are done, failed ones included.
+        left: The number of runs that can be carried out now; 0 where the study is complete.
+    """
+
+    plan: StudyPlan
+    methods: tuple[MethodResult, ...]
+    references: Mapping[tuple[str, str], tuple[StudyRun, ...]]
+    runs: tuple[StudyRun, ...]
+    left: int
+
+    def primary(self) -> Interval | None:
+        """ANCL minus equal-search CL, averaged over methods, with the seed as the unit.
+
+        Of the methods whose two rows are complete; nothing where there are none.
+        """
+        gaps = [gap for each in self.methods if (gap := each.gaps("ancl", "equal_search"))]
+        seeds = [s for s in self.plan.table_seeds if gaps and all(s in each for each in gaps)]
+        means = [float(np.mean([each[seed] for each in gaps])) for seed in seeds]
+        return t_interval(means) if means else None
+
+    def adjusted(self) -> dict[str, float]:
+        """Holm's p-values of ANCL minus equal-search CL, by method."""
+        found = {each.method: each.difference("ancl", "equal_search") for each in self.methods}
+        return holm({name: gap.p for name, gap in found.items() if gap and gap.n > 1})
+
+
+class Study:
+    """A study that is checked and can be forecast, carried out and read.
+
+    Args:
+        path: Its file.
+        results: The folder of its results; by default ``results`` beside the file.
+
+    Raises:
+        SpecError: All mistakes, each on its own line.
+    """
+
+    def __init__(self, path: Path, results: Path | None = None) -> None:
+        self.plan = read_study_plan(path)
+        self.folder = ResultFolder(results or path.parent / "results")
+        self._references()
+        for benchmark, method in self._pairs():
+            # Mistakes in settings are found before anything is trained.
+            self._supposed(benchmark, method, _ANY_IMAGES)
+
+    def result(self) -> StudyResult:
+        """What the finished runs say."""
+        methods = tuple(self._follow(*pair) for pair in self._pairs())
+        references: dict[tuple[str, str], tuple[StudyRun, ...]] = {}
+        asked = self._references()
+        others = [run for spec in asked if (run := self.folder.get(spec)) is not None]
+        for run in others:
+            if not run.failed:
+                key = (run.spec.benchmark, run.spec.method)
+                references[key] = (*references.get(key, ()), run)
+        runs = (*(run for each in methods for run in each.done), *others)
+        left = sum(len(each.todo) for each in methods) + len(asked) - len(others)
+        return StudyResult(self.plan, methods, references, runs, left)
+
+    def run(
+        self, places: Places, choice: ExecutorChoice | None = None, events: Events | None = None
+    ) -> StudyResult:
+        """Carry out what is missing, method by method, then the references."""
+        events = events or Events()
+        for benchmark, method in self._pairs():
+            while todo := self._follow(benchmark, method).todo:
+                events.note(f"{method} on {benchmark}: {counted(len(todo), 'run')} to do now.")
+                self._compute(todo, places, choice, events)
+        missing = [spec for spec in self._references() if self.folder.get(spec) is None]
+        for benchmark in self.plan.benchmarks:
+            if own := [spec for spec in missing if spec.benchmark == benchmark]:
+                self._compute(own, places, choice, events)
+        return self.result()
+
+    def forecast(self, root: Path | None = None) -> Forecast:
+        """How many runs there are, and about how long those to do take; a few steps are timed."""
+        runs: dict[str, tuple[int, int]] = {}
+        seconds = 0.0
+        for benchmark, entry in self.plan.benchmarks.items():
+            specs = [spec for spec in self._references() if spec.benchmark == benchmark]
+            example = (specs or study_specs("finetune", benchmark, entry.settings, [0]))[0]
+            images = Graph([example], root).plans[0].sizes
+            found = {f"{benchmark} references": specs}
+            for method in entry.methods:
+                found[f"{benchmark} {method}"] = self._supposed(benchmark, method, images)
+            todo: list[RunSpec] = []
+            for name, each in found.items():
+                own = [spec for spec in each if self.folder.get(spec) is None]
+                runs[name] = (len(each), len(own))
+                todo += own
+            if todo:
+                speed = seconds_an_image(example, root)
+                nodes = Graph(todo, root).nodes.values()
+                seconds += sum(speed * passes(node, images) for node in nodes)
+        return Forecast(runs, seconds)
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        for benchmark, entry in self.plan.benchmarks.items():
+            for method in entry.methods:
+                yield benchmark, method
+
+    def _follow(self, benchmark: str, method: str) -> MethodResult:
+        return MethodFollower(self.plan, benchmark, method, self.folder.get).follow()
+
+    def _references(self) -> list[RunSpec]:
+        return [
+            spec
+            for benchmark, entry in self.plan.benchmarks.items()
+            for method, own in entry.references.items()
+            for spec in study_specs(
+                method, benchmark, {**entry.settings, **own}, self.plan.reference_seeds
+            )
+        ]
+
+    def _compute(
+        self, todo: list[RunSpec], places: Places, choice: ExecutorChoice | None, events: Events
+    ) -> None:
+        outcome = run_all(todo, places, choice, _Saver(self.folder, events))
+        for spec in todo:
+            if self.folder.get(spec) is None:
+                own = [each for each in outcome.failures if each.node.spec == spec]
+                self.folder.fail(spec, failures_message(own or outcome.failures))
+
+    def _supposed(self, benchmark: str, method: str, images: Images) -> list[RunSpec]:
+        """Every run of a method where the second value of each grid wins, and then a λ near it."""
+        entry = self.plan.benchmarks[benchmark].methods[method]
+        inner = {"lamb": around(entry.lamb, entry.lamb[1])[2], "lamb_a": entry.lamb_a[1]}
+        seen: dict[str, StudyRun] = {}
+
+        def get(spec: RunSpec) -> StudyRun | None:
+            return self.folder.get(spec) or seen.get(spec.model_dump_json())
+
+        while (result := MethodFollower(self.plan, benchmark, method, get).follow()).todo:
+            for spec in result.todo:
+                own = ((spec.options[k], v) for k, v in inner.items() if k in spec.options)
+                far = sum(abs(math.log(value / wanted)) for value, wanted in own)
+                seen[spec.model_dump_json()] = StudyRun(spec, -far, images=images)
+        return [run.spec for run in result.done]
+
+
+class _Saver(Forward):
+    """Keeps every run as soon as it ends."""
+
+    def __init__(self, folder: ResultFolder, events: Events) -> None:
+        super().__init__(events)
+        self._folder = folder
+
+    def run_ends(self, directory: Path, result: Mapping[str, Any]) -> None:
+        """Keep it, then pass it on."""
+        self._folder.save(result)
+        super().run_ends(directory, result)
+
+
+def study(
+    path: str | Path,
+    *,
+    compute: bool = True,
+    results: str | Path | None = None,
+    runs: str | Path = "runs",
+    store: str | Path | None = None,
+    executor: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    data_root: str | Path | None = None,
+    events: Events | None = None,
+) -> StudyResult:
+    """Carry out a study file; what is finished is kept, and the same call goes on.
+
+    Args:
+        path: The file; see ``docs/evidence/protocols.md``.
+        compute: Whether missing runs are carried out; otherwise results are only read.
+        results: The folder of results, one small file per run; ``results`` beside the file by
+            default. Nothing else is needed to go on elsewhere.
+        runs: Where run directories are written.
+        store: Where stages are kept; by default ``.store`` below ``runs``.
+        executor: ``serial`` (the default), ``pool`` or ``ray``.
+        workers: The number of stages computed at the same time, by a pool or Ray.
+        address: The address of a running Ray cluster.
+        data_root: Where data lies; see ``ancl.data.data_root``.
+        events: Receives progress; silent by default.
+
+    Raises:
+        SpecError: All mistakes, each on its own line.
+    """
+    found = Study(Path(path), Path(results) if results else None)
+    if not compute:
+        return found.result()
+    choice = choose_executor(executor, workers, address, threads=1)
+    return found.run(Places.of(runs, store, data_root), choice, events)

@@ -1,0 +1,107 @@
+"""What a study keeps of its runs: one small JSON file each, so that no store is needed to go on."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from ancl.errors import StoreError
+from ancl.experiments.results import decode_matrix, main_metric, run_directory, spec_hash
+from ancl.experiments.spec import RunSpec
+from ancl.metrics import aac, aiac
+
+
+@dataclass(frozen=True, eq=False)
+class StudyRun:
+    """What a study keeps of a run.
+
+    Args:
+        spec: What decided it.
+        score: Validation AAC in ``til``, else validation AIAC; NaN where the run failed.
+        metrics: Test metrics by name.
+        images: The number of images of every task to train, validate and test on.
+        seconds: How long its stages took, shared ones included.
+        numerics: The versions and the processor that decide bits.
+        failed: Why it failed; empty where it did not.
+    """
+
+    spec: RunSpec
+    score: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    images: tuple[tuple[int, int, int], ...] = ()
+    seconds: float = 0.0
+    numerics: Mapping[str, Any] = field(default_factory=dict)
+    failed: str = ""
+
+    @property
+    def value(self) -> float:
+        """The metric that counts in the scenario."""
+        return self.metrics.get(main_metric(self.spec), math.nan)
+
+    @classmethod
+    def read(cls, spec: RunSpec, stored: Mapping[str, Any]) -> Self:
+        """The run of a file's content."""
+        if stored["failed"]:
+            return cls(spec, math.nan, failed=stored["failed"])
+        images = tuple((train, val, test) for train, val, test in stored["images"])
+        val = decode_matrix(stored["matrices"][f"{spec.accuracy}_val"])
+        score = aac(val) if spec.task_aware else aiac(val, [each[1] for each in images])
+        metrics = {k: math.nan if v is None else v for k, v in stored["metrics"].items()}
+        return cls(spec, score, metrics, images, stored["seconds"], stored["numerics"])
+
+
+class ResultFolder:
+    """One small JSON file per run. A run is done when its file holds the hash of its spec."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read: dict[str, StudyRun] = {}
+
+    def get(self, spec: RunSpec) -> StudyRun | None:
+        """The run of a spec, if it is done.
+
+        Raises:
+            StoreError: Its file is damaged.
+        """
+        mark = spec_hash(spec)
+        file = self._file(spec)
+        if mark not in self._read and file.is_file():
+            try:
+                stored = json.loads(file.read_text(encoding="utf-8"))
+                if stored["hash"] != mark:
+                    return None
+                self._read[mark] = StudyRun.read(spec, stored)
+            except (ValueError, KeyError, TypeError) as error:
+                raise StoreError(
+                    f"{file} is damaged ({error}). Delete it to run it again."
+                ) from error
+        return self._read.get(mark)
+
+    def save(self, result: Mapping[str, Any]) -> None:
+        """Keep a finished run, given as in ``result.json``."""
+        spec = RunSpec.model_validate(result["spec"])
+        kept = {name: result[name] for name in ("metrics", "images", "matrices", "numerics")}
+        seconds = round(sum(result["seconds"].values()), 1)
+        self._write(spec, {"failed": "", "seconds": seconds, **kept})
+
+    def fail(self, spec: RunSpec, reason: str) -> None:
+        """Keep that a run failed, so that it is not tried again."""
+        self._write(spec, {"failed": reason or "unknown"})
+
+    def _write(self, spec: RunSpec, content: Mapping[str, Any]) -> None:
+        stored = {"hash": spec_hash(spec), "spec": json.loads(spec.model_dump_json()), **content}
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
+        file = self._file(spec)
+        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            temporary.write_text("{" + ",\n".join(lines) + "}\n", encoding="utf-8")
+            temporary.replace(file)
+        except OSError as error:
+            raise StoreError(f"{file} cannot be written ({error.strerror}). Make room.") from error
+
+    def _file(self, spec: RunSpec) -> Path:
+        return self.path / f"{run_directory(Path(), spec).name}.json"

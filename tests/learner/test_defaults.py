@@ -1,0 +1,70 @@
+"""A learner and a run have the same defaults: a method's own come from one place."""
+
+import pytest
+
+from ancl.errors import MethodError, SpecError
+from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.learner.learner import Learner
+from ancl.memory import Memory
+from ancl.methods.registry import MethodRef, make_method, method_defaults
+from ancl.methods.regularization import METHODS, VARIANTS
+from ancl.training.config import Training
+
+
+def possible(name: str) -> bool:
+    try:
+        MethodRef(name).make({})
+    except MethodError:
+        return False
+    return True
+
+
+NAMES = [*METHODS, *(n for v in VARIANTS for m in METHODS if possible(n := f"{v}-{m}"))]
+
+
+def run_of(method: str, **values: object) -> RunSpec:
+    given = {"data.source": "digits", "data.tasks": 5, "data.scenario": "cil", **values}
+    return resolve(method, None, [Layer("test", given)]).spec
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_learner_is_made_as_a_run_is(name: str) -> None:
+    spec, made = run_of(name), Learner(name)._config
+
+    assert (made.training, made.auxiliary) == (spec.training, spec.auxiliary)
+    assert made.memory == spec.memory
+    assert made.method == MethodRef(name).make(spec.options)
+    network = made._all_network_options()
+    assert {key: spec.network[key] for key in network} == network
+    assert spec.network["last_relu"] is network.get("last_relu", True)
+
+
+def test_what_a_method_decides() -> None:
+    assert method_defaults(make_method("lwf")) == {"training.select_by": "loss"}
+    assert method_defaults(make_method("a-lucir")) == {
+        "network.last_relu": False,
+        "memory.per_class": 20,
+        "memory.total": None,
+        "memory.selection": "herding",
+        "training.select_by": "task_loss",
+        "auxiliary.weight_decay": 5e-4,
+    }
+
+
+def test_what_is_given_to_a_learner_is_kept() -> None:
+    training = Training(weight_decay=0.1, select_by="loss")
+    given = Learner("a-lucir", training=training, memory=Memory(total=100))._config
+    both = Learner("a-lucir", training=training, auxiliary=Training(weight_decay=0.2))._config
+    relu = Learner("lucir", network_options={"last_relu": True})._config
+
+    assert given.training == training
+    assert (given.auxiliary.weight_decay, given.auxiliary.select_by) == (5e-4, "loss")
+    assert given.memory == Memory(total=100)
+    assert both.auxiliary == Training(weight_decay=0.2)
+    assert relu._all_network_options() == {"last_relu": True}
+    assert Learner("lucir", "mlp")._config._all_network_options() == {}
+
+
+def test_a_learner_refuses_to_select_by_a_loss_that_is_not_there() -> None:
+    with pytest.raises(SpecError, match="select_by is task_loss, but dmc has no task loss"):
+        Learner("dmc", training=Training(select_by="task_loss"))

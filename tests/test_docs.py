@@ -1,0 +1,238 @@
+"""The pages say what is true: their examples run as written, their links and flags exist."""
+
+import json
+import re
+import runpy
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+import ancl
+from ancl import Store
+from ancl.data import digits
+from ancl.experiments.build import build
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "ARCHITECTURE")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+Command = Callable[[str], Any]
+
+
+def text(page: str | Path) -> str:
+    return (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+def commands(page: str | Path) -> list[str]:
+    """Every line of a code block that calls the command, without its comment."""
+    joined = text(page).replace("\\\n", " ")
+    found = re.findall(r"^(?: {4})?(ancl [a-z].*)$", joined, re.MULTILINE)
+    return [re.sub(r" {2,}[^-\s].*|\s+#.*", "", line) for line in found]
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to work in; what is imported from it is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # figures are optional, and slow
+    modules = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def write(folder: Path) -> Callable[[str], list[str]]:
+    """Write every block that begins with the name of its file; the others are given back."""
+
+    def files(page: str) -> list[str]:
+        left = []
+        for block in blocks(page):
+            name = re.match(r"# (\w+\.py)\n", block)
+            if name:
+                (folder / name[1]).write_text(block, encoding="utf-8")
+            else:
+                left.append(block)
+        return left
+
+    return files
+
+
+@pytest.fixture
+def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Command:
+    """The installed command, in this process and with one epoch; gives its JSON or its text."""
+    # Through its entry point: only tests of the command import ``ancl.cli``.
+    (entry,) = entry_points(group="console_scripts", name="ancl")
+
+    def call(line: str) -> Any:
+        more = {"run": ["--quick"], "analyze": ["--epochs", "1"]}.get(line.split()[1], [])
+        as_json = ["--json", "--threads", "1"] if more else []
+        monkeypatch.setattr(sys, "argv", [*shlex.split(line), *more, *as_json])
+        with pytest.raises(SystemExit) as ended:
+            entry.load()()
+        printed = capsys.readouterr()
+        assert ended.value.code == 0, f"{line}: {printed.err}"
+        return json.loads(printed.out) if as_json else printed.out
+
+    return call
+
+
+def run_lines(page: str, command: Command) -> list[dict[str, Any]]:
+    """Every run that the page calls, after it was checked to have learned five tasks."""
+    lines = [line for line in commands(page) if "ancl run" in line and "--dry-run" not in line]
+    runs = [command(line)["runs"][0] for line in lines]
+    for run in runs:
+        assert run["spec"]["data"]["tasks"] == 5
+        assert 0.3 < run["metrics"]["learning_accuracy"] <= 1
+    return runs
+
+
+def test_a_method_as_written(write, command) -> None:
+    assert write("add-a-method.md") == []
+
+    runs = run_lines("add-a-method.md", command)
+
+    methods = ["drift.py:drift", "a-drift.py:drift", "afec-drift.py:drift"]
+    assert [run["spec"]["method"] for run in runs] == methods
+    assert [run["spec"]["options"]["power"] for run in runs] == [1, 2, 2]
+    assert "The exponent of the distance." in command(commands("add-a-method.md")[-1])
+
+
+def test_a_network_as_written(write, command) -> None:
+    (python,) = write("add-a-network.md")
+
+    runs = run_lines("add-a-network.md", command)
+    (analysis,) = [line for line in commands("add-a-network.md") if "analyze" in line]
+    tables = command(analysis)["tables"]
+    names: dict[str, Any] = {}
+    exec(python, names)
+
+    assert [run["spec"]["network"]["width"] for run in runs] == [8, 16]
+    assert {row["layer"] for row in tables["cka"]} == {"conv", "mean"}
+    assert names["result"].matrices["taw"].shape == (5, 5)
+
+
+def test_a_grown_network_keeps_its_answers(write) -> None:
+    write("add-a-network.md")
+    network = ancl.architecture("growing.py:Growing", (1, 8, 8)).build([2]).eval()
+    x = torch.rand(3, 1, 8, 8)
+    before = network(x).features
+
+    network.add_task(2)
+
+    assert torch.equal(network(x).features, before)
+    assert len(network.backbone.adapters) == 2
+    assert torch.allclose(ancl.frozen(network)(x).features, before, atol=1e-6)
+    assert isinstance(ancl.frozen(network).backbone.norm, torch.nn.Identity)
+
+
+def write_photos(folder: Path, each: int = 5) -> None:
+    samples = digits().train
+    for number in range(10):
+        (folder / str(number)).mkdir(parents=True)
+        for position in samples.of_class(number)[:each].tolist():
+            pixels = samples.x[position].squeeze(2).numpy()
+            Image.fromarray(pixels).save(folder / str(number) / f"{position}.png")
+
+
+def test_a_data_set_as_written(write, command, folder) -> None:
+    arrays, python = write("add-a-data-set.md")
+    write_photos(folder / "photos")
+    exec(arrays, {})
+    names: dict[str, Any] = {}
+
+    runs = run_lines("add-a-data-set.md", command)
+    exec(python, names)
+
+    assert [run["spec"]["benchmark"] for run in runs] == [
+        "folder-photos-32/5",
+        "arrays-mine/5",
+        "code-mine-data/5",
+    ]
+    assert runs[2]["metrics"]["aac"] == pytest.approx(names["result"].metrics["aac"])
+
+
+def test_a_stage_as_written(write, command) -> None:
+    assert write("add-a-stage.md") == []
+    lines = commands("add-a-stage.md")
+
+    runs = run_lines("add-a-stage.md", command)
+    plan = command(next(line for line in lines if "--dry-run" in line))
+
+    assert len(runs) == 2
+    planned = [stage["stage"] for stage in plan["runs"][0]["stages"]]
+    assert planned.count("average") == 4  # from the second task on
+
+
+def test_a_stage_averages_weights(write) -> None:
+    write("add-a-stage.md")
+    settings = {"training.epochs": 1, "data.order": [0, 1, 2, 3], "data.tasks": 2, "threads": 1}
+    spec = ancl.spec("averaged.py:averaged", "digits/5", share=0.25, settings=settings)
+    ancl.run(spec, store="store")
+    stages = {s.name: s for s in build(spec).stages if s.task == 1}
+    grow, main, average = (
+        Store(Path("store")).load(stages[name].key).tensors for name in ("grow", "main", "average")
+    )
+
+    for name in ("network/backbone.layers.1.weight", "network/backbone.layers.3.bias"):
+        torch.testing.assert_close(average[name], 0.25 * grow[name] + 0.75 * main[name])
+    assert torch.equal(average["network/head.weights.1"], main["network/head.weights.1"])
+
+
+def test_an_analysis_as_written(write, capsys) -> None:
+    assert write("add-an-analysis.md") == []
+
+    runpy.run_path("sign_changes.py", run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+
+    assert [line.split()[:2] for line in lines[1:]] == [["ancl", f"{n}.0"] for n in (1, 10, 100)]
+    assert all(0 <= float(line.split()[-1].rstrip("%")) < 50 for line in lines)
+
+
+def test_an_executor_as_written(write, capsys) -> None:
+    assert write("add-an-executor.md") == []
+
+    # Not by runpy: its __main__ would be what the workers import first.
+    exec(Path("with_futures.py").read_text(encoding="utf-8"), {"__name__": "__main__"})
+    finetune, lwf, failures = capsys.readouterr().out.splitlines()
+    settings = {"training.epochs": 2, "threads": 1}
+    serial = ancl.run(ancl.specs(["finetune", "lwf"], "digits/5", settings=settings), runs="other")
+
+    assert failures == "[]"
+    assert [finetune, lwf] == [f"{each.spec.method} {each.metrics['aac']}" for each in serial]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_point_to_files_and_headings(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", text(page)):
+        if "://" in link:
+            continue
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", text(target), re.MULTILINE)
+            assert heading in [re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_flags_of_commands_exist(page: Path) -> None:
+    recorded = json.loads((ROOT / "tests" / "cli" / "frozen.json").read_text())
+    for line in commands(page):
+        known, words = recorded, shlex.split(line)[1:]
+        while words and words[0] in known.get("commands", {}):
+            known = known["commands"][words.pop(0)]
+        flags = {word for word in words if word.startswith("--")}
+        assert flags <= {*known["options"], "--help"}, f"{page.name}: {line}"
