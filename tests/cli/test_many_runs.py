@@ -1,7 +1,6 @@
 """A store that many runs share stays quick to list, and a prune to a size knows what runs need."""
 
 import hashlib
-import json
 import os
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from ancl.files import write_stages
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
 
@@ -37,7 +37,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         if number % 2:
             directory = tmp_path / "runs" / f"run{number}"
             directory.mkdir()
-            (directory / "result.json").write_text(json.dumps({"keys": runs[-1]}))
+            write_stages(directory, runs[-1])
     return runs
 
 
