@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ancl.data.formats.npz import read_npz
 
 from ancl.data.formats.archives import FolderTree
+from ancl.data.formats.arrays import read_npz
 from ancl.data.formats.mnist import FILES, read_idx
 from ancl.data.formats.pickles import read_pickle
 from ancl.errors import AnclError, ScenarioError
