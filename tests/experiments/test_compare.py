@@ -46,7 +46,9 @@ def test_differences_are_paired_and_taken_to_each_variants_host(tmp_path: Path) 
     assert to_lwf.mean == pytest.approx((sum(aac["a-ewc"]) - sum(aac["lwf"])) / 2)
     baselines = {name: each["baseline"] for name, each in found.json()["methods"].items()}
     assert baselines == {"lwf": None, "a-lwf": "lwf", "ewc": "lwf", "a-ewc": "ewc"}
-    assert json.loads(found.write(tmp_path).read_text()) == found.json()
+    written = json.loads(found.write(tmp_path).read_text())
+    assert written.pop("format") == "comparison, written by ancl"
+    assert written == found.json()
     assert ancl.compare is compare
 
 
