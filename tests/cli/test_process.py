@@ -93,7 +93,7 @@ def test_a_closed_pipe_and_a_narrow_locale_are_no_traceback() -> None:
 
 def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command line of a shell, in which $ANCL is the command."""
-    start = f'"{sys.executable}" -c "from ancl.cli import main; main()"'
+    start = f'"{sys.executable}" -c "from ancl.cli import start; start()"'
     return subprocess.run(
         ["bash", "-c", command.replace("$ANCL", start)],
         capture_output=True,
@@ -129,8 +129,8 @@ def test_output_that_goes_nowhere_is_no_traceback(command: str, code: int, said:
 @pytest.mark.parametrize("seconds", [0.05, 0.3, 0.8, 1.5])
 def test_ctrl_c_while_libraries_load_is_no_traceback(seconds: float, tmp_path: Path) -> None:
     code = (
-        "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); from ancl.cli import main; "
-        "print('go', flush=True); main()"
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); from ancl.cli import start; "
+        "print('go', flush=True); start()"
     )
     command = [sys.executable, "-c", code, *RUN, "--runs", str(tmp_path)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -7,7 +7,7 @@ need is imported when a command runs.
 import signal
 
 
-def main() -> None:
+def start() -> None:
     """Run the command; Ctrl-C ends it at once until its libraries are loaded.
 
     An import that is interrupted half-way would end in a traceback, or in a library that lacks a
