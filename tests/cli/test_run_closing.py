@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ancl.cli.run import verdict_text
-from ancl.experiments.paper_check import verdict
+from ancl.experiments.paper import Expected
+from ancl.experiments.paper_check import Verdict, verdict
 from ancl.experiments.results import RunResult
 from ancl.experiments.spec import Layer, resolve
 from ancl.metrics import summary
@@ -161,3 +162,10 @@ def test_an_epoch_of_a_shared_stage_goes_to_the_curves_of_every_run(
     assert ("t1/auxiliary_train_task", 0) in a_lwf - lwf
     assert ("metrics/aac", 1) in lwf & a_lwf
     assert sorted(closed) == sorted(f"{place}/tensorboard" for place in places.values())
+
+
+def test_our_own_numbers_are_called_expected_whatever_the_number_of_seeds() -> None:
+    number = Expected("aac", 57.1, 0.3, 0, 5)
+
+    text = verdict_text(Verdict((number,), [], []), results([0.58]))
+    assert text == "AAC: got 58.0 %, expected 57.10 ± 0.30 % (n = 5, measured with ancl)"

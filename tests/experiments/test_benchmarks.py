@@ -1,12 +1,13 @@
 """The paper's benchmarks: their values, where they come from, and its numbers."""
 
+import csv
 from pathlib import Path
 
 import pytest
 
 from ancl.data import class_order
 from ancl.errors import SpecError
-from ancl.experiments import BENCHMARKS, benchmark, expected, grids, preset, reported
+from ancl.experiments import BENCHMARKS, benchmark, expected, grids, paper, preset, reported
 from ancl.experiments.paper import measured_options
 from ancl.experiments.settings import make_request
 from ancl.experiments.spec import Layer, resolve
@@ -178,10 +179,17 @@ def test_an_executor_leaves_a_benchmarks_threads() -> None:
     assert (fixed.threads, free.threads) == (1, 2)
 
 
-def test_measured_numbers_have_their_own_lambdas() -> None:
+def test_measured_numbers_come_with_their_lambdas(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "benchmark,method,lamb,lamb_a,metric,mean,stderr,n\nx/5,a-lwf,10.0,3.0,aac,57.1,0.3,5"
+    monkeypatch.setattr(paper, "_rows", lambda name: csv.DictReader(row.splitlines()))
+
+    assert measured_options("x/5") == {"a-lwf": {"lamb": 10.0, "lamb_a": 3.0}}
+    assert paper._measured("y/5") == []
+
+
+def test_the_shipped_measurements_fit_their_benchmarks() -> None:
     for name in ("cifar100-small/5", "cifar100-small/4"):
         for method, numbers in reported(name).items():
             assert {(number.table, number.kind) for number in numbers} == {(0, "expected")}
             own = measured_options(name)[method]
             assert own.items() <= resolve(method, name).spec.options.items()
-    assert expected("cifar100-small/5", "finetune")[0].n >= 2
