@@ -18,6 +18,7 @@ from ancl.experiments.study import MethodFollower, MethodResult, Study, best, st
 from ancl.experiments.study_results import ResultFolder, StudyRun
 from ancl.metrics import t_interval
 from ancl.reporting import write_study
+from ancl.runtime import NUMERICS
 from ancl.stages.events import Events
 
 FILE = """
@@ -273,6 +274,12 @@ def test_failures_are_kept_and_damage_is_told(tmp_path: Path) -> None:
     [place] = tmp_path.iterdir()
     stored = json.loads(place.read_text())
     place.write_text(json.dumps({**stored, "hash": "another"}))
+    assert ResultFolder(tmp_path).get(one) is None
+    done = {"failed": "", "seconds": 1.0, "metrics": {}, "images": [[8, 2, 2]]}
+    done |= {"matrices": {"taw_val": [[0.5]]}, "numerics": {"ancl": NUMERICS}}
+    place.write_text(json.dumps({**stored, **done}))
+    assert ResultFolder(tmp_path).get(one) is not None
+    place.write_text(json.dumps({**stored, **done, "numerics": {"ancl": NUMERICS - 1}}))
     assert ResultFolder(tmp_path).get(one) is None
     place.write_text("{")
     with pytest.raises(StoreError, match="is damaged"):

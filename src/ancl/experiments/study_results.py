@@ -12,6 +12,7 @@ from ancl.errors import StoreError
 from ancl.experiments.results import decode_matrix, main_metric, run_directory, spec_hash
 from ancl.experiments.spec import RunSpec
 from ancl.metrics import aac, aiac
+from ancl.runtime import NUMERICS
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,9 @@ class ResultFolder:
         if mark not in self._read and file.is_file():
             try:
                 stored = json.loads(file.read_text(encoding="utf-8"))
-                if stored["hash"] != mark:
+                # What older arithmetic of this package gave is no result of this study.
+                older = not stored["failed"] and stored["numerics"]["ancl"] != NUMERICS
+                if stored["hash"] != mark or older:
                     return None
                 self._read[mark] = StudyRun.read(spec, stored)
             except (ValueError, KeyError, TypeError) as error:
