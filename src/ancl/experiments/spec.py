@@ -405,7 +405,7 @@ class _Resolver:
 
 
 def memory_problems(memory: Memory, method: Method, scenario: str, groups: int) -> list[str]:
-    """What does not fit a memory shared by so many classes (and domains), each as a sentence."""
+    """What does not fit a memory shared by this number of groups, each as a sentence."""
     kept = memory if memory.size else None
     return memory.problems(groups, scenario) or method.problems(scenario, kept, groups)
 

@@ -98,7 +98,7 @@ class LearnerConfig:
         """Refuse tasks whose images the memory cannot be shared by.
 
         Raises:
-            SpecError: It is too small for so many classes (and domains).
+            SpecError: It is too small for the number of classes (and domains).
             ScenarioError: A class has fewer images than are to be kept.
         """
         problems = self._memory_problems(sum(len(task.names) for task in tasks))

@@ -314,7 +314,7 @@ class Method:
         )
 
     def problems(self, scenario: str, memory: Memory | None, groups: int) -> list[str]:
-        """What does not fit a scenario and a memory shared by so many classes and domains."""
+        """What does not fit a scenario and a memory shared by this number of groups."""
         found = []
         if scenario in self.refused:
             found.append(

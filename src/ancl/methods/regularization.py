@@ -159,7 +159,7 @@ def lwf(
     Args:
         lamb: λ, the pull to the old network.
         temperature: T, by which logits are divided on both sides.
-        scope: One softmax over all old classes (joint, as published), or one a task's head.
+        scope: One softmax over all old classes (joint, as published), or one per head.
         smoothing: ε mixed into the network's own soft answers, as in the released code.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
