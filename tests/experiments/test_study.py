@@ -1,6 +1,7 @@
 """A whole study on digits: searches, rows, resuming from results alone, and its numbers."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -281,6 +282,18 @@ def test_failures_are_kept_and_damage_is_told(tmp_path: Path) -> None:
     assert ResultFolder(tmp_path).get(one) is not None
     place.write_text(json.dumps({**stored, **done, "numerics": {"ancl": NUMERICS - 1}}))
     assert ResultFolder(tmp_path).get(one) is None
-    place.write_text("{")
-    with pytest.raises(StoreError, match="is damaged"):
+    for forged in ({"metrics": {"aac": "x"}}, {"images": [[1]]}, {"seconds": []}):
+        place.write_text(json.dumps({**stored, **done, **forged}))
+        with pytest.raises(StoreError, match="is damaged"):
+            ResultFolder(tmp_path).get(one)
+    for text in ("{", "[1]"):
+        place.write_text(text)
+        with pytest.raises(StoreError, match="is damaged"):
+            ResultFolder(tmp_path).get(one)
+    with pytest.raises(StoreError, match=place.name):  # a file that is not ours stays
+        ResultFolder(tmp_path).fail(one, "again")
+    assert place.read_text() == "[1]"
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(StoreError, match="not a plain file"):
         ResultFolder(tmp_path).get(one)

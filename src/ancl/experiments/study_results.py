@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ancl.errors import StoreError
+from ancl.checks import checked
+from ancl.errors import StoreError, printable
 from ancl.experiments.results import decode_matrix, main_metric, run_directory, spec_hash
 from ancl.experiments.spec import RunSpec
+from ancl.files import MARK, claim, read_json, replace_text
 from ancl.metrics import aac, aiac
 from ancl.runtime import NUMERICS
 
@@ -44,14 +46,20 @@ class StudyRun:
 
     @classmethod
     def read(cls, spec: RunSpec, stored: Mapping[str, Any]) -> Self:
-        """The run of a file's content."""
+        """The run of a file's content.
+
+        Raises:
+            ValueError: A field is not what it must be.
+        """
         if stored["failed"]:
-            return cls(spec, math.nan, failed=stored["failed"])
-        images = tuple((train, val, test) for train, val, test in stored["images"])
+            return cls(spec, math.nan, failed=checked(str, stored["failed"]))
+        images = checked(tuple[tuple[int, int, int], ...], stored["images"])
         val = decode_matrix(stored["matrices"][f"{spec.accuracy}_val"])
         score = aac(val) if spec.task_aware else aiac(val, [each[1] for each in images])
-        metrics = {k: math.nan if v is None else v for k, v in stored["metrics"].items()}
-        return cls(spec, score, metrics, images, stored["seconds"], stored["numerics"])
+        found = checked(dict[str, float | None], stored["metrics"])
+        metrics = {k: math.nan if v is None else v for k, v in found.items()}
+        seconds, numerics = checked(float, stored["seconds"]), stored["numerics"]
+        return cls(spec, score, metrics, images, seconds, checked(dict[str, Any], numerics))
 
 
 class ResultFolder:
@@ -69,17 +77,20 @@ class ResultFolder:
         """
         mark = spec_hash(spec)
         file = self._file(spec)
-        if mark not in self._read and file.is_file():
+        if mark not in self._read and os.path.lexists(file):
             try:
-                stored = json.loads(file.read_text(encoding="utf-8"))
+                stored = read_json(file)
+                if not isinstance(stored, dict):
+                    raise ValueError("JSON of another shape")
                 # What older arithmetic of this package gave is no result of this study.
                 older = not stored["failed"] and stored["numerics"]["ancl"] != NUMERICS
                 if stored["hash"] != mark or older:
                     return None
                 self._read[mark] = StudyRun.read(spec, stored)
-            except (ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+                why = printable(f"{type(error).__name__}: {error}", 200)
                 raise StoreError(
-                    f"{file} is damaged ({error}). Delete it to run it again."
+                    f"{file} is damaged ({why}). Delete it to run it again."
                 ) from error
         return self._read.get(mark)
 
@@ -95,14 +106,14 @@ class ResultFolder:
         self._write(spec, {"failed": reason or "unknown"})
 
     def _write(self, spec: RunSpec, content: Mapping[str, Any]) -> None:
-        stored = {"hash": spec_hash(spec), "spec": json.loads(spec.model_dump_json()), **content}
+        stored = {"format": f"run of a study, {MARK}", "hash": spec_hash(spec)}
+        stored |= {"spec": json.loads(spec.model_dump_json()), **content}
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
         file = self._file(spec)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+        claim(self.path, [file.name], [file.name])
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            temporary.write_text("{" + ",\n".join(lines) + "}\n", encoding="utf-8")
-            temporary.replace(file)
+            replace_text(file, "{" + ",\n".join(lines) + "}\n")
         except OSError as error:
             raise StoreError(f"{file} cannot be written ({error.strerror}). Make room.") from error
 

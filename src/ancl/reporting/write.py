@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ancl.errors import StoreError, counted
 from ancl.experiments.results import RunResult, main_metric
 from ancl.experiments.study import StudyResult
-from ancl.files import STAGES, check_place, claim, replace_text
+from ancl.files import MARK, STAGES, check_place, claim, replace_text
 from ancl.hashing import digest
 from ancl.metrics import mean_and_error
 from ancl.reporting.collect import collect, from_results
@@ -193,6 +193,8 @@ def write_study(study: StudyResult, out: Path) -> list[Path]:
     """
     tables = study_tables(study)
     parts = [*map(markdown, tables), "\n".join(f"- {note}" for note in _study_notes(study))]
+    parts.insert(0, f"<!-- a study's tables, {MARK} -->\n")
+    claim(out, ["tables.md", "expected.csv"], ["tables.md"])
     try:
         out.mkdir(parents=True, exist_ok=True)
         written = [out / "tables.md", out / "expected.csv"]
