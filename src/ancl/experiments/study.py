@@ -413,11 +413,11 @@ def study(
     data_root: str | Path | None = None,
     events: Events | None = None,
 ) -> StudyResult:
-    """Carry out a study file; what is finished is kept, and the same call goes on.
+    """Run a study file. Finished runs are kept, and the same call resumes it.
 
     Args:
         path: The file; see ``docs/evidence/protocols.md``.
-        compute: Whether missing runs are carried out; otherwise results are only read.
+        compute: Whether missing runs are computed; otherwise results are only read.
         results: The folder of results, one small file per run; ``results`` beside the file by
             default. Nothing else is needed to go on elsewhere.
         runs: Where run directories are written.
