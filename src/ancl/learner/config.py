@@ -19,7 +19,7 @@ from ancl.hashing import describe, digest
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
-from ancl.methods.task_history import check_exemplars
+from ancl.methods.task_history import check_hold_out
 from ancl.networks import architecture, network_maker, network_options
 from ancl.outside import is_outside
 from ancl.stages.plan import Setting
@@ -100,13 +100,12 @@ class LearnerConfig:
 
         Raises:
             SpecError: It is too small for the number of classes (and domains).
-            ScenarioError: A class has fewer images than are to be kept.
+            ScenarioError: A class has too few images to hold any of them out.
         """
         problems = self._memory_problems(sum(len(task.names) for task in tasks))
         if problems:
             raise SpecError("\n".join(problems))
-        if self.method.data == "current":
-            check_exemplars(setting.memory, self.method.hold_out, tasks)
+        check_hold_out(setting.memory, self.method.hold_out, tasks[-1])
 
     def meta(self) -> dict[str, Any]:
         """Everything as JSON; a method or network of the user's own is left out."""
