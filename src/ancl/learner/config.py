@@ -1,7 +1,8 @@
 """What a learner is made of: decided when it is made, saved with it, and made of that again."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import nn
 
 from ancl.checks import checked
 from ancl.data import AUGMENTATIONS, SCENARIOS, Normalization, Task
-from ancl.errors import MethodError, SpecError, StoreError, unknown
+from ancl.errors import AnclError, MethodError, SpecError, StoreError, unknown
 from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.experiments.state import FinalState
 from ancl.hashing import describe, digest
@@ -329,3 +330,16 @@ def _checked_options(network: str | nn.Module, options: Mapping[str, Any]) -> di
         except ValueError as error:
             raise SpecError(f"network.{name} is {options[name]!r}; it {error}.") from error
     return taken
+
+
+@contextmanager
+def explained(path: Path, remedy: str) -> Iterator[None]:
+    """Refuse what does not fit together, as an error a user understands."""
+    try:
+        yield
+    except AnclError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise StoreError(
+            f"{path} cannot be opened ({type(error).__name__}: {error}). {remedy}"
+        ) from error
