@@ -126,8 +126,8 @@ def labelled_part(
         x, y = folder_part(path, part, size, colour=bool(shape and shape[0] == 3))
         return as_images(x), as_labels(y)
     if kind == "arrays":
-        x, y = arrays_part(Path(rest).expanduser(), part)
-        return as_images(x), as_labels(y)
+        arrays = arrays_part(Path(rest).expanduser(), part)
+        return as_images(arrays[0]), as_labels(arrays[1])
     source = known_source(name).load(root)
     samples = source.test if part == "test" else source.train
     return samples.x, [source.classes[number] for number in samples.y.tolist()]

@@ -5,16 +5,21 @@ It is for readers. Nothing is read back from it.
 
 import platform
 from collections.abc import Sequence
-from typing import NamedTuple
+from importlib.metadata import version
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from annotated_types import Ge, Le
 
-import ancl
+from ancl.checks import checked
 from ancl.errors import printable
 from ancl.experiments.state import FinalState, TaskState
 from ancl.files import MARK
 from ancl.learner.config import LearnerConfig
 
+CARD = "README.md"
+"""The card's name in the directory of a saved learner."""
+Share = Annotated[float, Ge(0), Le(1)]
 _SCENARIOS = {
     "til": "the task of an image is known, and the classes of this task compete",
     "cil": "all classes compete",
@@ -31,7 +36,21 @@ class Measured(NamedTuple):
     """
 
     on: str
-    accuracy: tuple[float | None, ...]
+    accuracy: tuple[Share | None, ...]
+
+
+def read_measured(values: Any, tasks: int) -> tuple[Measured | None, ...]:
+    """What was saved of measurements.
+
+    Raises:
+        ValueError: It is none of this number of tasks.
+    """
+    rows: tuple[Measured | None, ...] = checked(tuple[Measured | None, ...], values)
+    if len(rows) != tasks or any(
+        row and len(row.accuracy) != number for number, row in enumerate(rows, start=1)
+    ):
+        raise ValueError("what was measured does not fit the tasks")
+    return rows
 
 
 def model_card(
@@ -60,12 +79,12 @@ def model_card(
     parts = [
         f"<!-- A model card, {MARK}. The next save or export replaces it. -->\n",
         f"# A classifier of {classes} classes\n\nLearned in {len(state.tasks)} "
-        f"{'task' if len(state.tasks) == 1 else 'tasks'} with {_code(method)}, one after another.\n",
+        f"{'task' if len(state.tasks) == 1 else 'tasks'} with {_code(method)}.\n",
         _facts(config, state, method, parameters, kept),
         _data(state.tasks),
         _accuracy(measured),
-        "## Limits\n\nIt answers one of its classes for every image, also for images of none of them. "
-        "Accuracy holds for\nimages like those it was measured on.\n",
+        "## Limits\n\nIt answers one of its classes for every image, also for images of none of "
+        "them. Accuracy\nholds for images like those it was measured on.\n",
     ]
     if accepted:
         listed = "\n".join(f"- {_plain(change)}" for change in accepted)
@@ -91,7 +110,7 @@ def _facts(
         "images kept": f"{kept:,} of earlier tasks" if kept else "none",
         "training": f"{config.training.epochs} epochs at most, augmentation `{config.augment}`",
         "seed": str(config.seed),
-        "versions": f"ancl {ancl.__version__}, torch {torch.__version__}, "
+        "versions": f"ancl {version('ancl')}, torch {torch.__version__}, "
         f"Python {platform.python_version()}",
     }
     lines = [f"| {name} | {value} |" for name, value in rows.items()]

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from ancl.files import MARK, carries_mark, check_place, read_plain, replace_text
 from ancl.inference import Infer
 from ancl.networks import Network, frozen
 from ancl.types import Params
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
 
 IMAGES = 100
 """How many images a file answers before it is reported done."""
@@ -87,6 +90,25 @@ class Exported(NamedTuple):
     card: Path
     images: int
     difference: float
+
+
+def export_learner(learner: Learner, path: Path, format: str | None, overwrite: bool) -> Exported:
+    """See ``Learner.export``."""
+    setting, kept = learner._learned(), learner._exemplars()
+    name, uint8 = export_format(path, format), setting.normalization is not None
+    channels, *size = shape = setting.architecture.input_shape
+    images = examples(shape, uint8=uint8, kept=kept.samples.x if kept else None)
+    facts = {
+        "labels": learner.classes,
+        "tasks": learner.tasks,
+        "scenario": learner.scenario,
+        "input": [*size, channels] if uint8 else list(shape),
+    }
+    texts = {f"ancl.{part}": json.dumps(fact) for part, fact in facts.items()}
+    expected = learner.scores(images)
+    return write_export(
+        learner.module, images, expected, texts, path, name, learner.card, overwrite=overwrite
+    )
 
 
 def export_format(path: Path, given: str | None) -> str:
@@ -199,7 +221,7 @@ def _compared(answers: Answers, images: Tensor, expected: Tensor) -> float:
         ExportError: It is too large.
     """
     sizes = [*BATCHES, len(images) - sum(BATCHES)]
-    found = torch.cat([answers(part) for part in images.split(sizes)])
+    found = torch.cat([answers(part) for part in torch.split(images, sizes)])
     gaps = (found - expected).abs()
     if not bool((gaps <= ABSOLUTE + RELATIVE * expected.abs().amax(dim=1, keepdim=True)).all()):
         raise ExportError(
@@ -330,8 +352,3 @@ _FORMATS = {
     "onnx": _Format(_check_onnx, _write_onnx, _open_onnx),
     "pt2": _Format(lambda: None, _write_pt2, _open_pt2),
 }
-
-
-def labels_metadata(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Facts as JSON texts, under names of our own."""
-    return {f"ancl.{name}": json.dumps(value, ensure_ascii=False) for name, value in facts.items()}

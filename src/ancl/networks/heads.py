@@ -243,7 +243,7 @@ class ProxyHead(DirectionHead):
 
     def _similarities(self, cosines: Tensor) -> Tensor:
         # Not by len(cosines): an exported network would be bound to that number of images.
-        near = cosines.unflatten(1, (-1, self.per_class))
+        near = cosines.reshape(-1, cosines.shape[1] // self.per_class, self.per_class)
         if self.similarity == "official":
             near = 2 * near - 2
         shares = (self.gamma * near).softmax(dim=2)
