@@ -26,7 +26,7 @@ from ancl.stages.plan import Setting
 from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.training.config import Training
 
-KIND = "learner 3"
+KIND = "learner 4"
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,8 @@ from ancl.errors import ScenarioError, StoreError
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
 from ancl.experiments.state import FinalState
 from ancl.files import check_place
-from ancl.inference import Answer
+from ancl.inference import Answer, Known
+from ancl.learner.card import CARD, Measured, model_card, read_measured
 from ancl.learner.config import (
     KIND,
     Given,
@@ -25,10 +26,12 @@ from ancl.learner.config import (
     named_method,
     read_saved,
 )
+from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.new_task import Data, next_task, read_labelled
-from ancl.memory import Memory
+from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.task_history import ClassHistory, adds_classes
+from ancl.networks import Network
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, plan_notes, plan_task
@@ -114,6 +117,7 @@ class Learner:
         self._tasks: tuple[Task, ...] = ()
         self._state: StateKeys = {}
         self._answering: Answering | None = None
+        self._measured: tuple[Measured | None, ...] = ()
         self.accepted_changes: tuple[str, ...] = ()
         """Parts whose code differs from what was trained with, as the caller accepted."""
 
@@ -190,9 +194,53 @@ class Learner:
         masked[:, own] = scores[:, own]
         return masked
 
+    @property
+    def module(self) -> ImageClassifier:
+        """A plain module on the CPU, from images to scores: see ``ImageClassifier``."""
+        network, looked = self._built()
+        infer = self.method.infer
+        fixed = infer.fixed(looked)
+        return ImageClassifier(network, infer, fixed, self._learned().normalization)
+
+    def export(
+        self, path: str | Path, *, format: str | None = None, overwrite: bool = False
+    ) -> Exported:
+        """Write one file that answers as the learner does, and a model card beside it.
+
+        The file is compared with the learner on 100 images, half of them from the memory where
+        there is one, before it is put in its place. An earlier export is replaced.
+
+        Args:
+            path: The file.
+            format: ``onnx``, which any ONNX runtime answers with, or ``pt2`` (``torch.export``);
+                by default as the path ends.
+            overwrite: Whether any other file that is there is replaced, too.
+
+        Raises:
+            SpecError: There is no such format, or its packages are not installed.
+            ExportError: The network cannot be exported, or the file answers otherwise.
+            StoreError: The file cannot be written, or another is there.
+        """
+        return export_learner(self, Path(path), format, overwrite)
+
+    def card(self, file: str = "") -> str:
+        """The model card, as Markdown; ``file`` are lines on an exported file."""
+        network, _ = self._built()
+        kept = self._exemplars()
+        return model_card(
+            self._config,
+            self._final_state(),
+            self._measured,
+            parameters=sum(each.numel() for each in network.parameters()),
+            kept=len(kept.samples) if kept else 0,
+            accepted=self.accepted_changes,
+            file=file,
+        )
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything needed to answer and to learn on, elsewhere, into one directory.
 
+        Its ``README.md`` is a model card, for readers.
         A learner that was saved there before is replaced; anything else is left alone.
 
         Args:
@@ -202,7 +250,8 @@ class Learner:
         Raises:
             StoreError: The directory cannot be written, or holds something else.
         """
-        place, setting = check_place(path, "a learner"), self._learned()
+        place = check_place(path, "a learner")
+        self._learned()
         tensors: dict[str, Tensor] = {}
         for part, key in self._state.items():
             tensors |= prefixed(part, self._obtain(key).tensors)
@@ -210,13 +259,14 @@ class Learner:
             "kind": KIND,
             "accepted_changes": list(self.accepted_changes),
             **self._config.meta(),
-            "state": FinalState.of(self.method, self._tasks, setting, self._state).model_dump(
-                mode="json"
-            ),
+            "state": self._final_state().model_dump(mode="json"),
+            "measured": [None if row is None else row._asdict() for row in self._measured],
             "metas": {part: self._obtain(key).meta for part, key in self._state.items()},
         }
         try:
-            write_entry(place, StageResult(tensors, meta), overwrite=overwrite)
+            write_entry(
+                place, StageResult(tensors, meta), overwrite=overwrite, beside={CARD: self.card()}
+            )
         except OSError as error:
             raise StoreError(
                 f"The learner cannot be written to {path} ({error.strerror}). Give a directory "
@@ -257,6 +307,7 @@ class Learner:
                 for part in state.keys
             }
             learner._continue_from(state, parts)
+            learner._measured = read_measured(meta["measured"], len(state.tasks))
         return learner
 
     # -- inside ------------------------------------------------------------------------------
@@ -288,6 +339,7 @@ class Learner:
             self._memory.save(key, entries[part])
         self._memory.keep_only(state.values())
         self._setting, self._tasks, self._state, self._answering = setting, tasks, state, None
+        self._measured = (*self._measured, None)
         return {"task": task.index, "classes": list(task.names), "epochs": log}
 
     def _learned(self) -> Setting:
@@ -297,17 +349,29 @@ class Learner:
 
     def _answers(self) -> Answering:
         """The network's output for samples, and the scores of an output."""
-        setting = self._learned()
+        self._learned()
         if self._answering is None:
-            network = setting.architecture.build(ClassHistory.of(self._tasks).blocks)
-            network.load(strip_prefix("network", self._obtain(self._state["network"]).tensors))
-            network.to(setting.device)
-            reads = self.method.infer.reads
-            read = {part: self._obtain(k) for part, k in self._state.items() if part in reads}
-            classes = len(self.classes)
-            looked = known(network, setting.images, setting.device, classes, read)
+            _, looked = self._built()
             self._answering = (looked.answer, self.method.infer.scorer(looked))
         return self._answering
+
+    def _built(self) -> tuple[Network, Known]:
+        """The network as it was learned, and what inference may look at."""
+        setting = self._learned()
+        network = setting.architecture.build(ClassHistory.of(self._tasks).blocks)
+        network.load(strip_prefix("network", self._obtain(self._state["network"]).tensors))
+        network.to(setting.device)
+        reads = self.method.infer.reads
+        read = {part: self._obtain(k) for part, k in self._state.items() if part in reads}
+        return network, known(network, setting.images, setting.device, len(self.classes), read)
+
+    def _exemplars(self) -> Exemplars | None:
+        if "memory" not in self._state:
+            return None
+        return Exemplars.of(strip_prefix("memory", self._obtain(self._state["memory"]).tensors))
+
+    def _final_state(self) -> FinalState:
+        return FinalState.of(self.method, self._tasks, self._learned(), self._state)
 
     def _obtain(self, key: str) -> StageResult:
         entry = self._memory.load(key)
@@ -331,6 +395,7 @@ class Learner:
         for part, key in state.keys.items():
             self._memory.save(key, entries[part])
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
+        self._measured = (None,) * len(tasks)
         self._answers()  # what does not fit the network is refused now
 
 

@@ -1,11 +1,13 @@
 """A finished run, opened as a learner."""
 
+import math
 from pathlib import Path
 
 from ancl.errors import StoreError
-from ancl.experiments.results import Places, read_run
+from ancl.experiments.results import Places, RunResult, read_run
 from ancl.experiments.spec import GENERAL
 from ancl.experiments.state import FinalState
+from ancl.learner.card import Measured
 from ancl.learner.config import Given, config_of_spec, explained
 from ancl.learner.learner import Learner
 from ancl.methods.method import Method
@@ -62,7 +64,18 @@ def load_run(
         learner._begin(config, device, at, events)
         learner._accept(changes)
         learner._continue_from(state, _stored(state, at, place))
+        learner._measured = _measured(result)
     return learner
+
+
+def _measured(result: RunResult) -> tuple[Measured, ...]:
+    """The rows of the matrix that counts."""
+    rows = result.counted.tolist()
+    shares = [[None if math.isnan(share) else share for share in row] for row in rows]
+    return tuple(
+        Measured("test images of the run", tuple(row[: number + 1]))
+        for number, row in enumerate(shares)
+    )
 
 
 def _stored(state: FinalState, root: Path, place: Path) -> dict[str, StageResult]:

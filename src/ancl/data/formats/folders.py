@@ -47,6 +47,30 @@ def folder_source(path: Path, size: int | None = None) -> Source:
     return make_source(path.name, x, labels, test_x, test_labels, classes=classes)
 
 
+def folder_part(
+    path: Path, part: str, size: int | None = None, *, colour: bool = False
+) -> tuple[NDArray[np.uint8], list[str]]:
+    """The images and classes of one part, ``train`` or ``test``; all where there are no parts.
+
+    Args:
+        path: The folder, as for ``folder_source``.
+        part: Which.
+        size: Height and width to resize to; without it all images must be of one size.
+        colour: Give grey images three channels too.
+    """
+    train, test = _parts(path)
+    if part == "test" and train != "." and test is None:
+        raise ScenarioError(
+            f"{path} has a folder train and none for the test ({', '.join(_TEST_NAMES)}). Add one, "
+            f"or name the images themselves: folder:{path / train}."
+        )
+    chosen = test if part == "test" and test is not None else train
+    tree = FolderTree(path)
+    marks = tree.marks()
+    names, labels = _files(marks, chosen, _classes(path / chosen))
+    return read_pictures(tree, names, marks=marks, size=size, colour=colour), labels
+
+
 def folder_classes(path: Path) -> int:
     """How many classes the folder has, found without reading an image."""
     return len(_classes(path / _parts(path)[0]))
