@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ancl.data import Label
+from ancl.errors import counted
 from ancl.wording import percent
 
 ALL, NEWEST, NONE, GIVEN = "all tasks", "newest task only", "not measured", "given images"
@@ -124,8 +125,8 @@ class Report:
             )
             for row in self.rows
         ]
-        last = f"accuracy {percent(self.accuracy)} % on {self.images} images ({self.basis})"
-        return f"{_table(rows)}\n{last}"
+        on = _measured_on(self.images, self.basis)
+        return f"{_table(rows)}\naccuracy {percent(self.accuracy)} % on {on}"
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,12 @@ class Confusion:
         """A table; rows are the images' own classes."""
         if not any(map(any, self.counts)):
             return f"{NONE}: there are no held images. Give images and labels."
-        rows = [("own class", *map(str, self.classes))]
+        rows = [("", *map(str, self.classes))]
         rows += [
             (str(name), *map(str, row)) for name, row in zip(self.classes, self.counts, strict=True)
         ]
-        return f"{_table(rows)}\n({self.basis})"
+        on = _measured_on(sum(map(sum, self.counts)), self.basis)
+        return f"{_table(rows)}\nrows: own class, columns: answer; {on}"
 
 
 def confused(
@@ -185,6 +187,12 @@ def report_of(confusion: Confusion, tasks: Sequence[int]) -> Report:
     correct = sum(row[place] for place, row in enumerate(counts))
     accuracy = correct / total if total else None
     return Report(accuracy, tuple(rows), total, confusion.basis if total else NONE)
+
+
+def _measured_on(images: int, basis: str) -> str:
+    if basis == GIVEN:
+        return counted(images, "image")
+    return f"{counted(images, 'held image')} ({basis})"
 
 
 def _percent(share: float | None) -> str:
