@@ -25,6 +25,14 @@ def test_quick_demo_prints_what_the_result_files_hold(ancl: Any) -> None:
     gain = as_json["methods"]["a-lwf"]["aac"]["mean"] - as_json["methods"]["lwf"]["aac"]["mean"]
     assert as_json["a-lwf minus lwf"]["mean"] == pytest.approx(gain)
     assert f"AAC of A-LwF minus LwF: {100 * gain:+.1f} points with a single seed" in text
+    assert [line.partition(":")[0] for line in as_json["reading"]] == [
+        "Forgetting",
+        "What Ω does",
+        "What the auxiliary network adds",
+    ]
+    lost = 100 * as_json["methods"]["finetune"]["forgetting"]["mean"]
+    assert f"fine-tuning {'gained' if lost < 0 else 'lost'} {abs(lost):.1f} points" in text
+    assert Path(as_json["figure"]).read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

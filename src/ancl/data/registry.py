@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ancl.data.formats.arrays import arrays_classes, arrays_source
-from ancl.data.formats.digits import digits, hard_digits
+from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import folder_classes, folder_source
 from ancl.data.published import PUBLISHED
 from ancl.data.source import Source, make_source
@@ -59,6 +59,12 @@ SOURCES: dict[str, KnownSource] = {
     ),
     "hard-digits": KnownSource(
         lambda root: hard_digits(), 10, "the same, shifted and noisy, 14x14 pixels", 1_797
+    ),
+    "fashion-digits": KnownSource(
+        lambda root: fashion_digits(),
+        20,
+        "10 kinds of garments and 10 digits, 14x14 pixels, embedded",
+        4_797,
     ),
     **{
         name: KnownSource(data.load, data.classes, data.explanation, sum(data.images))
