@@ -101,13 +101,14 @@ def demo_text(found: Comparison) -> str:
         f"{BENCHMARK}: 10 garments and 10 digits in 5 tasks of 4 classes, the task known at test "
         f"time; mean ± standard error over n seeds."
     )
-    directories = "\n".join(f"  {each.directory}" for each in found.outcome.finished)
+    places = sorted({str(each.directory.parent) for each in found.outcome.finished})
     return "\n\n".join(
         [
             f"{title}\nAAC: mean accuracy on all tasks at the end. Learning: on each task when it "
             f"was new.\n\n{table(head, rows, 'lrrrr')}",
             "\n".join(reading(found)),
-            f"{time_text(found.outcome.results, found.seconds)}\nResults:\n{directories}",
+            f"{time_text(found.outcome.results, found.seconds)}\n"
+            f"Results: {len(found.outcome.finished)} runs in {', '.join(places)}",
         ]
     )
 
@@ -126,15 +127,24 @@ def reading(found: Comparison) -> list[str]:
         f"What Ω does: held to its old network, LwF {_change(lost['lwf'])} points and learns a new "
         f"task to {percent(new['lwf'])} % (fine-tuning {percent(new['finetune'])} %); it ends at "
         f"{percent(final['lwf'])} %.",
-        f"What the auxiliary network adds: A-LwF {_change(lost['a-lwf'])} points and learns a new "
-        f"task to {percent(new['a-lwf'])} %. {_difference(_gain(found))}",
+        f"What the auxiliary network adds: compared with LwF, A-LwF learns "
+        f"{_more(_gain(found, 'learning_accuracy'))} and forgets "
+        f"{_more(_gain(found, 'forgetting'))}. {_difference(_gain(found))}",
     ]
 
 
-def _gain(found: Comparison) -> Estimate:
-    gain = found.difference("a-lwf", "aac")
+def _gain(found: Comparison, metric: str = "aac") -> Estimate:
+    gain = found.difference("a-lwf", metric)
     assert gain is not None, "both have the same seeds"
     return gain
+
+
+def _more(difference: Estimate) -> str:
+    """A difference in words, such as ``1.1 ± 0.2 points more``."""
+    from ancl.cli.text import with_error
+
+    size = with_error(difference._replace(mean=abs(difference.mean)))
+    return f"{size} points {'less' if difference.mean < 0 else 'more'}"
 
 
 def _change(forgetting: float) -> str:

@@ -151,7 +151,8 @@ def _equal_accuracy(axes: Axes, slope: float) -> None:
         ends = np.array([left, right])
         axes.plot(ends, value + slope * ends, ":", color="0.75", linewidth=0.8, zorder=0)
         at = min(right, (high - value) / slope)
-        if at > left and value + slope * at > low:
+        # No room for the text in the corners.
+        if at > left + 0.1 * (right - left) and value + slope * at > low:
             axes.annotate(
                 f"AAC {value} %",
                 (at, value + slope * at),
