@@ -1,7 +1,7 @@
 """Backbones, the network around them, and how to make it again."""
 
 from ancl.networks.backbones import Mlp, ResNet
-from ancl.networks.network import Network, frozen
+from ancl.networks.network import Network, frozen, train_mode
 from ancl.networks.registry import (
     NETWORKS,
     Architecture,
@@ -21,5 +21,6 @@ __all__ = [
     "frozen",
     "network_maker",
     "network_options",
+    "train_mode",
     "without_head",
 ]

@@ -15,7 +15,7 @@ from ancl.errors import AnclError, SpecError, did_you_mean, unknown
 from ancl.hashing import UnstorableError, known_digest
 from ancl.networks.backbones import Mlp, ResNet
 from ancl.networks.heads import HEADS
-from ancl.networks.module_hash import module_identity, tensor_digest
+from ancl.networks.module_hash import module_identity, weight_digest
 from ancl.networks.network import Network, channels_last, grow_backbone
 from ancl.outside import FORMS, Loaded, is_outside, load
 from ancl.runtime import check_memory
@@ -337,7 +337,7 @@ def _try(name: str, maker: Maker, shape: tuple[int, ...], options: Mapping[str, 
             if maker.code is None:
                 _check_size(name, maker, shape, options)
             backbone = _made(name, maker, shape, options)
-        weights = tensor_digest(backbone.state_dict()) if maker.code else ""
+        weights = weight_digest(backbone) if maker.code else ""
         _TRIED[key] = _Tried(_probe(name, backbone, shape), weights)
     return _TRIED[key]
 
