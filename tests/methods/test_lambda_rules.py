@@ -3,8 +3,9 @@
 import pytest
 
 from ancl.methods.lambda_rules import AdaptiveAllNew, AdaptiveOldNew, Factor, NewShare, OldShare
-from ancl.methods.method import weight_at, with_ancl
+from ancl.methods.method import weight_at
 from ancl.methods.registry import make_method
+from ancl.methods.variants import with_ancl
 
 
 @pytest.mark.parametrize(
