@@ -84,14 +84,14 @@ function lossCurves() {
   }
 
   choose(0);
-  const splits = { training: "train", validation: "val" };
+  const splits = { "training images": "train", "validation images": "val" };
   const ruled = (t) => Object.keys(t.terms.lambs).length > 0;
   if (groups.some((g) => g.trainings.some(ruled))) splits["λ by rule"] = "lambs";
   section("loss", "Loss terms",
     `Each term as it enters the loss, first seed, at most ${DATA.most_points} epochs a training shown.`,
     el("div", { class: "controls" },
       select("Runs", groups.map((g) => `${g.title}, ${g.stream}`), choose), picker,
-      select("Images", Object.keys(splits), (i) => { split = Object.values(splits)[i]; show(); }),
+      select("Values", Object.keys(splits), (i) => { split = Object.values(splits)[i]; show(); }),
       select("Scale", ["linear", "logarithmic"], (i) => { log = i === 1; show(); })),
     key, host);
 }
