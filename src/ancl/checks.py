@@ -25,7 +25,7 @@ class Text:
     """Marks a text of a certain form: ``Annotated[str, Text("balance:ρ", read)]``.
 
     Args:
-        form: The form as a user reads it.
+        form: The form as a user reads it; empty where it is not offered.
         read: Gives the text to keep of any value, or raises a ValueError: what it must be.
     """
 
@@ -85,7 +85,7 @@ def type_text(kind: Any) -> str:
     if origin is Literal:
         return " | ".join(map(str, arguments))
     if origin in (Union, types.UnionType):
-        return " or ".join(map(type_text, arguments))
+        return " or ".join(filter(None, map(type_text, arguments)))
     if origin in (tuple, list, Sequence):
         return f"list of {type_text(arguments[0])}s"
     return "value"

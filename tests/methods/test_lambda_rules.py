@@ -89,6 +89,11 @@ def test_what_is_neither_number_nor_balance_is_refused(value) -> None:
         with_ancl(make_method("lwf"), value)
 
 
+def test_afec_is_offered_numbers_alone() -> None:
+    with pytest.raises(SpecError, match=r"^lamb_a is 'balnce'; it must be a valid number\.$"):
+        make_method("afec-lwf", lamb_a="balnce")
+
+
 @pytest.mark.parametrize("name", ["ewc", "lwf", "lucir"])
 @pytest.mark.parametrize("renewed", ["task", "epoch"])
 def test_afec_has_no_balance(name, renewed) -> None:

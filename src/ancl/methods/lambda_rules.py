@@ -13,6 +13,17 @@ BalanceText = Annotated[str, Text("balance:ρ", lambda value: str(Balance.read(s
 """A balance as a setting: ``balance``, or with its ρ. The setting that is kept has its ρ."""
 
 
+def _refused(value: object) -> str:
+    try:
+        return str(Balance.read(str(value)))
+    except ValueError as error:
+        raise ValueError("must be a valid number") from error
+
+
+RefusedBalance = Annotated[str, Text("", _refused)]
+"""A balance where there can be none: read, so that it can be refused with the reason."""
+
+
 @dataclass(frozen=True)
 class Factor(Rule):
     """A number times a factor of the numbers of classes.

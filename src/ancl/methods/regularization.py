@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from ancl.losses import CrossEntropy, Over
-from ancl.methods.lambda_rules import BalanceText, NewShare, OldShare
+from ancl.methods.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
 from ancl.methods.method import Auxiliary, Method, Term
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
 from ancl.methods.variants import DEFAULT_LAMB_A, with_afec, with_ancl
@@ -304,7 +304,7 @@ def ancl_variant(
 
 def afec_variant(
     *,
-    lamb_a: Lambda | BalanceText = 1.0,
+    lamb_a: Lambda | RefusedBalance = 1.0,
     afec_start: Literal["old", "carried"] = "old",
     afec_renewed: Literal["epoch", "task"] = "epoch",
     afec_over: Literal["auto", "own", "seen"] = "auto",
@@ -312,7 +312,7 @@ def afec_variant(
     """Hold it to an auxiliary network one epoch ahead, by EWC's regularizer.
 
     Args:
-        lamb_a: λ_a, the pull to the auxiliary network: a number.
+        lamb_a: λ_a, the pull to the auxiliary network.
         afec_start: Each task's auxiliary network starts from the old one, or is carried on.
         afec_renewed: Renew it every epoch (AFEC), or once a task (then it is ANCL's).
         afec_over: Classes of its Fisher information: the task's own, or all ``seen``; auto is own,
