@@ -23,6 +23,7 @@ from ancl.seeding import generator, seeded
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting
 from ancl.stages.runner import MemoryStore, Storage
+from ancl.training.balance import Balance
 from ancl.types import Params
 
 Split = Literal["test", "val", "train", "old"]
@@ -193,7 +194,9 @@ class AnalysisContext:
         method, counts = self.plans.ancl[lamb_a].method, ClassHistory.of(self.tasks).counts
         assert method.old is not None
         assert method.auxiliary is not None
-        return weight_at(method.old.lamb, *counts), weight_at(method.auxiliary.lamb_a, *counts)
+        weight = method.auxiliary.lamb_a
+        assert not isinstance(weight, Balance)
+        return weight_at(method.old.lamb, *counts), weight_at(weight, *counts)
 
     @property
     def regularizer(self) -> Regularizer:

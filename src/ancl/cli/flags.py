@@ -32,7 +32,8 @@ Benchmark = Annotated[
 ]
 Lamb = Annotated[str | None, Option("--lamb", metavar="X", help="λ, the pull to the old network.")]
 AuxiliaryLamb = Annotated[
-    str | None, Option("--lamb-a", metavar="X", help="λ_a, the pull to the auxiliary network.")
+    str | None,
+    Option("--lamb-a", metavar="X", help="λ_a, the pull to the auxiliary network; or balance[:ρ]."),
 ]
 Seed = Annotated[str | None, Option("--seed", metavar="N", help="Where randomness comes from. [0]")]
 Seeds = Annotated[

@@ -309,6 +309,7 @@ class _Epoch(BaseModel):
     epoch: int
     train: dict[str, float | str | None]
     val: dict[str, float | str | None]
+    lambs: dict[str, float] = {}
 
 
 def _checked(kind: Any, value: Any, file: str) -> Any:
