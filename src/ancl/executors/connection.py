@@ -22,7 +22,7 @@ from ancl.errors import AnclError, SpecError, counted
 AUTO = "auto"
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _REACH_SECONDS = 5.0
-_ANSWER_SECONDS = 20.0
+_ANSWER_SECONDS = 15.0
 _WATCH_SECONDS = 5.0
 _SILENCE_SECONDS = 30.0
 """How long a cluster may be silent; Ray ends the whole process after 60 seconds."""
