@@ -25,6 +25,7 @@ from ancl.cli.study import study
 from ancl.errors import AnclError, printable
 
 _LONGEST = 4_000
+_LIGHT = "ancl.light"
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
 _STOPPED = "Stopped. What was finished is stored; the same command resumes."
 
@@ -36,11 +37,16 @@ class _Terminated(KeyboardInterrupt):
 class _Guarded(TyperGroup):
     """Turns the errors of every subcommand into messages and exit codes; a bug keeps its trace."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep whether the subcommand works without torch, before its name is taken off."""
+        ctx.meta[_LIGHT] = args[:1] == ["store"]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand, whose words are in ``ctx.args``."""
         as_json = "--json" in ctx.args
         try:
-            if not {"-h", "--help"} & {*ctx.args, *sys.argv}:
+            if not ctx.meta[_LIGHT] and not {"-h", "--help"} & {*ctx.args, *sys.argv}:
                 import torch  # noqa: F401 - Ctrl-C ends the process at once until it is loaded
             with _signals_raise():
                 return super().invoke(ctx)

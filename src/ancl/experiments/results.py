@@ -24,7 +24,15 @@ from ruamel.yaml import YAML
 from ancl.errors import StoreError, printable
 from ancl.experiments.spec import RunSpec
 from ancl.experiments.state import FinalState
-from ancl.files import STAGES, check_place, claim, read_plain, replace_text, write_stages
+from ancl.files import (
+    STAGES,
+    check_place,
+    claim,
+    read_plain,
+    replace_text,
+    store_place,
+    write_stages,
+)
 from ancl.hashing import digest
 from ancl.metrics import (
     METRICS,
@@ -53,8 +61,7 @@ class Places(NamedTuple):
         cls, runs: str | Path, store: str | Path | None = None, data: str | Path | None = None
     ) -> Self:
         """The store is ``.store`` below the results unless another directory is named."""
-        place = Path(store) if store else Path(runs) / ".store"
-        return cls(Path(runs), place, Path(data) if data else None)
+        return cls(Path(runs), store_place(runs, store), Path(data) if data else None)
 
     def check(self) -> None:
         """Refuse, as ``StoreError``, to write into the current directory or the disk's root."""
