@@ -66,8 +66,13 @@ def compare(
         return
     with progress_and_log(results.quiet, log) as events:
         comparison = compare_specs(specs, places, choice, baseline, events)
-    place = comparison.write(places.runs)
-    page = page_of(comparison.outcome.finished, places.runs, place.with_suffix(""))
+    place = comparison.write(places.runs, overwrite=places.overwrite)
+    page = page_of(
+        comparison.outcome.finished,
+        places.runs,
+        place.with_suffix(""),
+        overwrite=places.overwrite,
+    )
     if results.as_json:
         print(json.dumps({**comparison.json(), **page.json}))
     else:

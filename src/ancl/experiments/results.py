@@ -50,18 +50,27 @@ MATRICES = ("taw", "tag", "taw_val", "tag_val")
 
 
 class Places(NamedTuple):
-    """Directories: of results, of stored stages, and of data, if it was named."""
+    """Directories: of results, of stored stages, and of data, if it was named.
+
+    ``overwrite`` says whether results replace files of somebody else that are in their way.
+    """
 
     runs: Path
     store: Path
     data: Path | None = None
+    overwrite: bool = False
 
     @classmethod
     def of(
-        cls, runs: str | Path, store: str | Path | None = None, data: str | Path | None = None
+        cls,
+        runs: str | Path,
+        store: str | Path | None = None,
+        data: str | Path | None = None,
+        *,
+        overwrite: bool = False,
     ) -> Self:
         """The store is ``.store`` below the results unless another directory is named."""
-        return cls(Path(runs), store_place(runs, store), Path(data) if data else None)
+        return cls(Path(runs), store_place(runs, store), Path(data) if data else None, overwrite)
 
     def check(self) -> None:
         """Refuse, as ``StoreError``, to write into the current directory or the disk's root."""
@@ -209,13 +218,21 @@ _FILES = (
 )
 
 
-def prepare_run(directory: Path, spec: RunSpec, keys: Iterable[str]) -> None:
+def prepare_run(
+    directory: Path, spec: RunSpec, keys: Iterable[str], *, overwrite: bool = False
+) -> None:
     """Write the spec before training, and the keys of all stages, which a prune keeps.
+
+    Args:
+        directory: The run's directory, which is ours from then on.
+        spec: What decides the run.
+        keys: The keys of its stages.
+        overwrite: Whether files of somebody else are replaced.
 
     Raises:
         StoreError: The directory cannot be written, or holds files of somebody else.
     """
-    claim(directory, _FILES, [STAGES])
+    claim(directory, _FILES, [STAGES], overwrite=overwrite)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         write_stages(directory, keys)
