@@ -101,6 +101,9 @@ def comparison_text(comparison: Comparison, place: Path) -> str:
     finished, failures = comparison.outcome
     if failures:
         parts.append(failures_text(failures))
+    noted = [(e.result.spec.method, note) for e in finished for note in e.result.notes]
+    if noted:
+        parts.append("\n".join(f"{method}: {note}" for method, note in dict.fromkeys(noted)))
     where = "\n".join(f"  {each.directory}" for each in finished)
     work = sum(sum(each.result.seconds.values()) for each in finished)
     time = f"Time: {duration(comparison.seconds)}; each run on its own: {duration(work)} of work"
