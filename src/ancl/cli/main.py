@@ -46,8 +46,11 @@ class _Guarded(TyperGroup):
         """Run the subcommand, whose words are in ``ctx.args``."""
         as_json = "--json" in ctx.args
         try:
-            if not ctx.meta[_LIGHT] and not {"-h", "--help"} & {*ctx.args, *sys.argv}:
-                import torch  # noqa: F401 - Ctrl-C ends the process at once until it is loaded
+            # Ctrl-C ends the process at once until the libraries are loaded.
+            if ctx.meta[_LIGHT]:
+                import ancl.store.prune  # noqa: F401
+            elif not {"-h", "--help"} & {*ctx.args, *sys.argv}:
+                import torch  # noqa: F401
             with _signals_raise():
                 return super().invoke(ctx)
         except AnclError as error:
