@@ -34,6 +34,8 @@ Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
 REFERENCES = ("old", "auxiliary", "multi")
+MOST_POINTS = 1000
+"""More points along a side of the landscape than this are taken for a mistake."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,10 @@ class AnalysisOptions:
             raise SpecError(unknown("split", str(self.split), SPLITS))
         if self.estimator not in ESTIMATORS:
             raise SpecError(unknown("estimator", str(self.estimator), ESTIMATORS))
-        if self.grid == 1 or self.grid < 0:
+        if self.grid != 0 and not 2 <= self.grid <= MOST_POINTS:
             raise SpecError(
-                f"grid {self.grid} is no landscape. Give 2 or more points per side, or 0 for none."
+                f"grid {self.grid} is no landscape. Give 2 to {MOST_POINTS} points per side, or 0 "
+                f"for none."
             )
         if self.images is not None and self.images < 1:
             raise SpecError(f"images is {self.images}. Give 1 or more, or None for all.")

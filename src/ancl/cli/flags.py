@@ -129,7 +129,7 @@ Log = Annotated[
     str | None, Option("--log", metavar="tensorboard,wandb", help="Write curves there too.")
 ]
 Overwrite = Annotated[
-    bool, Option("--overwrite", help="Replace files there that ancl did not write, too.")
+    bool, Option("--overwrite", help="Replace files in the way that ancl did not write, too.")
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
@@ -227,6 +227,7 @@ class Results:
 
     runs: Runs = RUNS
     store: Store = None
+    overwrite: Overwrite = False
     dry_run: DryRun = False
     as_json: Json = False
     quiet: Quiet = False
@@ -235,7 +236,7 @@ class Results:
         """Every place, with that of the data."""
         from ancl.experiments.results import Places
 
-        return Places.of(self.runs, self.store, data_root)
+        return Places.of(self.runs, self.store, data_root, overwrite=self.overwrite)
 
 
 def _count(text: str) -> bool:

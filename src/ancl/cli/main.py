@@ -25,6 +25,7 @@ from ancl.cli.study import study
 from ancl.errors import AnclError, printable
 
 _LONGEST = 4_000
+_LIGHT = "ancl.light"
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
 _STOPPED = "Stopped. What was finished is stored; the same command resumes."
 
@@ -32,13 +33,21 @@ _STOPPED = "Stopped. What was finished is stored; the same command resumes."
 class _Guarded(TyperGroup):
     """Turns the errors of every subcommand into messages and exit codes; a bug keeps its trace."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep whether the subcommand works without torch, before its name is taken off."""
+        ctx.meta[_LIGHT] = args[:1] == ["store"]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand, whose words are in ``ctx.args``."""
         as_json = "--json" in ctx.args
         terminated = threading.Event()
         try:
-            if not {"-h", "--help"} & {*ctx.args, *sys.argv}:
-                import torch  # noqa: F401 - Ctrl-C ends the process at once until it is loaded
+            # Ctrl-C ends the process at once until the libraries are loaded.
+            if ctx.meta[_LIGHT]:
+                import ancl.store.prune  # noqa: F401
+            elif not {"-h", "--help"} & {*ctx.args, *sys.argv}:
+                import torch  # noqa: F401
             with _signals_raise(terminated):
                 return super().invoke(ctx)
         except AnclError as error:
