@@ -131,6 +131,11 @@ class Learner:
         """The labels learned in each task."""
         return [list(task.names) for task in self._tasks]
 
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample, channels first; none before the first task."""
+        return self._setting.architecture.input_shape if self._setting else None
+
     def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
         """Learn a task: images of classes not learned before, or in ``dil`` of all of them again.
 
