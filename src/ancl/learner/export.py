@@ -321,9 +321,10 @@ def _write_onnx(module: nn.Module, two: Tensor, metadata: Mapping[str, str], pat
 
 
 def _open_onnx(path: Path) -> Answers:
-    session: Any = import_module("onnxruntime").InferenceSession(
-        path, providers=["CPUExecutionProvider"]
-    )
+    runtime: Any = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # an error comes as an exception too
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def answers(images: Tensor) -> Tensor:
         (scores,) = session.run(["scores"], {"images": images.numpy()})

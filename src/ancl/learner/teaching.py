@@ -5,7 +5,7 @@ stopped, and a call that was finished before only says so.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ancl.data import Label, labelled_part
 from ancl.errors import ScenarioError, SpecError, StoreError
-from ancl.experiments.settings import make_request
-from ancl.experiments.spec import GENERAL, RunSpec
+from ancl.experiments.settings import Request
+from ancl.experiments.spec import GENERAL, Layer, RunSpec
 from ancl.files import check_place
 from ancl.learner.learner import Learner
 from ancl.learner.new_task import next_task
@@ -24,7 +24,11 @@ from ancl.methods.method import Method
 from ancl.stages.events import Events
 from ancl.store.store import Store
 
-_OF_STREAMS = ("tasks", "classes", "first", "order", "domains", "per_class", "test_per_class")
+_OF_STREAMS = (
+    *("data.source", "data.tasks", "data.classes", "data.first", "data.order", "data.domains"),
+    *("data.per_class", "data.test_per_class"),
+)
+"""Settings that cut a stream of tasks from a source."""
 
 
 class Taught(NamedTuple):
@@ -48,7 +52,7 @@ def teach(
     output: str | Path | None = None,
     method: str | Method | None = None,
     network: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | Layer | None = None,
     accept_changed: bool = False,
     overwrite: bool = False,
     store: str | Path | None = None,
@@ -66,7 +70,8 @@ def teach(
         output: Where the learner is saved; by default where it was.
         method: The method of a new learner; or that of the learner again, if it is from outside.
         network: The same for its network.
-        settings: Of a new learner, by dotted key: ``training.epochs``, ``memory.per_class`` …
+        settings: Of a new learner, by dotted key: ``training.epochs``, ``memory.per_class`` … A
+            layer says, besides, what messages call them.
         accept_changed: See ``Learner.load``.
         overwrite: Whether another learner, or anything else, is replaced at ``output``.
         store: Where stages are kept; by default beside ``output`` until it is saved.
@@ -86,7 +91,8 @@ def teach(
             f"{place} is a run, which stays as it is. Say where the learner goes: -o DIR "
             f"(output=DIR)."
         )
-    asked = _Asked(place, data, method, network, dict(settings or {}), accept_changed, device)
+    layer = settings if isinstance(settings, Layer) else Layer("settings", dict(settings or {}))
+    asked = _Asked(place, data, method, network, layer, accept_changed, device)
     before = asked.learned_before(target, data_root, events)
     if before is not None:
         return Taught(before, target, found=True)
@@ -111,7 +117,7 @@ class _Asked(NamedTuple):
     data: str
     method: str | Method | None
     network: str | None
-    settings: dict[str, Any]
+    settings: Layer
     accept_changed: bool
     device: str
 
@@ -128,10 +134,11 @@ class _Asked(NamedTuple):
     def opened(self, store: Path, events: Events | None) -> Learner:
         """The learner that is there, or a new one."""
         if is_saved(self.place) or is_run(self.place):
-            if self.settings:
+            if self.settings.values:
                 raise SpecError(
-                    f"{', '.join(self.settings)}: {self.place} learns on with the settings that it "
-                    f"began with. Leave these out, or begin a new learner in another directory."
+                    f"{self._named(self.settings.values)}: {self.place} learns on with the "
+                    f"settings that it began with. Leave these out, or begin a new learner in "
+                    f"another directory."
                 )
             return self._open(self.place, None if is_run(self.place) else store, events)
         if os.path.lexists(self.place):
@@ -159,18 +166,25 @@ class _Asked(NamedTuple):
 
     def _spec(self) -> RunSpec:
         """What a new learner is made of, checked as a run is."""
-        given = dict(self.settings)
-        wrong = [key for key in given if key.removeprefix("data.") in _OF_STREAMS]
+        wrong = [key for key in self.settings.values if key in _OF_STREAMS]
         if wrong:
             raise SpecError(
-                f"{', '.join(wrong)}: a learner learns all images that it is given as one task. "
+                f"{self._named(wrong)}: a learner learns all images that it is given as one task. "
                 f"Leave these out."
             )
-        if self.network is not None:
-            given["network.name"] = self.network
         begin = {"data.source": self.data, "data.tasks": 1, "data.scenario": "cil"}
+        if self.network is not None:
+            begin["network.name"] = self.network
         assert isinstance(self.method, str)
-        return make_request(self.method, None, {**begin, **given}).resolve()[0].spec
+        layers = (Layer("settings", begin), self.settings)
+        return Request(self.method, None, layers).resolve()[0].spec
+
+    def _named(self, keys: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(self._shown(key) for key in keys))
+
+    def _shown(self, key: str) -> str:
+        label = self.settings.labels.get(key, key)
+        return key if label == "--set" else label
 
 
 def _learned_last(learner: Learner, x: Tensor, labels: Sequence[Label]) -> bool:
