@@ -184,7 +184,7 @@ def test_a_memory_that_does_not_fit_is_told_before_training(options, said: str, 
 
 
 def test_classes_that_come_again_elsewhere_are_pointed_here(lab) -> None:
-    made = Learner("lwf", "mlp", training=TRAINING)
+    made = Learner("lwf", "mlp", training=TRAINING, events=Events())
     made.learn(*domain(lab, 0))
 
     with pytest.raises(ScenarioError, match=r"'ant', 'fox', 'owl' were .* scenario='dil'"):

@@ -12,6 +12,7 @@ from torch import Tensor
 from ancl.errors import SpecError
 from ancl.learner.learner import Learner
 from ancl.memory import Memory
+from ancl.stages.events import Events
 from ancl.training.config import Training
 
 TRAINING = Training(epochs=15, lr=0.1, lr_first=0.1, batch_size=16, schedule="cosine")
@@ -101,8 +102,8 @@ def test_what_is_kept_by_default_none_or_asked_for(lab) -> None:
         return None if key is None else len(learner._obtain(key).tensors["memory/y"])
 
     assert kept(taught(lab, "wa", memory=Memory(total=10))) == 8
-    assert kept(taught(lab, "wa", memory=Memory())) is None
-    assert kept(taught(lab, "lwf")) is None
+    assert kept(taught(lab, "wa", memory=Memory(), events=Events())) is None
+    assert kept(taught(lab, "lwf", events=Events())) is None
     assert kept(taught(lab, "lwf", memory=Memory(per_class=3))) == 12
     # The method's own memory of 20 a class is more than 18, all there are to train on.
     assert kept(taught(lab, "icarl")) == 4 * 18

@@ -26,7 +26,9 @@ from ancl.stages.plan import Setting
 from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.training.config import Training
 
-KIND = "learner 4"
+KIND = "learner 5"
+HELD = 20
+"""How many validation images of each class a learner keeps, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,7 @@ class LearnerConfig:
     auxiliary: Training
     val_fraction: float
     augment: str
+    held: int = HELD
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:
@@ -60,6 +63,8 @@ class LearnerConfig:
             problems.append(f"seed is {self.seed}; it must be 0 or more.")
         if not 0 <= self.val_fraction < 1:
             problems.append(f"val_fraction is {self.val_fraction}; it must be from 0 to below 1.")
+        if self.held < 0:
+            problems.append(f"held is {self.held}; it must be 0 or more.")
         if self.augment not in AUGMENTATIONS:
             problems.append(unknown("augmentation", self.augment, AUGMENTATIONS))
         problems += self.method.training_problems(self.training)
@@ -121,6 +126,7 @@ class LearnerConfig:
             "auxiliary": dataclasses.asdict(self.auxiliary),
             "val_fraction": self.val_fraction,
             "augment": self.augment,
+            "held": self.held,
         }
 
     def check_given(self, given: "Given", state: FinalState, named: str | None) -> tuple[str, ...]:
@@ -290,6 +296,7 @@ def config_of_meta(meta: Mapping[str, Any], given: Given) -> LearnerConfig:
         auxiliary=_whole(Training, meta["auxiliary"]),
         val_fraction=checked(float, meta["val_fraction"]),
         augment=meta["augment"],
+        held=checked(int, meta["held"]),
     )
 
 

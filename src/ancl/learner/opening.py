@@ -85,6 +85,7 @@ def load_run(
     network: str | None = None,
     accept_changed: bool = False,
     device: str = GENERAL["device"].default,
+    verbose: bool | None = None,
     events: Events | None = None,
 ) -> Learner:
     """Open a finished run as a learner that predicts, evaluates, saves and learns on.
@@ -101,7 +102,8 @@ def load_run(
         accept_changed: Whether they may differ from those of the run; it is recorded in
             ``accepted_changes`` of the learner, and saved with it.
         device: ``auto``, ``cpu``, ``cuda`` …
-        events: Receives progress; silent by default.
+        verbose: Whether progress is shown while learning; left out, a bar on a terminal.
+        events: Receives every stage and epoch, and all warnings.
 
     Raises:
         StoreError: The directory is not a finished run, or the store lacks what it left behind.
@@ -122,7 +124,7 @@ def load_run(
         config = config_of_spec(spec, given)
         changes = config.check_given(given, state, str(spec.network["name"]))
         learner = Learner.__new__(Learner)
-        learner._begin(config, device, at, events)
+        learner._begin(config, device, at, events, verbose)
         learner._accept(changes)
         learner._continue_from(state, _stored(state, at, place))
         learner._measured = _measured(result)
