@@ -31,10 +31,10 @@ def evaluate(
     as_json: flags.Json = False,
 ) -> None:
     """Accuracy in all, per task and per class; a folder's test part where it has one."""
-    from ancl.cli.progress import Progress
     from ancl.data import labelled_part
     from ancl.learner.files import evaluate_tasks
     from ancl.learner.opening import open_learner
+    from ancl.stages.progress import Progress
 
     opened = open_learner(
         learner, **vars(given), store=store, device=device or "auto", events=Progress()

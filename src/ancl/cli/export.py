@@ -33,9 +33,9 @@ def export(
     as_json: flags.Json = False,
 ) -> None:
     """Write one file from uint8 images to scores, with the labels inside, and a model card."""
-    from ancl.cli.progress import Progress
     from ancl.cli.text import byte_size
     from ancl.learner.opening import open_learner
+    from ancl.stages.progress import Progress
 
     opened = open_learner(learner, **vars(given), store=store, device="cpu", events=Progress())
     file = output or Path(f"{learner.absolute().name}.{format or 'onnx'}")

@@ -82,9 +82,9 @@ def learn(
 
     A month later: ancl learn birds --data folder:new-photos
     """
-    from ancl.cli.progress import make_progress
     from ancl.experiments.build import threads
     from ancl.learner.teaching import teach
+    from ancl.stages.progress import make_progress
 
     layer, count = flags.make_layer(weights, start), machine.thread_count()
     with make_progress(quiet) as events, threads(count) if count else nullcontext():

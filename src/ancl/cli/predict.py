@@ -38,9 +38,9 @@ def predict(
     as_csv: Csv = False,
 ) -> None:
     """The most probable labels of image files, which are resized as the learner wants them."""
-    from ancl.cli.progress import Progress
     from ancl.learner.files import predict_files
     from ancl.learner.opening import open_learner
+    from ancl.stages.progress import Progress
 
     if as_json and as_csv:
         raise SpecError("--json and --csv were both given. Leave out one.")

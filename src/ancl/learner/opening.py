@@ -73,7 +73,7 @@ def learner_of(
     """A new learner with the settings of a run; those of its data are left aside."""
     given = Given(Path(), "ancl.spec", spec.method, str(spec.network["name"]))
     learner = Learner.__new__(Learner)
-    learner._begin(config_of_spec(spec, given), device, store, events)
+    learner._begin(config_of_spec(spec, given), device, store, events, None)
     return learner
 
 
