@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ancl.cli.demo import _change, _difference
+from ancl.cli.demo import _change, _difference, _more
 from ancl.metrics import Estimate
 
 
@@ -21,10 +21,18 @@ def test_quick_demo_prints_what_the_result_files_hold(ancl: Any) -> None:
         names = ("aac", "forgetting", "learning_accuracy")
         assert row[1:] == [*(f"{100 * metrics[name]:.1f}" for name in names), "1"]
         assert as_json["methods"][method]["aac"]["mean"] == metrics["aac"]
-        assert directory in text
+        assert f"Results: 4 runs in {Path(directory).parent}" in text
     gain = as_json["methods"]["a-lwf"]["aac"]["mean"] - as_json["methods"]["lwf"]["aac"]["mean"]
     assert as_json["a-lwf minus lwf"]["mean"] == pytest.approx(gain)
     assert f"AAC of A-LwF minus LwF: {100 * gain:+.1f} points with a single seed" in text
+    assert [line.partition(":")[0] for line in as_json["reading"]] == [
+        "Forgetting",
+        "What Ω does",
+        "What the auxiliary network adds",
+    ]
+    lost = 100 * as_json["methods"]["finetune"]["forgetting"]["mean"]
+    assert f"fine-tuning {'gained' if lost < 0 else 'lost'} {abs(lost):.1f} points" in text
+    assert Path(as_json["figure"]).read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -46,3 +54,8 @@ def test_the_reading_claims_only_what_is_beyond_two_errors(
 def test_negative_forgetting_is_a_gain() -> None:
     assert _change(-0.021) == "gained 2.1"
     assert _change(0.021) == "lost 2.1"
+
+
+def test_differences_are_more_or_less() -> None:
+    assert _more(Estimate(0.011, 0.002, 5)) == "1.1 ± 0.2 points more"
+    assert _more(Estimate(-0.011, math.nan, 1)) == "1.1 points less"

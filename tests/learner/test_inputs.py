@@ -102,7 +102,7 @@ def test_floats_are_normalized_as_bytes_are(bytes_taught: Learner) -> None:
     assert bytes_taught.evaluate(first(x).float() / 255, y) == exact
 
 
-@pytest.mark.parametrize("form", ["bytes", "shares, channels last", "Pillow images", "a loader"])
+@pytest.mark.parametrize("form", ["shares, channels last", "Pillow images"])
 def test_a_form_learns_what_bytes_learn(form: str, bytes_taught: Learner) -> None:
     """The second task may come in another form than the first."""
     x, y = part(3, 4)
@@ -122,8 +122,12 @@ def test_a_loader_and_a_dataset_of_pairs_are_learned_and_evaluated() -> None:
         made = taught(data, None)
         assert torch.equal(made.scores(x), expected.scores(x))
         assert made.evaluate(data) == expected.evaluate(x, y)
-        with pytest.raises(ScenarioError, match="yields labels, and others are given too"):
-            made.evaluate(data, y)
+
+
+def test_labels_come_once(bytes_taught: Learner) -> None:
+    x, y = part(0, 1)
+    with pytest.raises(ScenarioError, match="yields labels, and others are given too"):
+        bytes_taught.evaluate(DataLoader(TensorDataset(x, torch.tensor(y))), y)
 
 
 def test_answers_of_a_shuffling_loader_are_refused(bytes_taught: Learner) -> None:
@@ -151,7 +155,7 @@ def test_random_transforms_in_a_loader_are_refused(bytes_taught: Learner) -> Non
     ],
 )
 def test_a_single_image_is_one_image(form: Callable[[Tensor], Any], bytes_taught: Learner) -> None:
-    x, y = part(0, 1, 2, test=True)
+    x = part(0, 1, 2, test=True)[0]
     expected = bytes_taught.predict(x)
 
     assert [bytes_taught.predict(form(image))[0] for image in x[:5]] == expected[:5]
@@ -166,10 +170,10 @@ def test_a_single_text_is_one_label() -> None:
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """Twelve pictures of 8 by 8 pixels."""
+    """Twelve pictures of 8 by 8 pixels, of three classes."""
     x, _ = part(0, 1, 2, test=True)
     places = [tmp_path / f"{number:02}.png" for number in range(12)]
-    for place, image in zip(places, x, strict=False):
+    for place, image in zip(places, x[::15], strict=True):
         Image.fromarray(image.squeeze(2).numpy()).save(place)
     return places
 
@@ -177,7 +181,7 @@ def files(tmp_path: Path) -> list[Path]:
 def test_files_are_read_and_resized_as_a_folder_is(
     bytes_taught: Learner, files: list[Path], tmp_path: Path
 ) -> None:
-    x = part(0, 1, 2, test=True)[0][:12]
+    x = part(0, 1, 2, test=True)[0][::15]
     assert torch.equal(bytes_taught.scores(files), bytes_taught.scores(x))
     assert torch.equal(bytes_taught.scores(str(files[3])), bytes_taught.scores(x[3]))
 
@@ -191,7 +195,7 @@ def test_files_are_read_and_resized_as_a_folder_is(
 
 def test_files_teach_the_first_task(files: list[Path]) -> None:
     x, y = part(0, 1, 2, test=True)
-    one, other = taught(files, y[:12]), taught(x[:12], y[:12])
+    one, other = taught(files, y[::15]), taught(x[::15], y[::15])
     assert torch.equal(one.scores(x), other.scores(x))
 
 
@@ -248,7 +252,7 @@ def test_floats_on_another_scale_than_training_s_are_refused() -> None:
 
     assert made.evaluate(normalized, y) > 0.95
     for other in (shares, shares * 255, x):
-        with pytest.raises(ScenarioError, match="learned from floats from -0.857143 to 1.83"):
+        with pytest.raises(ScenarioError, match=r"learned from floats from -0\.857143 to 1\."):
             made.predict(other)
     # Another normalized image is not refused, whatever its own range.
     assert len(made.predict(normalized[:1] * 0.3 + 0.1)) == 1
@@ -266,10 +270,10 @@ def test_vectors_on_another_scale_are_warned_of() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.rand(40, 5, generator=draw)
     made = taught(x, [number % 2 for number in range(40)])
-    with pytest.warns(UserWarning, match="learned from floats from 0.0"):
+    with pytest.warns(UserWarning, match=r"learned from floats from 0\.0"):
         made.predict(x * 255)
     assert made.predict(x[0]) == made.predict(x)[:1]
-    with pytest.raises(ScenarioError, match="bytes .uint8., but this learner learned from floats"):
+    with pytest.raises(ScenarioError, match=r"bytes \(uint8\), but this learner learned"):
         made.predict((x * 255).to(torch.uint8))
 
 
@@ -299,7 +303,5 @@ def test_an_empty_list_is_refused() -> None:
 
 
 def test_a_label_of_another_type_is_not_taken_for_a_known_one(bytes_taught: Learner) -> None:
-    with pytest.raises(
-        ScenarioError, match="The labels '0' were never learned. Known are: 0, 1, 2"
-    ):
+    with pytest.raises(ScenarioError, match=r"labels '0' were never learned\. Known are: 0, 1, 2"):
         bytes_taught.evaluate(part(0)[0], ["0"] * len(part(0)[1]))

@@ -7,7 +7,7 @@ from ancl.data.convert import as_images, as_labels, read_dataset
 from ancl.data.domains import Domain, domains
 from ancl.data.download import fetch, import_from
 from ancl.data.formats.arrays import arrays_classes, arrays_source
-from ancl.data.formats.digits import digits, hard_digits
+from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import folder_classes, folder_source, is_picture
 from ancl.data.published import PUBLISHED, Published
 from ancl.data.registry import data_root, labelled_part
@@ -59,6 +59,7 @@ __all__ = [
     "digits",
     "domains",
     "enough_classes",
+    "fashion_digits",
     "fetch",
     "fingerprint",
     "folder_classes",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ancl.data.convert import as_images, as_labels
 from ancl.data.formats.arrays import arrays_classes, arrays_part, arrays_source
-from ancl.data.formats.digits import digits, hard_digits
+from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import folder_classes, folder_part, folder_source
 from ancl.data.published import PUBLISHED
 from ancl.data.samples import Label
@@ -63,6 +63,12 @@ SOURCES: dict[str, KnownSource] = {
     ),
     "hard-digits": KnownSource(
         lambda root: hard_digits(), 10, "the same, shifted and noisy, 14x14 pixels", 1_797
+    ),
+    "fashion-digits": KnownSource(
+        lambda root: fashion_digits(),
+        20,
+        "10 kinds of garments and 10 digits, 14x14 pixels, embedded",
+        4_797,
     ),
     **{
         name: KnownSource(data.load, data.classes, data.explanation, sum(data.images))

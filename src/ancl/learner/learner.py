@@ -40,6 +40,7 @@ from ancl.runtime import resolve_device
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, plan_notes, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
+from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -343,16 +344,11 @@ class Learner(Answers):
         tasks = (*self._tasks, task)
         self._config.check_tasks(tasks, setting)
         stages, state = plan_task(self.method, tasks, setting, self._state)
-        said = notes(self._config, setting.architecture) if task.index == 0 else ()
-        for note in (*said, *(plan_notes(self.method, tasks, setting) if task.index == 1 else ())):
-            events.say(note)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
             events.say(f"What is learned is not stored: {unstored}")
+        self._announce(tasks, setting, stages, events)
         layered = Layered(self._memory, self._memory if unstored else self._store)
-        todo = {stage.key: stage for stage in stages if stage.name != "evaluate"}
-        titles = {key: f"task {task.index + 1} {stage.name}" for key, stage in todo.items()}
-        events.work_begins(titles, {key: stage.epochs for key, stage in todo.items()}, todo)
         runner = Runner(stages, tasks, setting.device, layered, events)
         entries = {part: runner.obtain(key) for part, key in state.items()}
         main = next(stage.key for stage in stages if stage.name == "main")
@@ -370,6 +366,19 @@ class Learner(Answers):
         self._scorer, self._held, self._fitted = scorer, held, {}
         self._measured = (*self._measured, Measured("held images", row) if held else None)
         return {"task": task.index, "classes": list(task.names), "epochs": log}
+
+    def _announce(
+        self, tasks: Sequence[Task], setting: Setting, stages: Sequence[Stage], events: Events
+    ) -> None:
+        """Say what a user should know before a task is learned, and what is computed for it."""
+        first = tasks[-1].index == 0
+        said = notes(self._config, setting.architecture) if first else ()
+        more = plan_notes(self.method, tasks, setting) if tasks[-1].index == 1 else ()
+        for note in (*said, *more):
+            events.say(note)
+        todo = {stage.key: stage for stage in stages if stage.name != "evaluate"}
+        titles = {key: f"task {len(tasks)} {stage.name}" for key, stage in todo.items()}
+        events.work_begins(titles, {key: stage.epochs for key, stage in todo.items()}, todo)
 
     def _learned(self) -> Setting:
         if self._setting is None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ancl.data import Label
+from ancl.errors import counted
 from ancl.wording import percent
 
 ALL, NEWEST, NONE, GIVEN = "all tasks", "newest task only", "not measured", "given images"
@@ -15,6 +16,8 @@ images at all, or those that were given."""
 
 _COLDEST, _HOTTEST = 1e-3, 1e3
 _HALVINGS = 60
+_UNKNOWN = 0.25
+"""Images of unknown class that a fit adds. More made probabilities too careful on test images."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,9 @@ class Calibration:
 def fit_temperature(scores: Tensor, labels: Tensor) -> float:
     """T that minimizes the cross-entropy of softmax(scores / T) to smoothed labels.
 
-    Of n + 1 images one counts as unknown, with every class equally likely: without that, images
-    that are all answered rightly would ask for a temperature of 0. The loss is convex in 1 / T;
-    its derivative is brought to 0 by halving.
+    A quarter of an image is added whose class is unknown, every class equally likely: without
+    it, images that are all answered rightly would ask for a temperature of 0. The loss is convex
+    in 1 / T; its derivative is brought to 0 by halving.
 
     Args:
         scores: (N, C); minus infinity for classes that are no possible answer.
@@ -50,7 +53,7 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float:
     scores = scores.double()
     possible = scores.isfinite()
     known = torch.where(possible, scores, 0.0)
-    unknown = 1 / (len(labels) + 1)
+    unknown = _UNKNOWN / (len(labels) + _UNKNOWN)
     wanted = known.gather(1, labels.unsqueeze(1)).squeeze(1) * (1 - unknown)
     wanted = wanted + unknown * known.sum(dim=1) / possible.sum(dim=1)
     coldest, hottest = torch.tensor([_COLDEST, _HOTTEST], dtype=torch.double).log().tolist()
@@ -124,8 +127,8 @@ class Report:
             )
             for row in self.rows
         ]
-        last = f"accuracy {percent(self.accuracy)} % on {self.images} images ({self.basis})"
-        return f"{_table(rows)}\n{last}"
+        on = _measured_on(self.images, self.basis)
+        return f"{_table(rows)}\naccuracy {percent(self.accuracy)} % on {on}"
 
 
 @dataclass(frozen=True)
@@ -146,11 +149,12 @@ class Confusion:
         """A table; rows are the images' own classes."""
         if not any(map(any, self.counts)):
             return f"{NONE}: there are no held images. Give images and labels."
-        rows = [("own class", *map(str, self.classes))]
+        rows = [("", *map(str, self.classes))]
         rows += [
             (str(name), *map(str, row)) for name, row in zip(self.classes, self.counts, strict=True)
         ]
-        return f"{_table(rows)}\n({self.basis})"
+        on = _measured_on(sum(map(sum, self.counts)), self.basis)
+        return f"{_table(rows)}\nrows: own class, columns: answer; {on}"
 
 
 def confused(
@@ -185,6 +189,12 @@ def report_of(confusion: Confusion, tasks: Sequence[int]) -> Report:
     correct = sum(row[place] for place, row in enumerate(counts))
     accuracy = correct / total if total else None
     return Report(accuracy, tuple(rows), total, confusion.basis if total else NONE)
+
+
+def _measured_on(images: int, basis: str) -> str:
+    if basis == GIVEN:
+        return counted(images, "image")
+    return f"{counted(images, 'held image')} ({basis})"
 
 
 def _percent(share: float | None) -> str:

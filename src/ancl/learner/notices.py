@@ -57,9 +57,9 @@ def notes(config: LearnerConfig, net: Architecture) -> Iterator[str]:
     if config.scenario == "cil" and not config.memory.size and method.data == "current":
         yield (
             f"{method.name} keeps no images of earlier tasks, and with scenario='cil' it must tell "
-            f"old classes from new ones: expect it to answer new classes only, and to be wrong on "
-            f"almost all old ones, from the second task on. Give it memory=ancl.Memory("
-            f"per_class=20), use a method that keeps images (wa, bic, icarl, lucir …), or "
+            f"old classes from new ones that it never saw together: from the second task on, "
+            f"expect many images of old classes, often nearly all, to get labels of new ones. Give "
+            f"it memory=ancl.Memory(per_class=20), use a method that keeps images (wa, bic, icarl, lucir …), or "
             f"scenario='til' where you know the task of an image when you predict."
         )
     found = classifier_layer(net)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 INSTALL = "Figures need matplotlib: pip install 'ancl[report]', then ancl report draws them."
 _COLOURS = ("#1f6fd1", "#c8511b", "#0f8a66", "#8c4bb8", "#a87700", "#c22f57", "#4a7d1f", "#5b6472")
 _LINES = {"CL": "--", "AFEC": ":", "ANCL": "-"}
+_MARKERS = {"CL": "o", "AFEC": "s", "ANCL": "^"}
+_PLANE = ("forgetting", "learning_accuracy")
+_MOST_LINES = 12
 _PANELS = 4
 _MOST_PANELS = 12
 
@@ -39,6 +42,7 @@ def draw(groups: Sequence[Group], directory: Path, *, vector: bool) -> list[Path
         for stream in dict.fromkeys(group.stream for group in groups):
             own = [group for group in groups if group.stream == stream]
             drawn = {
+                "plane": _plane(own),
                 "phases": _lines(own, "after task", "all tasks so far", [g.phases() for g in own]),
                 "final": _lines(own, "task", "each task, at the end", [g.finals() for g in own]),
                 "matrices": _matrices(own),
@@ -104,14 +108,69 @@ def _lines(
     axes.set_xticks(np.arange(1, max(map(len, values)) + 1))
     axes.set_xlabel(xlabel)
     axes.set_ylabel("test accuracy, %")
-    counts = sorted({len(group.runs) for group in groups})
-    n = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    axes.set_title(
-        f"{groups[0].stream}: accuracy on {what}, mean ± standard error, n = {n}", size=9
-    )
+    axes.set_title(f"{groups[0].stream}: accuracy on {what}, {_seeds_text(groups)}", size=9)
     axes.grid(color="0.9")
     figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
+
+
+def _plane(groups: Sequence[Group]) -> Figure | None:
+    """Learning accuracy against forgetting: small dots are seeds, large ones their means.
+
+    On a dotted line AAC is the same, where every task is at its best when it is new.
+    """
+    tasks = len(groups[0].matrices[0])
+    if tasks < 2:
+        return None
+    figure = _figure(6.4, 4.4)
+    axes = figure.subplots()
+    for group, (colour, _) in zip(groups, _styles(groups), strict=True):
+        means = [group.estimate(metric) for metric in _PLANE]
+        (x, y), errors = 100 * np.array([m.mean for m in means]), [100 * m.error for m in means]
+        seeds = [[100 * run.metrics[metric] for run in group.results] for metric in _PLANE]
+        marker = _MARKERS[group.variant]
+        axes.plot(*seeds, marker, color=colour, markersize=3, alpha=0.5)
+        xerr, yerr = (None if np.isnan(error) else error for error in errors)
+        axes.errorbar(x, y, yerr, xerr, marker, color=colour, markersize=8, label=group.title)
+    _equal_accuracy(axes, (tasks - 1) / tasks)
+    axes.set_xlabel("forgetting, points (left: stable)")
+    axes.set_ylabel("learning accuracy, % (up: plastic)")
+    axes.set_title(
+        f"{groups[0].stream}: learning and forgetting, {_seeds_text(groups)}", size=9, wrap=True
+    )
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    return figure
+
+
+def _equal_accuracy(axes: Axes, slope: float) -> None:
+    """Dotted lines of equal AAC = learning accuracy - slope * forgetting, within the limits."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    lowest, highest = low - slope * right, high - slope * left
+    step = next(s for s in (1, 2, 5, 10, 20) if (highest - lowest) / s <= _MOST_LINES or s == 20)
+    for value in range(int(np.ceil(lowest / step)) * step, int(highest) + 1, step):
+        ends = np.array([left, right])
+        axes.plot(ends, value + slope * ends, ":", color="0.75", linewidth=0.8, zorder=0)
+        at = min(right, (high - value) / slope)
+        # No room for the text in the corners.
+        if at > left + 0.1 * (right - left) and value + slope * at > low:
+            axes.annotate(
+                f"AAC {value} %",
+                (at, value + slope * at),
+                (-3, -3),
+                textcoords="offset points",
+                ha="right",
+                va="top",
+                size=7,
+                color="0.5",
+            )
+    axes.set_xlim(left, right)
+    axes.set_ylim(low, high)
+
+
+def _seeds_text(groups: Sequence[Group]) -> str:
+    counts = sorted({len(group.runs) for group in groups})
+    n = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"mean ± standard error, n = {n}"
 
 
 def _panels(count: int, size: float) -> tuple[Figure, list[Axes]]:

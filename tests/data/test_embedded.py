@@ -2,7 +2,7 @@ import time
 
 import torch
 
-from ancl.data import digits, hard_digits
+from ancl.data import digits, fashion_digits, hard_digits
 
 
 def test_digits_are_the_published_images() -> None:
@@ -50,3 +50,19 @@ def test_digits_are_read_at_once() -> None:
     start = time.perf_counter()
     digits()
     assert time.perf_counter() - start < 1.0
+
+
+def test_garments_and_digits_share_one_size() -> None:
+    source, plain = fashion_digits(), digits()
+    assert source.train.y.bincount().tolist() == [100] * 20
+    assert source.test.y.bincount().tolist() == [
+        *[200] * 10,
+        *(count - 100 for count in [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]),
+    ]
+    assert source.notes == ()  # no test image is a training image too
+    x = torch.cat([source.train.x, source.test.x])
+    y = torch.cat([source.train.y, source.test.y])
+    assert x.shape[1:] == (14, 14, 1)
+    # The digits are all there, unchanged, inside a border of zeros.
+    own = x[y >= 10].long()
+    assert own[:, 3:11, 3:11].sum() == own.sum() == torch.cat([plain.train.x, plain.test.x]).sum()

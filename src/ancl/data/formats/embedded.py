@@ -1,8 +1,10 @@
-"""Handwritten digits that come with the package: real data without a download.
+"""Real images that come with the package: no download. See ``EMBEDDED.md`` for their licences.
 
-The images are the test part of "Optical Recognition of Handwritten Digits" by E. Alpaydin and
-C. Kaynak (1998), UCI Machine Learning Repository, https://doi.org/10.24432/C50P49, under the
-Creative Commons Attribution 4.0 International licence (CC BY 4.0). See ``DIGITS.md``.
+- Handwritten digits: the test part of "Optical Recognition of Handwritten Digits" by E. Alpaydin
+  and C. Kaynak (1998), UCI Machine Learning Repository, https://doi.org/10.24432/C50P49, under the
+  Creative Commons Attribution 4.0 International licence (CC BY 4.0).
+- Garments: 3,000 images of Fashion-MNIST by Zalando SE (2017), at half their size, under the MIT
+  licence.
 """
 
 from importlib.resources import files
@@ -14,6 +16,7 @@ from ancl.data.source import Source, make_source
 
 _SEED = 1998
 _TEST_FRACTION = 1 / 3
+_TRAIN = 100
 _SCALE = 15
 """The file counts dark points from 0 to 16; times 15 they fill a byte."""
 
@@ -44,7 +47,32 @@ def hard_digits(*, shift: int = 3, noise: float = 0.1) -> Source:
     return make_source("hard_digits", pixels, labels, test_fraction=_TEST_FRACTION)
 
 
+def fashion_digits() -> Source:
+    """10 kinds of garments (0 to 9), then 10 digits (10 to 19), all of 14 by 14 pixels.
+
+    100 images of each class are for training, the others for the test: 200 of each garment and
+    about 80 of each digit.
+    """
+    garments = _stored("fashion.npz")
+    images, labels = _read()
+    # Digits in the middle of a garment's canvas.
+    images = np.pad(images * _SCALE, ((0, 0), (3, 3), (3, 3)))
+    rank = np.zeros(len(labels), dtype=int)
+    for digit in range(10):
+        rank[labels == digit] = np.arange((labels == digit).sum())
+    parts = []
+    for part, own in (("train", rank < _TRAIN), ("test", rank >= _TRAIN)):
+        parts.append(np.concatenate([garments[f"{part}_images"], images[own]]))
+        parts.append(np.concatenate([garments[f"{part}_labels"], labels[own] + 10]))
+    return make_source("fashion_digits", *parts)
+
+
 def _read() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    place = files("ancl.data.formats").joinpath("digits.npz")
+    stored = _stored("digits.npz")
+    return stored["images"], stored["labels"]
+
+
+def _stored(name: str) -> dict[str, NDArray[np.uint8]]:
+    place = files("ancl.data.formats").joinpath(name)
     with place.open("rb") as file, np.load(file) as stored:
-        return stored["images"], stored["labels"]
+        return dict(stored)
