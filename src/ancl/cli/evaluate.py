@@ -25,7 +25,7 @@ def evaluate(
     *,
     data: Images,
     given: Given,
-    store: flags.Store = None,
+    store: flags.LearnerStore = None,
     data_root: flags.DataRoot = None,
     device: flags.Device = None,
     as_json: flags.Json = False,

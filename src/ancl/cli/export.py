@@ -28,7 +28,7 @@ def export(
     output: File = None,
     format: Format = None,
     given: Given,
-    store: flags.Store = None,
+    store: flags.LearnerStore = None,
     overwrite: flags.Overwrite = False,
     as_json: flags.Json = False,
 ) -> None:

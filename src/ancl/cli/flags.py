@@ -137,6 +137,9 @@ Quiet = Annotated[bool, Option("--quiet", help="No progress.")]
 Learner = Annotated[
     Path, Argument(metavar="LEARNER", help="A saved learner, or the directory of a finished run.")
 ]
+LearnerStore = Annotated[
+    Path | None, Option("--store", metavar="DIR", help="The store of a run. [.store beside it]")
+]
 TaskNumber = Annotated[
     int | None,
     Option("--task", metavar="N", help="Only the classes of this task compete; 1 is the first."),

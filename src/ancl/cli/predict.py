@@ -32,7 +32,7 @@ def predict(
     top_k: TopK = 1,
     task: flags.TaskNumber = None,
     given: Given,
-    store: flags.Store = None,
+    store: flags.LearnerStore = None,
     device: flags.Device = None,
     as_json: flags.Json = False,
     as_csv: Csv = False,
