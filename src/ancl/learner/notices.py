@@ -59,8 +59,8 @@ def notes(config: LearnerConfig, net: Architecture) -> Iterator[str]:
             f"{method.name} keeps no images of earlier tasks, and with scenario='cil' it must tell "
             f"old classes from new ones that it never saw together: from the second task on, "
             f"expect many images of old classes, often nearly all, to get labels of new ones. Give "
-            f"it memory=ancl.Memory(per_class=20), use a method that keeps images (wa, bic, icarl, lucir …), or "
-            f"scenario='til' where you know the task of an image when you predict."
+            f"it memory=ancl.Memory(per_class=20), use a method that keeps images (wa, bic, icarl, "
+            f"lucir …), or scenario='til' where you know the task of an image when you predict."
         )
     found = classifier_layer(net)
     if found:
