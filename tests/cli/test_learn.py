@@ -39,6 +39,9 @@ def test_a_learner_learns_answers_and_is_evaluated(ancl, photos) -> None:
     assert second.code == 0, second.err
     assert second.out.startswith("Learned task 2: =four, three.\n")
     learner = Learner.load("mine")
+    held = learner.report()
+    said = f"Accuracy on 10 held images (all tasks): {100 * held.accuracy:.1f} %."
+    assert (held.images, said in second.out) == (10, True)
 
     labels = learner.predict(*labelled_part("folder:test-new", "test")[:1])
     text = ancl("predict", "mine", "test-new").out.splitlines()[2:]

@@ -169,6 +169,20 @@ def test_what_cannot_be_is_said_before_training(
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+def test_domains_are_learned_from_folders_too(
+    photos: tuple[str, str], tmp_path: Path, write_digits: Callable[..., str]
+) -> None:
+    again = write_digits(tmp_path / "again", {"zero": 0, "one": 1, "two": 2}, part="test")
+    settings = {**SETTINGS, "data.scenario": "dil"}
+    del settings["memory.per_class"]
+
+    begin(tmp_path / "mine", photos[0], method="lwf", settings=settings)
+    taught = ancl.teach(tmp_path / "mine", again, events=Events())
+
+    assert taught.learner.scenario == "dil"
+    assert taught.learner.tasks == [["one", "two", "zero"]] * 2
+
+
 def test_a_store_that_is_named_is_kept(photos: tuple[str, str], tmp_path: Path) -> None:
     begin(tmp_path / "mine", photos[0], store=tmp_path / "store")
 

@@ -107,22 +107,30 @@ def learn(
 
 def taught_json(taught: Taught) -> dict[str, Any]:
     """What was learned, as JSON."""
+    held = taught.learner.report()
     return {
         "directory": str(taught.directory),
         "learned_before": taught.found,
         "tasks": taught.learner.tasks,
         "classes": taught.learner.classes,
+        "held": {"accuracy": held.accuracy, "images": held.images, "basis": held.basis},
     }
 
 
 def taught_text(taught: Taught) -> str:
     """What was learned, in a few lines."""
+    from ancl.wording import percent
+
+    held = taught.learner.report()
     known = len(taught.learner.classes)
     new = ", ".join(map(str, taught.learner.tasks[-1]))
     lines = [
         f"{taught.directory} learned exactly these images before: nothing was done."
         if taught.found
         else f"Learned task {len(taught.learner.tasks)}: {new}.",
+        f"Accuracy on {held.images} held images ({held.basis}): {percent(held.accuracy)} %."
+        if held.accuracy is not None
+        else "The accuracy was not measured: no images are held out of training.",
         f"The learner knows {known} classes. Its model card: {taught.directory / 'README.md'}",
     ]
     return "\n".join(lines)

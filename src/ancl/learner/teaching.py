@@ -175,7 +175,14 @@ class _Asked(NamedTuple):
         begin = {"data.source": self.data, "data.tasks": 1, "data.scenario": "cil"}
         if self.network is not None:
             begin["network.name"] = self.network
-        assert isinstance(self.method, str)
+        if self.settings.values.get("data.scenario") == "dil":
+            # A run makes domains of one source; a learner is given images of each.
+            begin["data.domains"] = "rotation"
+        if not isinstance(self.method, str):
+            raise SpecError(
+                "A new learner on disk is made from the name of a method: give one, such as "
+                "'icarl' or 'path/file.py:NAME'. ancl.Learner takes the method itself."
+            )
         layers = (Layer("settings", begin), self.settings)
         return Request(self.method, None, layers).resolve()[0].spec
 
