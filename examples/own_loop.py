@@ -38,16 +38,21 @@ main.head.grow(5)
 auxiliary = copy.deepcopy(main)
 train(auxiliary, ancl.Objective(ancl.CrossEntropy(), own_classes=True), second, 2)
 
-method = ancl.make_method("a-lwf", lamb=1.0, lamb_a=0.5)
+method = ancl.make_method("lwf")
+assert method.old is not None
 omega = method.old.regularizer
 objective = ancl.Objective(
     method.task_loss,
     (
         ancl.PenaltyTerm("old", 1.0, omega, ancl.anchor_for(omega, main, tasks[0])),
-        ancl.PenaltyTerm("auxiliary", 0.5, omega, ancl.anchor_for(omega, auxiliary, tasks[1])),
+        # A number, or a rule: here the auxiliary network pulls with 0.3 of the old one's force.
+        ancl.PenaltyTerm(
+            "auxiliary", ancl.Balance(0.3), omega, ancl.anchor_for(omega, auxiliary, tasks[1])
+        ),
     ),
 )
 train(main, objective, second, 2)
+print(f"λ_a at the last step: {objective.lambs['auxiliary']:.2f}")
 
 test, truth = as_input(source.test.x, source.normalization, torch.device("cpu")), source.test.y
 logits = main(test).logits

@@ -12,6 +12,8 @@ from ancl.errors import MethodError
 from ancl.methods.method import Method, Rule
 from ancl.methods.registry import make_method
 from ancl.methods.regularization import METHODS
+from ancl.regularizers import WeightRegularizer
+from ancl.stages.plan import plan
 from ancl.training.objective import anchor_for
 from ancl.types import Anchor
 
@@ -126,6 +128,52 @@ def test_zero_lamb_a_is_the_base_method(name, scenario, lab) -> None:
     assert not same(pulled.final, base.final)
 
 
+def yielded(learned: Any, task: int) -> list[float]:
+    """λ_a of every epoch of the main network."""
+    return [row["lambs"]["lamb_a"] for row in learned.entry("main", task).meta["log"]]
+
+
+@cases([name for name in VARIANTS if name.startswith("a-")])
+def test_a_balance_finds_lamb_a_for_every_omega(name, scenario, lab) -> None:
+    setting, tasks = (
+        lab.setting(network(name, lab), task_aware=scenario == "til"),
+        stream(scenario, lab)[:2],
+    )
+
+    learned = lab.learn(method(name, lamb_a="balance:0.5"), setting, tasks)
+
+    found = yielded(learned, 1)
+    assert all(0 < value < 1e5 for value in found)
+    assert learned.entry("main", 1).meta["lambs"]["auxiliary"] > 0
+    assert all(row["train"]["auxiliary"] > 0 for row in learned.entry("main", 1).meta["log"])
+    on_weights = isinstance(method(name).old.regularizer, WeightRegularizer)
+    assert (len(set(found)) == 1) is (on_weights or len(found) == 1)
+    # Without ρ there is the method alone: the same stages, so the same bits.
+    fitted = lab.fitted(method(name), setting)
+    none, base = (method(name, lamb_a="balance:0"), method(base_of(name)))
+    assert [s.key for s in plan(none, tasks, fitted)] == [s.key for s in plan(base, tasks, fitted)]
+
+
+@pytest.mark.parametrize("name", ["a-ewc", "a-si"])
+def test_on_weights_a_balance_is_the_number_it_finds(name, lab) -> None:
+    """It stays what it is within a task, so it is judged like any other number."""
+    tasks = lab.tasks()[:2]
+    learned = lab.learn(method(name, lamb_a="balance"), tasks=tasks)
+    again = lab.learn(method(name, lamb_a=yielded(learned, 1)[0]), tasks=tasks)
+
+    assert same(learned.final, again.final)
+
+
+def test_stages_of_a_balance_have_its_rho_and_share_the_auxiliary_network(lab) -> None:
+    kinds = ("balance:0.3", "balance:0.1", 0.3)
+    plans = [plan(method("a-lwf", lamb_a=kind), lab.tasks()[:2], lab.setting()) for kind in kinds]
+    keys = [{(stage.name, stage.task): stage.key for stage in each} for each in plans]
+
+    assert len({each["main", 1] for each in keys}) == 3
+    assert len({each["auxiliary", 1] for each in keys}) == 1
+    assert len({each["main", 0] for each in keys}) == 1
+
+
 @pytest.mark.parametrize(
     "name", ["ewc", "mas", "si", "rwalk", "lwf", "lfl", "lwm", "a-ewc", "a-lwf"]
 )
@@ -136,6 +184,9 @@ def test_zero_lamb_has_no_old_term(name, lab) -> None:
 
     assert [s.key for s in learned.stages] == [s.key for s in finetuned.stages]
     assert same(learned.final, finetuned.final)
+    if "-" in name:  # nothing pulls that the auxiliary network could be balanced with
+        planned = plan(method(name, lamb=0.0, lamb_a="balance"), lab.tasks(), lab.setting())
+        assert [s.key for s in planned] == [s.key for s in finetuned.stages]
 
 
 @cases(NAMES)

@@ -107,9 +107,10 @@ def test_a_method_as_written(write, command) -> None:
 
     runs = run_lines("add-a-method.md", command)
 
-    methods = ["drift.py:drift", "a-drift.py:drift", "afec-drift.py:drift"]
+    methods = ["drift.py:drift", *["a-drift.py:drift"] * 2, "afec-drift.py:drift"]
     assert [run["spec"]["method"] for run in runs] == methods
-    assert [run["spec"]["options"]["power"] for run in runs] == [1, 2, 2]
+    assert [run["spec"]["options"]["power"] for run in runs] == [1, 2, 2, 2]
+    assert [run["spec"]["options"].get("lamb_a") for run in runs] == [None, 0.5, "balance:0.3", 1]
     assert "The exponent of the distance." in command(commands("add-a-method.md")[-1])
 
 

@@ -9,30 +9,34 @@ from ancl.analysis import AnalysisResult
 from ancl.analysis.context import AnalysisOptions
 from ancl.errors import StoreError
 from ancl.experiments.compare import Comparison
-from ancl.experiments.results import prepare_run, run_directory
+from ancl.experiments.config_file import StudyPlan
+from ancl.experiments.results import Places, prepare_run, run_directory
 from ancl.experiments.run import Outcome
 from ancl.experiments.search import SearchDirectory
 from ancl.experiments.spec import Layer, resolve
+from ancl.experiments.study import StudyResult
+from ancl.experiments.study_results import ResultFolder
 from ancl.files import STAGES, check_place, claim, read_plain, read_stages, write_stages
 from ancl.metrics import Estimate
+from ancl.reporting import write_study
 
 SPEC = resolve("lwf", "digits/5", [Layer("test", {"threads": 1})]).spec
 
 
-def write_a_run(runs: Path) -> Path:
+def write_a_run(runs: Path, overwrite: bool) -> Path:
     directory = run_directory(runs, SPEC)
-    prepare_run(directory, SPEC, ["0" * 64])
+    prepare_run(directory, SPEC, ["0" * 64], overwrite=overwrite)
     return directory / "spec.yaml"
 
 
-def write_a_search(runs: Path) -> Path:
-    search = SearchDirectory(runs, "two-stage", SPEC, [])
+def write_a_search(runs: Path, overwrite: bool) -> Path:
+    search = SearchDirectory(Places.of(runs, overwrite=overwrite), "two-stage", SPEC, [])
     search.add_stages(["0" * 64])
     return search.path / STAGES
 
 
-def write_a_comparison(runs: Path) -> Path:
-    return Comparison([SPEC], Outcome([], []), None, 1.0).write(runs)
+def write_a_comparison(runs: Path, overwrite: bool) -> Path:
+    return Comparison([SPEC], Outcome([], []), None, 1.0).write(runs, overwrite=overwrite)
 
 
 class Uncorrelated(AnalysisResult):
@@ -40,32 +44,67 @@ class Uncorrelated(AnalysisResult):
         return {}
 
 
-def write_an_analysis(runs: Path) -> Path:
+def write_an_analysis(runs: Path, overwrite: bool) -> Path:
     options = AnalysisOptions(task=1, lamb_as=(1.0,))
     result = Uncorrelated([SPEC], options, {}, ("0" * 64,))
-    return result.write(runs) / "result.json"
+    return result.write(runs, overwrite=overwrite) / "result.json"
 
 
-@pytest.mark.parametrize(
-    "write", [write_a_run, write_a_search, write_a_comparison, write_an_analysis]
-)
+def write_a_study_result(runs: Path, overwrite: bool) -> Path:
+    ResultFolder(runs, overwrite=overwrite).fail(SPEC, "for a test")
+    return runs / f"{run_directory(Path(), SPEC).name}.json"
+
+
+def write_study_tables(runs: Path, overwrite: bool) -> Path:
+    plan = StudyPlan(search_seeds=(0,), table_seeds=(1,), reference_seeds=(2,), benchmarks={})
+    return write_study(StudyResult(plan, (), {}, (), 0), runs, overwrite=overwrite)[1]
+
+
+WRITERS = [
+    write_a_run,
+    write_a_search,
+    write_a_comparison,
+    write_an_analysis,
+    write_a_study_result,
+    write_study_tables,
+]
+
+
+@pytest.mark.parametrize("write", WRITERS)
 def test_a_writer_replaces_its_own_files_and_nobody_elses(
-    write: Callable[[Path], Path], tmp_path: Path
+    write: Callable[[Path, bool], Path], tmp_path: Path
 ) -> None:
-    file = write(tmp_path / "first")
-    assert write(tmp_path / "first") == file  # its own
+    file = write(tmp_path / "first", False)
+    assert write(tmp_path / "first", False) == file  # its own
     theirs = tmp_path / "second" / file.relative_to(tmp_path / "first")
     theirs.parent.mkdir(parents=True)
     theirs.write_text("my own work")
     (theirs.parent / "beside.txt").write_text("mine")
 
     with pytest.raises(StoreError, match="files that ancl did not write"):
-        write(tmp_path / "second")
+        write(tmp_path / "second", False)
 
     assert theirs.read_text() == "my own work"
     theirs.unlink()
-    assert write(tmp_path / "second") == theirs  # a new name beside other files
+    assert write(tmp_path / "second", False) == theirs  # a new name beside other files
     assert (theirs.parent / "beside.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_writer_that_may_overwrite_replaces_what_is_in_its_way_alone(
+    write: Callable[[Path, bool], Path], tmp_path: Path
+) -> None:
+    file = write(tmp_path / "first", False)
+    theirs = tmp_path / "second" / file.relative_to(tmp_path / "first")
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("my own work")
+    (theirs.parent / "beside.txt").write_text("mine")
+
+    assert write(tmp_path / "second", True) == theirs
+
+    assert theirs.read_text() == file.read_text()
+    assert (theirs.parent / "beside.txt").read_text() == "mine"
+    assert write(tmp_path / "second", False) == theirs  # it is ours from then on
 
 
 def test_a_mark_must_be_ours(tmp_path: Path) -> None:

@@ -43,15 +43,15 @@ if TYPE_CHECKING:
         Rule,
         TaskWork,
         Term,
-        with_afec,
-        with_ancl,
     )
     from ancl.methods.registry import list_methods, make_method
+    from ancl.methods.variants import with_afec, with_ancl
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.regularizers import Regularizer, WeightRegularizer
     from ancl.reporting.write import report
     from ancl.stages.events import Events
     from ancl.store.store import Store
+    from ancl.training.balance import Balance
     from ancl.training.config import Training
     from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for
     from ancl.types import Anchor, Output, Step
@@ -82,14 +82,16 @@ _PLACES = {
     "methods.differences": ("list_differences",),
     "methods.method": (
         *("Auxiliary", "Finish", "FinishWork", "MainTrainer", "Method", "Rule"),
-        *("TaskWork", "Term", "with_afec", "with_ancl"),
+        *("TaskWork", "Term"),
     ),
+    "methods.variants": ("with_afec", "with_ancl"),
     "networks": ("Network", "architecture", "frozen", "without_head"),
     "training.objective": ("Extra", "Objective", "PenaltyTerm", "anchor_for"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
     "stages.events": ("Events",),
     "store.store": ("Store",),
     "reporting.write": ("report",),
+    "training.balance": ("Balance",),
     "training.config": ("Training",),
     "types": ("Anchor", "Output", "Step"),
     "methods.registry": ("list_methods", "make_method"),
@@ -101,6 +103,7 @@ __all__ = [
     "Anchor",
     "AnclError",
     "Auxiliary",
+    "Balance",
     "Comparison",
     "CrossEntropy",
     "Events",

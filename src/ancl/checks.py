@@ -3,11 +3,13 @@
 import inspect
 import math
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema
 
 _PLAIN = {int: "integer", float: "number", str: "text", bool: "true | false", type(None): "null"}
 _BOUNDS: Mapping[type, tuple[str, str]] = {
@@ -16,6 +18,25 @@ _BOUNDS: Mapping[type, tuple[str, str]] = {
     Le: ("≤", "le"),
     Lt: ("<", "lt"),
 }
+
+
+@dataclass(frozen=True)
+class Text:
+    """Marks a text of a certain form: ``Annotated[str, Text("balance:ρ", read)]``.
+
+    Args:
+        form: The form as a user reads it; empty where it is not offered.
+        read: Gives the text to keep of any value, or raises a ValueError: what it must be.
+    """
+
+    form: str
+    read: Callable[[Any], str]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Check by ``read``."""
+        return BeforeValidator(self.read).__get_pydantic_core_schema__(source, handler)
 
 
 def checked(kind: Any, value: Any) -> Any:
@@ -43,7 +64,8 @@ def _has_bool(value: Any) -> bool:
 
 
 def _readable(message: str) -> str:
-    text = message.removeprefix("Input ").replace("should be", "must be")
+    text = message.removeprefix("Input ").removeprefix("Value error, ")
+    text = text.replace("should be", "must be")
     return text.split(", unable to parse")[0].split(", got a")[0]
 
 
@@ -56,12 +78,14 @@ def type_text(kind: Any) -> str:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return _PLAIN[kind]
+    if origin is Annotated and isinstance(arguments[1], Text):
+        return arguments[1].form
     if origin is Annotated:
         return f"{type_text(arguments[0])} {' and '.join(map(_bound, arguments[1:]))}"
     if origin is Literal:
         return " | ".join(map(str, arguments))
     if origin in (Union, types.UnionType):
-        return " or ".join(map(type_text, arguments))
+        return " or ".join(filter(None, map(type_text, arguments)))
     if origin in (tuple, list, Sequence):
         return f"list of {type_text(arguments[0])}s"
     return "value"

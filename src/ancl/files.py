@@ -94,6 +94,11 @@ def check_place(path: str | Path, what: str) -> Path:
     return place
 
 
+def store_place(runs: str | Path, store: str | Path | None = None) -> Path:
+    """Where stages are kept: ``.store`` below the results, unless a directory is named."""
+    return Path(store) if store else Path(runs) / ".store"
+
+
 def carries_mark(file: Path) -> bool:
     """Whether this library wrote a file."""
     try:

@@ -7,8 +7,8 @@ import torch
 from ancl.analysis import plan_networks, train_networks
 from ancl.analysis.networks import storage_for
 from ancl.errors import MethodError, ScenarioError
-from ancl.methods.method import with_ancl
 from ancl.methods.registry import make_method
+from ancl.methods.variants import with_ancl
 from ancl.stages.events import Events
 from ancl.stages.plan import plan
 from ancl.stages.runner import MemoryStore

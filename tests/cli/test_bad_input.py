@@ -1,9 +1,11 @@
 """Bad input of every kind: one short message, exit code 2, no traceback, within 10 seconds."""
 
+import csv
 import gzip
 import io
 import json
 import os
+import re
 import shutil
 import struct
 import time
@@ -23,6 +25,7 @@ from ancl.store.entry import _checksum
 Setup = Callable[[], None]
 RUN = ("run", "lwf", "digits/5")
 MOST_SECONDS, MOST_LINES = 10, 12
+NOBODY = 65534
 
 
 class Row(NamedTuple):
@@ -131,6 +134,14 @@ def zipped(x: bytes, compression: int = zipfile.ZIP_STORED) -> Setup:
     return write
 
 
+def oversized() -> None:
+    """An archive whose list of contents agrees with a header that asks for 32 TB."""
+    with zipfile.ZipFile("a.npz", "w") as file:
+        file.writestr("x.npy", npy_header(f"({1 << 40}, 32)"))
+        file.writestr("y.npy", npy_header("(2,)") + b"\0\1")
+        file.filelist[0].file_size = 1 << 46
+
+
 def pictures(*names: str | bytes, content: bytes | None = None) -> Setup:
     def write() -> None:
         png = io.BytesIO()
@@ -200,6 +211,9 @@ FLAGS = [
     Row("workers", (*RUN, "--workers", "0"), "is no number of workers"),
     Row("workers-digits", (*RUN, "--workers", DIGITS), "is no number of workers"),
     Row("order-digits", (*RUN, "--order", DIGITS), "order"),
+    Row("order-seed", (*RUN, "--order", f"seed:{DIGITS}"), "order"),
+    Row("landscape", ("analyze", "lwf", "digits/5", "--lamb-a", "1", "--grid", "1000000"),
+        "Give 2 to 1000 points"),
     Row("first", (*RUN, "--first", "99999999999999999999"), "first"),
     Row("tasks", (*RUN, "--tasks", "99999999999999999999"), "tasks"),
     Row("grid", ("search", "lwf", "digits/5", "--lamb-grid", "1,x"), "is no list of numbers"),
@@ -240,6 +254,21 @@ SETTINGS = [
     Row("yaml-zero", (*RUN, "--config", "c.yaml"), "not a plain file",
         lambda: Path("c.yaml").symlink_to("/dev/zero")),
     Row("yaml-folder", (*RUN, "--config", "."), "cannot be read"),
+    Row("study-nowhere", ("study", "s.yaml"), "s.yaml cannot be read"),
+    Row("study-list", ("study", "s.yaml"), "valid dictionary", text("s.yaml", "[1]")),
+    Row("study-nul", ("study", "s.yaml"), "is not YAML", text("s.yaml", b"a: \x00")),
+    Row("study-deep", ("study", "s.yaml"), "nested too deeply", text(
+        "s.yaml", "benchmarks: " + "[" * 5000 + "]" * 5000)),
+    Row("study-bomb", ("study", "s.yaml"), "stand for more than", text("s.yaml", BOMB)),
+    Row("study-merge-bomb", ("study", "s.yaml"), "stand for more than", text(
+        "s.yaml", BOMB.replace("[1,1,1,1,1,1,1,1,1]", "{x: 1}").replace("[*", "{<<: [*").replace(
+            "]\n", "]}\n"))),
+    Row("study-loop", ("study", "s.yaml"), "stand for more than", text("s.yaml", "a: &a [*a]")),
+    Row("study-digits", ("study", "s.yaml"), "s.yaml", text("s.yaml", f"table_seeds: [{DIGITS}]")),
+    Row("study-latin1", ("study", "s.yaml"), "is not a text file", text("s.yaml", b"a: \xe9")),
+    Row("study-fifo", ("study", "s.yaml"), "not a plain file", lambda: fifo(Path("s.yaml"))),
+    Row("study-zero", ("study", "s.yaml"), "not a plain file",
+        lambda: Path("s.yaml").symlink_to("/dev/zero")),
 ]  # fmt: skip
 DATA = [
     Row("npz-empty", ARRAYS, NO_ARRAYS, text("a.npz", b"")),
@@ -250,6 +279,7 @@ DATA = [
     Row("npz-no-x", ARRAYS, "holds q", lambda: np.savez("a.npz", q=np.zeros(3))),
     Row("npz-huge", ARRAYS, "has fewer bytes", zipped(npy_header("(1 << 40, 32)".replace(
         "1 << 40", str(1 << 40))))),
+    Row("npz-memory", ARRAYS, "GB are", oversized),
     Row("npz-negative", ARRAYS, NO_ARRAYS, zipped(npy_header("(-1, 4)"))),
     Row("npz-method", ARRAYS, NO_ARRAYS, npz(lambda data: data.replace(
         b"PK\x03\x04\x2d\0\0\0\0\0", b"PK\x03\x04\x2d\0\0\0\x63\0").replace(
@@ -331,6 +361,12 @@ WRITTEN = [
         of_entry("entry.json", replaced("[" * 100_000)), 1),
     Row("entry-list", ("store", "list"), "lacks a field",
         of_entry("entry.json", forged(meta="x")), 0),
+    Row("index-fifo", ("store", "list"), "entries",
+        lambda: fifo(Path("runs/.store/index.json")), 0),
+    Row("index-zero", ("store", "list"), "entries",
+        lambda: linked("/dev/zero")(Path("runs/.store/index.json")), 0),
+    Row("index-deep", ("store", "list"), "entries",
+        text("runs/.store/index.json", "[" * 100_000), 0),
     Row("stages-damaged", ("store", "prune"), "Nothing was removed",
         of_run("stages.json", replaced("{"))),
     Row("stages-fifo", ("store", "prune"), "not a plain file", of_run("stages.json", fifo)),
@@ -356,6 +392,27 @@ WRITTEN = [
             ("result-zero", "result.json", linked("/dev/zero"), "not a plain file"),
             ("matrix", "accuracy_taw.csv", replaced("nonsense"), "is not an accuracy matrix"),
             ("matrix-fifo", "accuracy_taw.csv", fifo, "not a plain file"),
+        )
+    ),
+    # A report reads no spec.yaml: what was trained is in result.json.
+    *(
+        Row(f"report-spec-{name}", ("report",), "digits/5", of_run("spec.yaml", change), 0)
+        for name, change in (
+            ("text", replaced("{")),
+            ("fifo", fifo),
+        )
+    ),
+    *(
+        Row(f"report-comparison-{name}", ("report", "runs/comparisons/x.json"), "x.json",
+            text("runs/comparisons/x.json", content))
+        for name, content in (("text", "{"), ("list", "[1]"), ("runs", '{"methods": 3}'))
+    ),
+    *(
+        Row(f"report-{name}", ("report",), phrase, text(f"runs/{file}", content), 0)
+        for name, file, content, phrase in (
+            ("search", "searches/x/decision.json", "{", "searches/x"),
+            ("search-list", "searches/x/decision.json", "[1]", "searches/x"),
+            ("analysis-list", "analyses/x/result.json", "[1]", "analyses/x"),
         )
     ),
 ]  # fmt: skip
@@ -390,6 +447,61 @@ def test_bad_input_is_one_message(row: Row, ancl: Any, finished: Path) -> None:
         assert len(said.splitlines()) <= MOST_LINES
         assert len(said) < 5000
     assert time.monotonic() - began < MOST_SECONDS
+
+
+UNREADABLE = {
+    "entry": ("runs/.store/entries/*/*/entry.json", ("store", "verify"), 1, "Permission denied"),
+    "tensors": ("runs/.store/entries/*/*/tensors*", ("store", "verify"), 1, "Permission denied"),
+    "entry's folder": ("runs/.store/entries/*/*", ("store", "verify"), 1, "Permission denied"),
+    "listed entry": ("runs/.store/entries/*/*", ("store", "list"), 0, "Permission denied"),
+    "shard": ("runs/.store/entries/*", ("store", "list"), 2, "cannot be read"),
+    "entries": ("runs/.store/entries", ("store", "prune", "--dry-run"), 2, "Permission denied"),
+    "run's result": ("runs/digits*/result.json", ("report", "--out", "out"), 2, "Permission"),
+    "pruned run": ("runs/digits*", ("store", "prune"), 2, "Nothing was removed"),
+}
+
+
+@pytest.mark.parametrize(("place", "words", "code", "phrase"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_may_not_be_read_is_one_message(
+    place: str, words: tuple[str, ...], code: int, phrase: str, ancl: Any, finished: Path
+) -> None:
+    shutil.copytree(finished, "runs")
+    Path().absolute().chmod(0o777)
+    ancl(*words)  # what it imports must be there before rights are given up
+    shutil.rmtree("out", ignore_errors=True)
+    locked = sorted(Path().glob(place))[0]
+    before = locked.stat().st_mode
+    locked.chmod(0)
+
+    try:
+        if os.geteuid() == 0:
+            os.seteuid(NOBODY)
+        ended = ancl(*words)
+    finally:
+        if os.getuid() == 0:
+            os.seteuid(0)
+        locked.chmod(before)
+
+    said = ended.out + ended.err
+    assert ended.code == code, said
+    assert phrase in said
+    assert "Traceback" not in said
+
+
+def test_cells_of_a_strangers_results_are_no_formulas(ancl: Any, finished: Path) -> None:
+    shutil.copytree(finished, "runs")
+    file = whole() / "result.json"
+    found = json.loads(file.read_text())
+    found["spec"] |= {"method": 'x.py:=HYPERLINK("x")', "benchmark": "@SUM(1)"}
+    file.write_text(json.dumps(found))
+
+    assert ancl("report").code == 0
+
+    tables = [path.read_text() for path in Path("runs/report/tables").glob("*.csv")]
+    cells = {cell for text in tables for row in csv.reader(text.splitlines()) for cell in row}
+    assert {'\'=HYPERLINK("x")', "'@SUM(1)"} <= cells
+    numbers = {cell for cell in cells if re.fullmatch(r"[-+]?[\d.]+", cell)}
+    assert [c for c in cells - numbers if c.startswith(("=", "+", "-", "@"))] == []
 
 
 def test_names_of_classes_cannot_change_the_terminal(ancl: Any) -> None:

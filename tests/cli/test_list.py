@@ -23,7 +23,7 @@ def test_options_of_a_method_come_from_its_own_signature(ancl: Any) -> None:
     text = ancl("list", "methods", "--options", "a-lwf").out
 
     assert next(iter(settings)) == "lamb"
-    assert settings["lamb_a"]["type"] == "number ≥ 0"
+    assert settings["lamb_a"]["type"] == "number ≥ 0 or balance:ρ"
     assert settings["lamb_a"]["default"] == 1.0
     assert settings["temperature"]["explanation"].startswith("T, by which")
     assert settings["data.scenario"]["type"] == "til | cil | dil"

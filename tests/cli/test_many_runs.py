@@ -63,3 +63,31 @@ def test_two_hundred_runs_are_listed_within_two_seconds_and_pruned_to_a_size(
     assert needed <= left.keys()
     assert kept == needed  # however small the size asked for
     assert all_gone["removed"] == RUNS * OWN // 2 - pruned["removed"]
+
+
+@pytest.mark.slow
+def test_ten_thousand_entries_are_listed_and_pruned_within_two_seconds(
+    ancl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    store, runs = Store(tmp_path / "runs" / ".store"), tmp_path / "runs"
+    epoch = {"epoch": 1, "train": {"task": 0.123456789, "old": 0.123456789}, "lr": 0.05}
+    keys = [key(number) for number in range(10_000)]
+    for each in keys:
+        meta = {"stage": "main", "task": 1, "log": [epoch] * 60}
+        store.save(each, StageResult({"network/w": torch.zeros(500)}, meta))
+    for number in range(300):
+        (runs / f"run{number}").mkdir()
+        write_stages(runs / f"run{number}", keys[number::300])
+    time.sleep(3)  # headers that changed just now are not indexed yet
+    first = ancl("store", "list", "--json").json
+
+    seconds = {}
+    for words in (("list",), ("prune", "--dry-run"), ("prune",)):
+        began = time.process_time()
+        assert ancl("store", *words).code == 0
+        seconds[words] = time.process_time() - began
+
+    assert len(first["entries"]) == 10_000
+    assert max(seconds.values()) < 2, seconds
+    assert ancl("store", "list", "--json").json == first

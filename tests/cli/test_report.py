@@ -1,4 +1,6 @@
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +71,46 @@ def test_without_matplotlib_the_command_says_what_to_install(
     assert INSTALL in ended.out
     assert not Path("plain/figures").exists()
     assert Path("plain/report.html").is_file()
+
+
+CODE = "open({ran!r}, 'a').write('ran')\ndef make(*given, **named): raise SystemExit(99)\n"
+
+
+def strangers(ran: Path) -> Path:
+    """A run, a search, an analysis and a comparison of somebody else that all name code."""
+    evil = Path("evil.py").resolve()
+    evil.write_text(CODE.format(ran=str(ran)))
+    [run] = Path("runs").glob("digits*")
+    method = json.loads((run / "result.json").read_text())["spec"]["method"]
+    for file in Path("runs").rglob("*.json"):
+        text = file.read_text()
+        for name in (method, "mlp", "digits"):
+            text = text.replace(f'"{name}"', f'"{evil}:make"')
+        file.write_text(text)
+    for name in ("method", "name", "source"):
+        text = (run / "spec.yaml").read_text()
+        (run / "spec.yaml").write_text(re.sub(rf"\b{name}: .*", f"{name}: {evil}:make", text))
+    return run
+
+
+def test_nothing_that_a_strangers_results_name_is_imported(ancl: Any) -> None:
+    small = (*RUN, "--tasks", "2", "--set", "network.name=mlp")
+    ancl("compare", "lwf", "--on", "digits/5", *small)
+    ancl("search", "lwf", "digits/5", "--lamb-grid", "1,10", *small)
+    ancl("analyze", "lwf", "digits/5", "--lamb-a", "1", "--grid", "0", *small)
+    ran = Path("ran").resolve()
+    run = strangers(ran)
+    sys.path.insert(0, str(Path.cwd()))  # even where the name could be found
+
+    try:
+        ended = [ancl("report", *given) for given in ((), (str(run),), ("runs/comparisons",))]
+        listed = ancl("store", "list")
+        pruned = ancl("store", "prune", "--dry-run")
+    finally:
+        sys.path.remove(str(Path.cwd()))
+
+    assert all(each.code in (0, 2) for each in (*ended, listed, pruned)), ended
+    assert ended[0].code == 0
+    assert "evil.py:make" in Path("runs/report/report.html").read_text()
+    assert not ran.exists()
+    assert "evil" not in sys.modules

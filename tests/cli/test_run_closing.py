@@ -169,3 +169,21 @@ def test_our_own_numbers_are_called_expected_whatever_the_number_of_seeds() -> N
 
     text = verdict_text(Verdict((number,), [], []), results([0.58]))
     assert text == "AAC: got 58.0 %, expected 57.10 ± 0.30 % (n = 5, measured with ancl)"
+
+
+@pytest.mark.parametrize(("lamb", "learned"), [("1e9", False), ("1", True)])
+def test_a_lamb_at_which_nothing_new_is_learned_is_told_at_the_end_and_in_the_report(
+    ancl: Any, lamb: str, learned: bool
+) -> None:
+    small = ("--tasks", "2", "--epochs", "5", "--threads", "1", "--quiet", "--lamb", lamb)
+    told = "Seed 0: the newest task was not learned. On its "
+
+    run = ancl("run", "lwf", "digits/5", *small)
+    compared = ancl("compare", "lwf", "--on", "digits/5", *small)
+    ancl("report")
+
+    assert run.code == compared.code == 0
+    assert run.out.splitlines()[-1].startswith(told) is not learned
+    assert (f"\nlwf: {told}" in compared.out) is not learned
+    assert (told in Path("runs/report/report.html").read_text()) is not learned
+    assert (told in Path("runs/report/tables/overview.md").read_text()) is not learned

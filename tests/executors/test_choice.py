@@ -22,6 +22,15 @@ def test_what_is_left_out_is_chosen() -> None:
     assert cluster.description == "Ray on the cluster at auto, 1 thread per stage."
 
 
+def test_ray_on_this_machine_has_a_cpu_for_each_thread_of_each_worker() -> None:
+    choice = choose_executor("ray", workers=1, threads=cores() + 1)
+
+    assert isinstance(choice.executor, Cluster)
+    assert choice.executor.cpus == cores() + 1
+    assert choice.description.startswith("Ray on this machine: 1 worker, each with ")
+    assert choice.description.endswith("lower --workers or --threads.")
+
+
 def test_more_threads_than_cores_are_warned_of() -> None:
     few, many = choose_executor(workers=1, threads=1), choose_executor(workers=cores(), threads=2)
 
@@ -38,6 +47,9 @@ def test_more_threads_than_cores_are_warned_of() -> None:
         ({"workers": 0}, "--workers: 0 is no number of workers."),
         ({"name": "serial", "workers": 2}, "--workers is for --executor pool or ray"),
         ({"name": "pool", "address": "x"}, "--address is for --executor ray"),
+        ({"address": ""}, "--address: '' is no address of a Ray cluster."),
+        ({"address": "ray://head:10001"}, "--address: 'ray://head:10001' is an address of Ray's"),
+        ({"address": "auto", "workers": 2}, "--workers is for Ray on this machine"),
     ],
 )
 def test_values_that_do_not_fit(given: dict[str, object], message: str) -> None:

@@ -63,8 +63,8 @@ class Heard(Events):
         self.epochs.append((stage.key, epoch.epoch))
 
 
-def specs(*methods: str) -> list[RunSpec]:
-    return settings.specs(methods, "digits/5", settings=SETTINGS)
+def specs(*methods: str, **options: Any) -> list[RunSpec]:
+    return settings.specs(methods, "digits/5", settings=SETTINGS, **options)
 
 
 def assert_same(one: Store, other: Store, keys: Any) -> None:
@@ -82,11 +82,11 @@ def test_a_pool_gives_the_bits_of_one_process_whatever_befalls_its_workers(tmp_p
     file = tmp_path / "mine.py"
     file.write_text(METHODS)
     sound = ("a-lwf", "ewc", f"{file}:once")
-    graph = Graph(specs(*sound, f"{file}:broken"))
+    graph = Graph(specs(*sound, f"{file}:broken", lamb_a="balance"))
     pooled, alone, heard = Store(tmp_path / "pool"), Store(tmp_path / "serial"), Heard()
 
     failures = Pool(2).run(graph, pooled, heard)
-    healthy = Graph(specs(*sound))
+    healthy = Graph(specs(*sound, lamb_a="balance"))
     assert Serial().run(healthy, alone, Heard()) == {}
 
     assert_same(pooled, alone, healthy.nodes)

@@ -5,7 +5,8 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.errors import SpecError
+from ancl.errors import AnclError, SpecError
 from ancl.executors import ray as cluster
 from ancl.executors.compute import Serial
 from ancl.executors.graph import Graph
@@ -55,18 +56,46 @@ class Heard(Events):
         self.epochs += 1
 
 
-class StandIn:
-    """As much of Ray as the executor calls, at once and in this process."""
+class LostError(Exception):
+    pass
 
-    exceptions = SimpleNamespace(RayError=OSError)
+
+class LostHereError(LostError):
+    pass
+
+
+class StandIn:
+    """As much of Ray as the executor calls, at once and in this process.
+
+    Args:
+        losing: Names of functions whose results are lost, each once: of tasks and of the board.
+    """
+
+    exceptions = SimpleNamespace(RayError=LostError, LocalRayletDiedError=LostHereError)
+    util = SimpleNamespace(
+        scheduling_strategies=SimpleNamespace(
+            NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft)
+        )
+    )
+
+    def __init__(self, losing: Sequence[str] = ()) -> None:
+        self._losing = list(losing)
+        self.actors: list[dict[str, Any]] = []
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeID": "here", "Alive": True, "Resources": {"CPU": 1.0}}]
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address="127.0.0.1:1", get_node_id=lambda: "here")
 
     def put(self, value: Any) -> Any:
         return Reference(value)
 
     def remote(self, code: Any = None, **options: Any) -> Any:
         if code is None:
-            return self.remote
+            return partial(self.remote, **options)
         if isinstance(code, type):
+            self.actors.append(options)
             return SimpleNamespace(remote=lambda: self._actor(code()))
         return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._call(code)))
 
@@ -75,11 +104,21 @@ class StandIn:
         return SimpleNamespace(**methods)
 
     def _call(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: Reference(
-            function(*(g.value if isinstance(g, Reference) else g for g in given))
-        )
+        def call(*given: Any) -> Reference:
+            lost = [g.value for g in given if isinstance(g, Reference) and g.lost]
+            if lost:
+                return Reference(lost[0])
+            name = function.__name__
+            if name in self._losing:
+                self._losing.remove(name)
+                return Reference(LostError(f"{name} was lost\nwith a long trace"))
+            return Reference(function(*(g.value if isinstance(g, Reference) else g for g in given)))
 
-    def get(self, reference: Any) -> Any:
+        return call
+
+    def get(self, reference: Any, timeout: float | None = None) -> Any:
+        if reference.lost:
+            raise reference.value
         return reference.value
 
     def wait(self, references: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
@@ -88,7 +127,7 @@ class StandIn:
 
 class Reference:
     def __init__(self, value: Any) -> None:
-        self.value = value
+        self.value, self.lost = value, isinstance(value, LostError)
 
 
 def specs(*methods: str) -> list[RunSpec]:
@@ -123,6 +162,49 @@ def test_the_driver_orders_stages_stores_results_and_contains_failures(tmp_path:
     again = Graph(specs("a-ewc", f"{file}:mine", "ewc"))
     assert cluster._Shift(stand_in, again, one, heard).work(again.todo(one)) == {}
     assert again.todo(one) == []
+
+
+def test_the_board_is_beside_the_command_and_its_loss_costs_no_result(tmp_path: Path) -> None:
+    graph = Graph(specs("ewc"))
+    one, other, heard = Store(tmp_path / "ray"), Store(tmp_path / "serial"), Heard()
+    stand_in = StandIn(losing=["take", "take"])
+
+    failures = cluster._Shift(stand_in, graph, one, heard).work(graph.todo(one))
+    Serial().run(graph, other, Heard())
+
+    assert failures == {}
+    assert_same(one, other, graph.nodes)
+    assert heard.begun == len(graph.nodes)  # told later, since this board kept them
+    [options] = stand_in.actors
+    assert options == {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": ("here", False)}
+
+
+def test_a_lost_stage_fails_once_and_what_needs_it_is_left_out(tmp_path: Path) -> None:
+    graph, store = Graph(specs("finetune")), Store(tmp_path)
+    first = next(iter(graph.nodes))
+
+    failures = cluster._Shift(StandIn(["_compute"]), graph, store, Heard()).work(graph.todo(store))
+
+    assert failures == {first: "It was lost 4 times with its worker: _compute was lost"}
+    assert graph.todo(store) == list(graph.nodes)
+
+
+def test_a_machine_that_loses_its_own_part_of_the_cluster_stops(tmp_path: Path) -> None:
+    graph, store, ray = Graph(specs("finetune")), Store(tmp_path), StandIn()
+    shift = cluster._Shift(ray, graph, store, Heard())
+
+    with pytest.raises(AnclError, match="This machine is no longer part of the Ray cluster at 127"):
+        shift._receive(next(iter(graph.nodes)), Reference(LostHereError()))
+
+
+def test_threads_that_no_machine_has_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    graph = Graph(settings.specs(["ewc"], "digits/5", settings={**SETTINGS, "threads": 2}))
+    ray = StandIn()
+
+    with pytest.raises(SpecError, match="needs 2 CPUs of one machine"):
+        cluster._Shift(ray, graph, Store(tmp_path), Heard())
+
+    assert ray.actors == []
 
 
 @pytest.mark.parametrize("variant", ["", "a-"])

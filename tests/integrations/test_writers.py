@@ -41,6 +41,7 @@ class Collected(Writer):
 @pytest.fixture(scope="module")
 def result() -> RunResult:
     short = {"training.epochs": 2, "data.per_class": 10, "data.tasks": 2, "threads": 1}
+    short |= {"lamb_a": "balance"}
     return run(resolve("a-lwf", "digits/5", [Layer("test", short)]).spec, runs=None)
 
 
@@ -61,6 +62,7 @@ def test_a_run_becomes_scalars_by_task_and_group(result: RunResult) -> None:
     assert tags["t1/train_old", 1] == main["train"]["old"]
     assert tags["t1/train_loss", 1] == pytest.approx(sum(main["train"].values()))
     assert tags["t1/valid_acc", 1] == 100 * main["accuracy"]
+    assert tags["t1/lamb_a", 1] == main["lambs"]["lamb_a"] > 0
     assert ("t1/auxiliary_train_task", 0) in tags
     assert ("t0/auxiliary_train_task", 0) not in tags
     assert tags["t0/test_acc_taw", 1] == 100 * result.matrices["taw"][1, 0]

@@ -209,6 +209,23 @@ def test_a_network_from_a_file_is_learned_saved_and_checked(
         Learner.load(tmp_path / "saved", network=f"{folder}/net.py:net")
 
 
+@pytest.mark.parametrize("method", ["a-lwf", "a-ewc"])
+def test_a_balance_is_saved_and_learned_on_with(method: str, tmp_path: Path) -> None:
+    whole = learner(method, lamb=5.0, lamb_a="balance", store=tmp_path / "store")
+    for classes in ((0, 1), (2, 3)):
+        told = whole.learn(*part(*classes))
+    whole.save(tmp_path / "saved")
+    loaded = Learner.load(tmp_path / "saved")
+    for each in (whole, loaded):
+        each.learn(*part(4, 5))
+
+    assert all(epoch["lambs"]["lamb_a"] > 0 for epoch in told["epochs"])
+    assert read_entry(tmp_path / "saved").meta["settings"]["lamb_a"] == "balance:0.3"
+    assert loaded.method == whole.method
+    images = part(0, 2, 4, test=True)[0]
+    assert torch.equal(whole.scores(images), loaded.scores(images))
+
+
 def test_a_searched_rate_is_saved_for_the_tasks_to_come(tmp_path: Path) -> None:
     whole = learner("finetune", training=replace(TRAINING, epochs=1, lr_search=True))
     whole.learn(*part(0, 1))

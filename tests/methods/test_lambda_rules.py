@@ -1,10 +1,16 @@
 """Rules for λ, by the published factors."""
 
+from dataclasses import replace
+
 import pytest
 
+from ancl.errors import MethodError, SpecError
 from ancl.methods.lambda_rules import AdaptiveAllNew, AdaptiveOldNew, Factor, NewShare, OldShare
-from ancl.methods.method import weight_at, with_ancl
-from ancl.methods.registry import make_method
+from ancl.methods.method import Auxiliary, Method, Term, weight_at
+from ancl.methods.registry import MethodRef, make_method
+from ancl.methods.variants import with_afec, with_ancl
+from ancl.regularizers import Ewc, Lwf
+from ancl.training.balance import DEFAULT_RHO, Balance
 
 
 @pytest.mark.parametrize(
@@ -50,3 +56,64 @@ def test_the_auxiliary_networks_lambda_follows_the_same_rule(name, rule) -> None
     assert make_method(f"a-{name}", lamb_a=0).auxiliary.lamb_a == 0
     assert make_method(name, lamb=0).old.lamb == 0
     assert with_ancl(make_method(name), rule(7.0)).auxiliary.lamb_a == rule(7.0)
+
+
+# -- balance ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["lwf", "ewc", "lucir"])
+@pytest.mark.parametrize("given", ["balance:0.25", Balance(0.25)])
+def test_a_balance_is_the_same_as_a_value_and_as_text(name, given) -> None:
+    by_name, by_hand = make_method(f"a-{name}", lamb_a=given), with_ancl(make_method(name), given)
+
+    # A rule for λ multiplies λ alone: λ_a follows from it.
+    assert by_name == by_hand
+    assert by_name.auxiliary.lamb_a == Balance(0.25)
+    assert by_name.old == make_method(name).old
+    assert weight_at(Balance(0.25), 50, 10) == Balance(0.25)
+
+
+def test_a_setting_keeps_its_rho() -> None:
+    taken = MethodRef("a-lwf").check({"lamb_a": "balance"})
+
+    assert taken == {"lamb_a": f"balance:{DEFAULT_RHO}"}
+    assert MethodRef("a-lwf").check({"lamb_a": Balance(0.5)}) == {"lamb_a": "balance:0.5"}
+    assert MethodRef("a-lwf").check({"lamb_a": "0.5"}) == {"lamb_a": 0.5}
+
+
+@pytest.mark.parametrize("value", ["balnce", "balance:", "balance:-1", "convex"])
+def test_what_is_neither_number_nor_balance_is_refused(value) -> None:
+    with pytest.raises(SpecError, match=r"lamb_a is .*must be balance or balance:ρ with ρ ≥ 0"):
+        make_method("a-lwf", lamb_a=value)
+    with pytest.raises(MethodError, match=r"λ_a is .*must be balance or balance:ρ .*or a number"):
+        with_ancl(make_method("lwf"), value)
+
+
+def test_afec_is_offered_numbers_alone() -> None:
+    with pytest.raises(SpecError, match=r"^lamb_a is 'balnce'; it must be a valid number\.$"):
+        make_method("afec-lwf", lamb_a="balnce")
+
+
+@pytest.mark.parametrize("name", ["ewc", "lwf", "lucir"])
+@pytest.mark.parametrize("renewed", ["task", "epoch"])
+def test_afec_has_no_balance(name, renewed) -> None:
+    with pytest.raises(MethodError, match=rf"balance:0.3 with AFEC.*EWC's Ω.*or use a-{name}\."):
+        make_method(f"afec-{name}", lamb_a="balance:0.3", afec_renewed=renewed)
+    with pytest.raises(MethodError, match=r"Give a number, such as lamb_a=1\.$"):
+        with_afec(make_method("finetune"), Balance())
+
+
+def test_a_balance_needs_two_pulls_of_one_kind_that_stay() -> None:
+    balance, lwf = Auxiliary(Lwf(), Balance()), Term(Lwf(), 1.0)
+
+    assert Method("mine", old=lwf, auxiliary=balance).auxiliary == balance
+    for old, auxiliary in (
+        (None, balance),
+        (lwf, Auxiliary(Ewc(), Balance())),
+        (Term(Ewc(), 1.0), balance),
+        (Term(Ewc(), 1.0), Auxiliary(Ewc(), Balance(), renewed="epoch")),
+    ):
+        with pytest.raises(MethodError, match=r"mine cannot balance λ_a.*Give a number for λ_a"):
+            Method("mine", old=old, auxiliary=auxiliary)
+    with pytest.raises(MethodError, match="a-lwf cannot balance"):
+        replace(make_method("a-lwf", lamb_a="balance"), old=None)

@@ -6,8 +6,9 @@ import pytest
 
 from ancl.errors import MethodError, SpecError
 from ancl.losses import CrossEntropy
-from ancl.methods.method import Method, with_afec, with_ancl
+from ancl.methods.method import Method
 from ancl.methods.registry import make_method
+from ancl.methods.variants import with_afec, with_ancl
 from ancl.regularizers import Ewc, Lwf, Mas, Si
 
 OUTSIDE = """

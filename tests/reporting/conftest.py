@@ -67,6 +67,7 @@ def _epoch(task: int, epoch: int) -> dict[str, Any]:
         "epoch": epoch,
         "train": terms,
         "val": {name: "nan" if epoch == 1 else value for name, value in terms.items()},
+        **({"lambs": {"lamb_a": 0.5 * epoch}} if task else {}),
     }
 
 

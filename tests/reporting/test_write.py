@@ -61,6 +61,16 @@ def test_what_is_not_finite_is_left_out_of_a_curve(make: Make, runs: Path) -> No
     assert trainings(group)[0].terms["val"]["task"] == [1.0, None, 0.33333]
 
 
+def test_what_a_rule_yielded_is_a_curve_of_its_own(make: Make, runs: Path) -> None:
+    make(epochs=3)
+    (group,), _ = group_runs(collect([runs]).runs)
+
+    first, second = trainings(group)
+
+    assert first.terms["lambs"] == {}
+    assert second.terms["lambs"] == {"lamb_a": [0.0, 0.5, 1.0]}
+
+
 def test_two_hundred_runs_are_reported_within_ten_seconds(make: Make, runs: Path) -> None:
     rows = [[0.8 - 0.01 * (i - j) for j in range(i + 1)] for i in range(10)]
     for seed in range(20):

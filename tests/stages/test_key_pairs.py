@@ -140,6 +140,14 @@ DIRECTED = {
     "a-lwf, auxiliary_data, no memory": flips(
         "a-lwf", "til", {}, "auxiliary_data", "current", "combined"
     ),
+    **{
+        f"{name}, balance or {other}": flips(name, "cil", TOTAL, "lamb_a", "balance:0.3", other)
+        for name in ("a-lwf", "a-ewc")
+        for other in ("balance:0.31", 0.3)
+    },
+    "a-lucir, adaptive_auxiliary, balance": flips(
+        "a-lucir", "cil", TOTAL | {"lamb_a": "balance"}, "adaptive_auxiliary", "both", "old_only"
+    ),
     "a-lucir, adaptive_auxiliary": flips(
         "a-lucir", "cil", TOTAL, "adaptive_auxiliary", "both", "old_only"
     ),

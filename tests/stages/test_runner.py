@@ -20,6 +20,7 @@ from ancl.training.loop import Epoch
 TRAINING = Training(epochs=3, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 METHODS: dict[str, dict[str, Any]] = {
     "a-lwf": {"lamb": 2.0},
+    "lwf+ancl": {"lamb": 2.0, "lamb_a": "balance"},
     "afec-ewc": {"lamb": 20.0, "lamb_a": 5.0},
     "a-si": {"lamb": 0.5},
 }

@@ -28,6 +28,7 @@ from ancl.store.entry import (
 WRITERS = """
 import os, sys
 from pathlib import Path
+import safetensors.torch  # before the fork, so that no writer spends its short life on it
 import torch
 from ancl.store.entry import StageResult, write_entry
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import ancl.store.store as stored
 from ancl.errors import StoreError
-from ancl.store.entry import HEADER, TENSORS
+from ancl.store.entry import HEADER, TENSORS, read_entry
 from ancl.store.store import StageResult, Store
 
 PAIR = """
@@ -152,6 +153,46 @@ def test_a_changed_tensor_is_found_by_verify_and_not_by_a_listing(store: Store) 
     assert store.verify() == [("abc", f"the checksum of {TENSORS} does not fit")]
 
 
+def test_verify_tells_how_far_it_is_and_stops_at_once_where_it_is_told_to(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        store.save(f"{number:03d}", entry(size=10))
+    os.truncate(store.root / "entries" / "00" / "003" / TENSORS, 7)
+    told: list[tuple[int, int]] = []
+
+    damaged = store.verify(lambda done, total: told.append((done, total)))
+
+    assert [key for key, _ in damaged] == ["003"]
+    assert told == [(done, 40) for done in range(1, 41)]
+
+    checked: list[Path] = []
+
+    def slow(directory: Path, key: str) -> None:
+        checked.append(directory)
+        time.sleep(0.02)
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stored, "check_entry", slow)
+    with pytest.raises(KeyboardInterrupt):
+        store.verify(interrupt)
+    assert len(checked) < 20
+
+
+def test_tensors_that_fit_their_checksum_but_are_none_are_damaged(store: Store) -> None:
+    directory = store.root / "entries" / "ab" / "abc"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ancl.store.entry._encoded", lambda tensors: b"no tensors at all")
+        store.save("abc", entry())
+    assert [reason.split(":")[0] for _, reason in store.verify()] == [
+        f"{TENSORS} cannot be decoded"
+    ]
+    with pytest.raises(StoreError, match="cannot be decoded"):
+        read_entry(directory)
+
+
 def test_an_entry_under_another_key_is_damaged(store: Store, said: list[str]) -> None:
     store.save("abc", entry())
     (store.root / "entries" / "ab" / "abc").rename(store.root / "entries" / "ab" / "abd")
@@ -251,7 +292,8 @@ def test_loading_marks_the_time_of_use_and_tolerates_a_read_only_store(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.save("abc", entry())
-    os.utime(store.root / "entries" / "ab" / "abc" / HEADER, (1e9, 1e9))
+    for name in (HEADER, TENSORS):
+        os.utime(store.root / "entries" / "ab" / "abc" / name, (1e9, 1e9))
     with monkeypatch.context() as patch:
         patch.setattr(os, "utime", failing(errno.EROFS))
         assert store.load("abc") is not None
@@ -332,8 +374,8 @@ def test_prune_removes_all_that_is_not_kept(store: Store) -> None:
 def test_prune_to_a_size_removes_the_least_recently_used_first(store: Store) -> None:
     for age, key in enumerate(("aaa", "bbb", "ccc", "ddd")):
         store.save(key, entry())
-        path = store.root / "entries" / key[:2] / key / HEADER
-        os.utime(path, (1e9 - age, 1e9 - age))
+        for path in (store.root / "entries" / key[:2] / key).iterdir():
+            os.utime(path, (1e9 - age, 1e9 - age))
     store.load("ddd")
     one = next(store.entries()).bytes
     assert store.prune([], max_bytes=4 * one) == (0, 0)

@@ -36,6 +36,7 @@ class Scripted:
 
     maps = False
     lambs: dict[str, float] = {"old": 7.0}  # noqa: RUF012
+    balancer = None
 
     def __init__(self, val: list[dict[str, float]], unsteady: frozenset[str] = frozenset()) -> None:
         self.val, self.unsteady = val, unsteady

@@ -1,5 +1,6 @@
 """What the loop carries along: saved states, watchers, anchors' answers, terms on weights."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,17 @@ from ancl.losses import CrossEntropy
 from ancl.networks import Network, architecture
 from ancl.regularizers import Ewc, Lwf
 from ancl.regularizers.si import PathWatcher
+from ancl.training.balance import Balance
 from ancl.training.config import Training
-from ancl.training.loop import Epoch, Fit, Saved, View, correct_answers
+from ancl.training.loop import (
+    Epoch,
+    Fit,
+    Saved,
+    View,
+    correct_answers,
+    epoch_of,
+    epoch_record,
+)
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
 from ancl.types import Anchor, Output, strip_prefix
 
@@ -53,11 +63,20 @@ def objective() -> Objective:
     )
 
 
-def make_fit(training: Training) -> Fit:
+def balanced() -> Objective:
+    """Two Ω on answers, whose λ_a moves with every step."""
+    anchors = [anchor_for(Lwf(), conv_network(1 + i), TASKS[i]) for i in range(2)]
+    old = PenaltyTerm("old", 2.0, Lwf(), anchors[0])
+    return Objective(
+        CrossEntropy(), (old, PenaltyTerm("auxiliary", Balance(0.5), Lwf(), anchors[1]))
+    )
+
+
+def make_fit(training: Training, loss: Callable[[], Objective] = objective) -> Fit:
     path = (0, 1, "main")
     return Fit(
         conv_network(),
-        objective(),
+        loss(),
         images(20, 0),
         images(8, 1),
         VIEW,
@@ -83,10 +102,11 @@ def told(epochs: list[Epoch]) -> list[Epoch]:
 @pytest.mark.parametrize("at", [1, 3, 5])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_restored_halfway_equals_uninterrupted(at, optimizer, on_disk) -> None:
+@pytest.mark.parametrize("loss", [objective, balanced])
+def test_restored_halfway_equals_uninterrupted(at, optimizer, on_disk, loss) -> None:
     lr = 0.1 if optimizer == "sgd" else 0.01
     training = replace(TRAINING, optimizer=optimizer, lr=lr)
-    whole, broken, resumed = (make_fit(training) for _ in range(3))
+    whole, broken, resumed = (make_fit(training, loss) for _ in range(3))
     expected = list(whole)
 
     first = [next(broken) for _ in range(min(at, len(expected) - 1))]
@@ -102,6 +122,29 @@ def test_restored_halfway_equals_uninterrupted(at, optimizer, on_disk) -> None:
     assert all(torch.equal(one.tensors[n], other.tensors[n]) for n in one.tensors)
     # What was saved is a copy: going on did not change it.
     assert all(torch.equal(kept[n], saved.tensors[n]) for n in kept)
+
+
+def test_an_epoch_has_the_mean_lamb_a_of_its_steps() -> None:
+    fit = make_fit(replace(TRAINING, epochs=2, schedule="constant"), balanced)
+    seen: list[float] = []
+    measure = fit.objective.balancer.measure
+
+    def recorded(*forces: Tensor) -> None:
+        measure(*forces)
+        seen.append(float(fit.objective.balancer.lamb_a))
+
+    fit.objective.balancer.measure = recorded
+    first, second = fit
+    fixed = next(make_fit(replace(TRAINING, epochs=1, schedule="constant")))
+
+    assert len(seen) == 2 * 3  # three batches an epoch; validation measures nothing
+    assert first.lambs == {"lamb_a": pytest.approx(sum(seen[:3]) / 3)}
+    assert second.lambs == {"lamb_a": pytest.approx(sum(seen[3:]) / 3)}
+    assert epoch_record(second)["lambs"] == second.lambs
+    assert epoch_of(epoch_record(second)) == second
+    assert fit.lambs["auxiliary"] == pytest.approx(seen[-1])
+    assert "lambs" not in epoch_record(fixed)
+    assert epoch_of(epoch_record(fixed)) == fixed
 
 
 def test_state_of_optimizer_has_the_strides_of_its_parameter() -> None:

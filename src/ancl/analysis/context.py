@@ -23,6 +23,7 @@ from ancl.seeding import generator, seeded
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting
 from ancl.stages.runner import MemoryStore, Storage
+from ancl.training.balance import Balance
 from ancl.types import Params
 
 Split = Literal["test", "val", "train", "old"]
@@ -33,6 +34,8 @@ Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
 REFERENCES = ("old", "auxiliary", "multi")
+MOST_POINTS = 1000
+"""More points along a side of the landscape than this are taken for a mistake."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,10 @@ class AnalysisOptions:
             raise SpecError(unknown("split", str(self.split), SPLITS))
         if self.estimator not in ESTIMATORS:
             raise SpecError(unknown("estimator", str(self.estimator), ESTIMATORS))
-        if self.grid == 1 or self.grid < 0:
+        if self.grid != 0 and not 2 <= self.grid <= MOST_POINTS:
             raise SpecError(
-                f"grid {self.grid} is no landscape. Give 2 or more points per side, or 0 for none."
+                f"grid {self.grid} is no landscape. Give 2 to {MOST_POINTS} points per side, or 0 "
+                f"for none."
             )
         if self.images is not None and self.images < 1:
             raise SpecError(f"images is {self.images}. Give 1 or more, or None for all.")
@@ -193,7 +197,9 @@ class AnalysisContext:
         method, counts = self.plans.ancl[lamb_a].method, ClassHistory.of(self.tasks).counts
         assert method.old is not None
         assert method.auxiliary is not None
-        return weight_at(method.old.lamb, *counts), weight_at(method.auxiliary.lamb_a, *counts)
+        weight = method.auxiliary.lamb_a
+        assert not isinstance(weight, Balance)
+        return weight_at(method.old.lamb, *counts), weight_at(weight, *counts)
 
     @property
     def regularizer(self) -> Regularizer:

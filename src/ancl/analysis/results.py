@@ -127,15 +127,28 @@ class AnalysisResult:
             "environment": environment(spec),
         }
 
-    def write(self, runs: Path) -> Path:
+    def place(self, runs: Path, *, overwrite: bool = False) -> Path:
+        """The directory it is written to.
+
+        Raises:
+            StoreError: It holds files of somebody else, which are not to be overwritten.
+        """
+        directory = runs / "analyses" / self.name
+        files = [STAGES, "result.json", "figures", *(f"{name}.csv" for name in self.tables)]
+        claim(directory, files, [STAGES], overwrite=overwrite)
+        return directory
+
+    def write(self, runs: Path, *, overwrite: bool = False) -> Path:
         """Write tables and summary; ``result.json`` comes last, so that it marks a whole one.
+
+        Args:
+            runs: Where results go.
+            overwrite: Whether files of somebody else are replaced.
 
         Raises:
             StoreError: The directory cannot be written, or holds files of somebody else.
         """
-        directory = runs / "analyses" / self.name
-        files = [STAGES, "result.json", "figures", *(f"{name}.csv" for name in self.tables)]
-        claim(directory, files, [STAGES])
+        directory = self.place(runs, overwrite=overwrite)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             write_stages(directory, self.keys)

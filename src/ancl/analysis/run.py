@@ -67,6 +67,7 @@ def analyze(
     runs: str | Path = "runs",
     store: str | Path | None = None,
     data_root: str | Path | None = None,
+    overwrite: bool = False,
     events: Events | None = None,
     more_tables: Mapping[str, TableFunction] | None = None,
     config: str | Path | None = None,
@@ -94,6 +95,7 @@ def analyze(
         runs: Where results are written.
         store: Where stages are kept; the default is ``RUNS/.store``.
         data_root: Where data is.
+        overwrite: Whether results replace files of somebody else that are in their way.
         events: Receives progress and messages.
         more_tables: Your own tables by name, each a function from an ``AnalysisContext`` to rows.
         config: A file of settings, such as a run's ``spec.yaml``.
@@ -129,6 +131,7 @@ def analyze(
         runs=runs,
         store=store,
         data_root=data_root,
+        overwrite=overwrite,
         events=events,
         more_tables=more_tables,
     )
@@ -289,6 +292,7 @@ def run_analysis(
     runs: str | Path = "runs",
     store: str | Path | None = None,
     data_root: str | Path | None = None,
+    overwrite: bool = False,
     events: Events | None = None,
     more_tables: Mapping[str, TableFunction] | None = None,
 ) -> AnalysisResult:
@@ -308,6 +312,8 @@ def run_analysis(
     if lamb_rows:
         specs = [_with_lamb(spec, choose_lamb(lamb_rows)) for spec in specs]
     tables: Tables = {"lamb": lamb_rows} if lamb_rows else {}
+    # Files in the way are told before the training.
+    AnalysisResult(specs, request.options, tables, ()).place(places.runs, overwrite=overwrite)
     keys: dict[str, None] = {}
     for spec in specs:
         with threads(spec.threads):
@@ -319,7 +325,7 @@ def run_analysis(
             tables.setdefault(name, []).extend(rows)
         keys |= dict.fromkeys(found.keys)
     result = AnalysisResult(specs, request.options, tables, tuple(keys))
-    directory = result.write(Path(runs))
+    directory = result.write(places.runs, overwrite=overwrite)
     figures = draw(result, directory / "figures") if can_draw() else []
     return replace(result, directory=directory, figures=tuple(figures), seconds=monotonic() - began)
 

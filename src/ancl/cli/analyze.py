@@ -112,6 +112,7 @@ def analyze(
             runs=places.runs,
             store=places.store,
             data_root=places.data,
+            overwrite=places.overwrite,
             events=events,
         )
     print(json.dumps(result.json()) if results.as_json else result_text(result))

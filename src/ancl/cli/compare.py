@@ -66,8 +66,13 @@ def compare(
         return
     with progress_and_log(results.quiet, log) as events:
         comparison = compare_specs(specs, places, choice, baseline, events)
-    place = comparison.write(places.runs)
-    page = page_of(comparison.outcome.finished, places.runs, place.with_suffix(""))
+    place = comparison.write(places.runs, overwrite=places.overwrite)
+    page = page_of(
+        comparison.outcome.finished,
+        places.runs,
+        place.with_suffix(""),
+        overwrite=places.overwrite,
+    )
     if results.as_json:
         print(json.dumps({**comparison.json(), **page.json}))
     else:
@@ -96,6 +101,9 @@ def comparison_text(comparison: Comparison, place: Path) -> str:
     finished, failures = comparison.outcome
     if failures:
         parts.append(failures_text(failures))
+    noted = [(e.result.spec.method, note) for e in finished for note in e.result.notes]
+    if noted:
+        parts.append("\n".join(f"{method}: {note}" for method, note in dict.fromkeys(noted)))
     where = "\n".join(f"  {each.directory}" for each in finished)
     work = sum(sum(each.result.seconds.values()) for each in finished)
     time = f"Time: {duration(comparison.seconds)}; each run on its own: {duration(work)} of work"

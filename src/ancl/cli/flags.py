@@ -32,7 +32,8 @@ Benchmark = Annotated[
 ]
 Lamb = Annotated[str | None, Option("--lamb", metavar="X", help="λ, the pull to the old network.")]
 AuxiliaryLamb = Annotated[
-    str | None, Option("--lamb-a", metavar="X", help="λ_a, the pull to the auxiliary network.")
+    str | None,
+    Option("--lamb-a", metavar="X", help="λ_a, the pull to the auxiliary network; or balance[:ρ]."),
 ]
 Seed = Annotated[str | None, Option("--seed", metavar="N", help="Where randomness comes from. [0]")]
 Seeds = Annotated[
@@ -128,7 +129,7 @@ Log = Annotated[
     str | None, Option("--log", metavar="tensorboard,wandb", help="Write curves there too.")
 ]
 Overwrite = Annotated[
-    bool, Option("--overwrite", help="Replace files there that ancl did not write, too.")
+    bool, Option("--overwrite", help="Replace files in the way that ancl did not write, too.")
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
@@ -270,6 +271,7 @@ class Results:
 
     runs: Runs = RUNS
     store: Store = None
+    overwrite: Overwrite = False
     dry_run: DryRun = False
     as_json: Json = False
     quiet: Quiet = False
@@ -278,7 +280,7 @@ class Results:
         """Every place, with that of the data."""
         from ancl.experiments.results import Places
 
-        return Places.of(self.runs, self.store, data_root)
+        return Places.of(self.runs, self.store, data_root, overwrite=self.overwrite)
 
 
 def _count(text: str) -> bool:

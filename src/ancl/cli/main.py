@@ -29,24 +29,30 @@ from ancl.cli.study import study
 from ancl.errors import AnclError, printable
 
 _LONGEST = 4_000
+_LIGHT = "ancl.light"
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
 _STOPPED = "Stopped. What was finished is stored; the same command resumes."
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which stops a run as Ctrl-C does: with a checkpoint."""
 
 
 class _Guarded(TyperGroup):
     """Turns the errors of every subcommand into messages and exit codes; a bug keeps its trace."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep whether the subcommand works without torch, before its name is taken off."""
+        ctx.meta[_LIGHT] = args[:1] == ["store"]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand, whose words are in ``ctx.args``."""
         as_json = "--json" in ctx.args
+        terminated = threading.Event()
         try:
-            if not {"-h", "--help"} & {*ctx.args, *sys.argv}:
-                import torch  # noqa: F401 - Ctrl-C ends the process at once until it is loaded
-            with _signals_raise():
+            # Ctrl-C ends the process at once until the libraries are loaded.
+            if ctx.meta[_LIGHT]:
+                import ancl.store.prune  # noqa: F401
+            elif not {"-h", "--help"} & {*ctx.args, *sys.argv}:
+                import torch  # noqa: F401
+            with _signals_raise(terminated):
                 return super().invoke(ctx)
         except AnclError as error:
             raise _mistake(str(error), as_json) from None
@@ -59,10 +65,9 @@ class _Guarded(TyperGroup):
             raise _mistake(
                 f"There is not enough memory{why}. Use less data or a smaller network.", as_json
             ) from None
-        except KeyboardInterrupt as stop:
+        except KeyboardInterrupt:
             print(_STOPPED, file=sys.stderr)
-            code = TERMINATED if isinstance(stop, _Terminated) else INTERRUPTED
-            raise typer.Exit(code) from None
+            raise typer.Exit(TERMINATED if terminated.is_set() else INTERRUPTED) from None
 
 
 def _mistake(message: str, as_json: bool) -> typer.Exit:
@@ -75,11 +80,15 @@ def _mistake(message: str, as_json: bool) -> typer.Exit:
 
 
 @contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Stop by SIGTERM as by Ctrl-C: with a checkpoint and a message."""
+def _signals_raise(terminated: threading.Event) -> Iterator[None]:
+    """Stop by SIGTERM as by Ctrl-C: with a checkpoint and a message.
+
+    The signal is noted beside the exception, which Ray replaces by one of its own.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise _Terminated
+        terminated.set()
+        raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers

@@ -76,7 +76,7 @@ def _train(
     with progress_and_log(shown.quiet, log) as events:
         outcome = run_all(specs, places, choice, events)
     seconds = monotonic() - began
-    page = page_of(outcome.finished, places.runs)
+    page = page_of(outcome.finished, places.runs, overwrite=places.overwrite)
     if shown.as_json:
         found = outcome_json(outcome, seconds)
         closing = closing_json(outcome.results, places.runs, request.quick)

@@ -41,11 +41,11 @@ def list_entries(
     as_json: flags.Json = False,
 ) -> None:
     """What is stored: key, stage, task, size and when it was last used; and for which searches."""
-    from ancl.experiments.prune import held_by_searches
-    from ancl.experiments.results import Places
+    from ancl.files import store_place
+    from ancl.store.prune import held_by_searches
     from ancl.store.store import Store
 
-    place, now = Places.of(runs, store).store, time.time()
+    place, now = store_place(runs, store), time.time()
     found = list(Store(place).existing().entries())
     total = sum(info.bytes for info in found)
     searches = held_by_searches(runs, found)
@@ -82,12 +82,23 @@ def verify(
     as_json: flags.Json = False,
 ) -> None:
     """Compare every checksum; the exit code is 1 where something is damaged."""
-    from ancl.experiments.results import Places
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from ancl.files import store_place
     from ancl.store.store import Store
 
-    place = Places.of(runs, store).store
-    kept = Store(place).existing()
-    count, damaged = sum(1 for _ in kept.entries()), kept.verify()
+    place, count = store_place(runs, store), 0
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task("entries")
+
+        def told(done: int, total: int) -> None:
+            nonlocal count
+            count = total
+            bars.update(bar, completed=done, total=total)
+
+        damaged = Store(place).existing().verify(told)
     if as_json:
         faults = [{"key": key, "reason": reason} for key, reason in damaged]
         print(json.dumps({"store": str(place), "entries": count, "damaged": faults}))
@@ -115,23 +126,24 @@ def prune(
 
     To drop one run or search, delete its directory first.
     """
-    from ancl.experiments.prune import prune as prune_store
-    from ancl.experiments.results import Places
+    from ancl.files import store_place
+    from ancl.store.prune import prune as prune_store
 
-    places = Places.of(runs, store)
     removed, freed = prune_store(
-        places,
+        runs,
+        store,
         keep_runs=keep_runs,
         keep_searches=keep_searches,
         max_bytes=None if max_size is None else parse_size(max_size),
         dry_run=dry_run,
     )
+    place = store_place(runs, store)
     if as_json:
         found = {"removed": removed, "bytes": freed, "dry_run": dry_run}
-        print(json.dumps({"store": str(places.store), **found}))
+        print(json.dumps({"store": str(place), **found}))
     else:
         verb = "would be removed" if dry_run else "removed"
-        print(f"{places.store}: {_entries(removed)} {verb}, {byte_size(freed)}.")
+        print(f"{place}: {_entries(removed)} {verb}, {byte_size(freed)}.")
 
 
 def parse_size(text: str) -> int:

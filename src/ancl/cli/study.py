@@ -45,9 +45,10 @@ def study(
     """Carry out a study file: searches, then a table of every method. The same command resumes."""
     from ancl.cli.progress import make_progress
     from ancl.experiments.study import Study
-    from ancl.reporting import write_study
+    from ancl.reporting import claim_study, write_study
 
-    asked = Study(file, folder)
+    asked, place = Study(file, folder, overwrite=results.overwrite), out or file.parent
+    claim_study(asked.result().methods, place, overwrite=results.overwrite)
     if not tables:
         machines = Machines(executor=executor, workers=workers, address=address, threads="1")
         choice = machines.choose()
@@ -60,7 +61,7 @@ def study(
             events.note(text)
             asked.run(results.places(data_root), choice, events)
     result = asked.result()
-    files = [str(path) for path in write_study(result, out or file.parent)]
+    files = [str(path) for path in write_study(result, place, overwrite=results.overwrite)]
     if results.as_json:
         print(json.dumps({**result_json(result), "files": files}))
     else:

@@ -37,7 +37,7 @@ def class_order(order: str | Sequence[int], n_classes: int) -> tuple[int, ...]:
                 f"{n_classes}. Use 'natural', 'seed:N' or a list of class numbers."
             )
         return found
-    if match := re.fullmatch(r"seed:(\d+)", order):
+    if match := re.fullmatch(r"seed:(\d{1,18})", order):
         shuffled = torch.randperm(n_classes, generator=generator(int(match[1]), "order"))
         return tuple(shuffled.tolist())
     raise ScenarioError(

@@ -58,11 +58,17 @@ def choose_executor(
     Raises:
         SpecError: Values that do not fit together.
     """
-    name = name or ("ray" if address else "pool" if workers is not None else "serial")
+    asked = "ray" if address is not None else "pool" if workers is not None else "serial"
+    name = name or asked
     if name not in EXECUTORS:
         raise SpecError("--executor: " + unknown("executor", name, EXECUTORS))
-    if address and name != "ray":
+    if address is not None and name != "ray":
         raise SpecError(f"--address is for --executor ray, not for {name}. Leave out one.")
+    if address is not None and workers is not None:
+        raise SpecError(
+            "--workers is for Ray on this machine; with --address, the cluster computes as many "
+            "stages at the same time as it has CPUs. Leave out one."
+        )
     if workers is not None and workers < 1:
         raise SpecError(f"--workers: {workers} is no number of workers. Write 1 or more.")
     if name == "serial":
@@ -83,22 +89,28 @@ def _pool(count: int, threads: int | None) -> ExecutorChoice:
     from ancl.executors.pool import Pool
 
     each = threads or max(cores() // count, 1)
-    text = (
-        f"{counted(count, 'worker')}, each with {counted(each, 'thread')}, on "
-        f"{counted(cores(), 'core')}."
-    )
-    if count * each > cores():
-        text += " More threads than cores are slow: lower --workers or --threads."
-    return ExecutorChoice(Pool(count), count, each, text)
+    return ExecutorChoice(Pool(count), count, each, _shares(count, each))
 
 
 def _ray(count: int, address: str | None, threads: int | None) -> ExecutorChoice:
     from ancl.executors.ray import Cluster
 
     each = threads or 1
-    where = f"the cluster at {address}" if address else f"{count} CPUs of this machine"
-    text = f"Ray on {where}, {counted(each, 'thread')} per stage."
-    return ExecutorChoice(Cluster(address, count), count, each, text)
+    if address is None:
+        text = f"Ray on this machine: {_shares(count, each)}"
+    else:
+        text = f"Ray on the cluster at {address}, {counted(each, 'thread')} per stage."
+    return ExecutorChoice(Cluster(address, count * each), count, each, text)
+
+
+def _shares(count: int, each: int) -> str:
+    text = (
+        f"{counted(count, 'worker')}, each with {counted(each, 'thread')}, on "
+        f"{counted(cores(), 'core')}."
+    )
+    if count * each > cores():
+        text += " More threads than cores are slow: lower --workers or --threads."
+    return text
 
 
 def cores() -> int:

@@ -45,7 +45,9 @@ class Node:
         lamb = self.lambs[stage.task] if self.lambs else spec.options.get("lamb")
         signs = {"λ": lamb, "λ_a": spec.options.get("lamb_a")}
         values = "".join(
-            f" {sign}={v:g}" for sign, v in signs.items() if isinstance(v, int | float)
+            f" {sign}={v if isinstance(v, str) else f'{v:g}'}"
+            for sign, v in signs.items()
+            if isinstance(v, int | float | str)
         )
         return f"{spec.method}{values} seed {spec.seed}, {self.short_title}"
 

@@ -5,14 +5,10 @@ into its store. Ray starts a stage again if its worker or machine is lost, not i
 """
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, lru_cache
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -20,6 +16,7 @@ from typing import Any, NamedTuple
 from ancl.data.registry import names_code
 from ancl.errors import SpecError
 from ancl.executors.compute import Event, Workshop, pass_on, reason
+from ancl.executors.connection import AUTO, Watch, check_address, connected, load_ray, try_address
 from ancl.executors.graph import Graph, Node
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
@@ -32,6 +29,7 @@ from ancl.store.store import Store
 RETRIES = 3
 """How often Ray starts a task again whose worker or machine is lost."""
 _POLL_SECONDS = 0.5
+_NEWS_SECONDS = 5.0
 
 
 class Outcome(NamedTuple):
@@ -78,45 +76,32 @@ class Cluster:
     """
 
     def __init__(self, address: str | None, cpus: int) -> None:
-        self._address, self._cpus = address, cpus
+        self._address = address if address is None else check_address(address)
+        self.cpus, self._tried = cpus, False
 
     def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
-        """See :class:`~ancl.executors.Executor`."""
+        """See :class:`~ancl.executors.Executor`.
+
+        Raises:
+            AnclError: The cluster cannot be used, or is gone. What was finished is stored.
+        """
         graph.read.cache_clear()  # every machine reads its own images
         todo = graph.todo(store)
         if not todo:
             return {}
-        with _connected(self._address, self._cpus) as ray:
+        with connected(self._reached(), self.cpus) as ray:
             return _Shift(ray, graph, store, events).work(todo)
 
-
-@contextmanager
-def _connected(address: str | None, cpus: int) -> Iterator[Any]:
-    """Ray, shut down on exit, also after an error: SIGTERM arrives as an exception."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    try:
-        ray = import_module("ray")
-    except ImportError as error:
-        raise SpecError(
-            "--executor ray needs Ray, which is not installed: pip install 'ancl[ray]'. Or use "
-            "--executor pool."
-        ) from error
-    here = {} if address else {"num_cpus": cpus}
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=address, log_to_driver=False, **here)
-    except ConnectionError as error:
-        raise SpecError(
-            f"--address: there is no Ray cluster at {address} ({error}). Start one with 'ray start "
-            f"--head', or leave out --address."
-        ) from error
-    try:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # Ray puts its own there
-        yield ray
-    finally:
-        ray.shutdown()
+    def _reached(self) -> str | None:
+        """The address, tried once: a search connects many times."""
+        load_ray()
+        address = self._address
+        if address == AUTO and os.environ.get("RAY_ADDRESS"):
+            address = check_address(os.environ["RAY_ADDRESS"], "RAY_ADDRESS")
+        if address and not self._tried:
+            try_address(address)
+            self._tried = True
+        return address
 
 
 class _Board:
@@ -138,8 +123,11 @@ class _Shift:
 
     def __init__(self, ray: Any, graph: Graph, store: Store, events: Events) -> None:
         self._ray, self._graph, self._store, self._events = ray, graph, store, events
-        self._board = ray.remote(num_cpus=0)(_Board).remote()
+        threads = next(plan.spec.threads for plan in graph.plans)
+        self._watch = Watch(ray, threads, events.say)
+        self._board = _beside(ray, _Board)
         self._failures: dict[str, str] = {}
+        self._gone: set[str] = set()
 
     def work(self, todo: list[str]) -> dict[str, str]:
         """Compute everything that can be."""
@@ -147,6 +135,7 @@ class _Shift:
         while keys:
             ready, _ = self._ray.wait(list(keys), num_returns=1, timeout=_POLL_SECONDS)
             self._tell()
+            self._watch.look()
             for reference in ready:
                 self._receive(keys.pop(reference), reference)
         return self._failures
@@ -177,7 +166,11 @@ class _Shift:
         return {references[key]: key for key in todo}
 
     def _tell(self) -> None:
-        for key, event in self._ray.get(self._board.take.remote()):
+        try:
+            news = self._ray.get(self._board.take.remote(), timeout=_NEWS_SECONDS)
+        except self._ray.exceptions.RayError:
+            return  # Ray starts the board again; events were lost with it, and no result
+        for key, event in news:
             node = self._graph.nodes[key]
             if event["kind"] == "begins":
                 self._events.stage_begins(node.stage)
@@ -187,18 +180,31 @@ class _Shift:
     def _receive(self, key: str, reference: Any) -> None:
         node = self._graph.nodes[key]
         try:
-            outcome = self._ray.get(reference)
+            outcome: Outcome = self._ray.get(reference)
+        except self._ray.exceptions.LocalRayletDiedError as error:
+            raise self._watch.alone() from error
         except self._ray.exceptions.RayError as error:
             first = str(error).strip().split("\n")[0]
             why = f"It was lost {RETRIES + 1} times with its worker: {first}"
-            outcome = Outcome(None, why)
+            lacking = not self._gone.isdisjoint(node.stage.inputs.values())
+            outcome = Outcome(None, why, lacking)
         if outcome.entry is not None:
             with self._store.lock(key):
                 self._store.save(key, outcome.entry)
             self._events.stage_ends(node.stage, found=False, seconds=outcome.entry.meta["seconds"])
-        elif not outcome.lacking:
+            return
+        self._gone.add(key)
+        if not outcome.lacking:
             self._failures[key] = outcome.failed
             self._events.stage_fails(node.stage, outcome.failed)
+
+
+def _beside(ray: Any, made: type) -> Any:
+    """An actor on this machine, so that it is lost with this process or starts again."""
+    place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
+    return ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=place)(made).remote()
 
 
 def ship(node: Node, root: Path | None) -> Shipped:

@@ -86,16 +86,17 @@ class Comparison:
             "runs": [str(each.directory) for each in found],
         }
 
-    def write(self, runs: Path) -> Path:
+    def write(self, runs: Path, *, overwrite: bool = False) -> Path:
         """Write the comparison where a report finds it, to a deterministic file.
+
+        Args:
+            runs: Where results go.
+            overwrite: Whether a file of somebody else is replaced.
 
         Raises:
             StoreError: The file cannot be written, or is there and not ours.
         """
-        mark = digest([json.loads(spec.model_dump_json()) for spec in self.specs])[:8]
-        name = f"{self.specs[0].benchmark.replace('/', '-')}_{mark}.json"
-        place = runs / "comparisons" / name
-        claim(place.parent, [name], [name])
+        place = _claimed(runs, self.specs, overwrite)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             content = {"format": f"comparison, {MARK}", **self.json()}
@@ -106,6 +107,14 @@ class Comparison:
                 f"give another --runs DIR; the same command finds everything trained."
             ) from error
         return place
+
+
+def _claimed(runs: Path, specs: Sequence[RunSpec], overwrite: bool) -> Path:
+    """The file of a comparison, where nothing of somebody else is."""
+    mark = digest([json.loads(spec.model_dump_json()) for spec in specs])[:8]
+    name = f"{specs[0].benchmark.replace('/', '-')}_{mark}.json"
+    claim(runs / "comparisons", [name], [name], overwrite=overwrite)
+    return runs / "comparisons" / name
 
 
 def compare(
@@ -124,6 +133,7 @@ def compare(
     workers: int | None = None,
     address: str | None = None,
     data_root: str | Path | None = None,
+    overwrite: bool = False,
     events: Events | None = None,
     **options: Any,
 ) -> Comparison:
@@ -145,6 +155,7 @@ def compare(
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
         data_root: Where data is; see ``ancl.data.data_root``.
+        overwrite: Whether results replace files of somebody else that are in their way.
         events: Receives progress; silent by default.
         options: As in ``spec``.
 
@@ -158,7 +169,7 @@ def compare(
     )
     request = make_request(None, benchmark, values, seeds, preset, quick, config)
     specs = resolve_methods(request.with_threads(choice.threads), list(dict.fromkeys(methods)))
-    places = Places.of(runs, store, data_root)
+    places = Places.of(runs, store, data_root, overwrite=overwrite)
     return compare_specs(specs, places, choice, baseline, events)
 
 
@@ -177,7 +188,9 @@ def compare_specs(
     began = monotonic()
     if not specs:
         raise SpecError("There is nothing to compare. Name at least one method.")
-    choose_baselines([spec.method for spec in specs], baseline)  # refused before training
+    # Both are refused before training.
+    choose_baselines([spec.method for spec in specs], baseline)
+    _claimed(places.runs, specs, places.overwrite)
     outcome = run_all(specs, places, choice, events)
     return Comparison(specs, outcome, baseline, monotonic() - began)
 

@@ -1,5 +1,6 @@
 """YAML files: settings in the form of a run's ``spec.yaml``, and the plans of studies."""
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import accumulate
@@ -10,14 +11,14 @@ from annotated_types import Ge, Gt, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 from ruamel.yaml.tokens import AliasToken
 
 from ancl.errors import SpecError, printable, unknown
 from ancl.experiments.spec import SECTIONS, Layer
 from ancl.files import read_plain
 
-_MOST, _DEEPEST = 1_000_000, 50
+_MOST, _DEEPEST, _MOST_VALUES = 1_000_000, 50, 100_000
 _COMPACT = re.compile(rf"(?:[-?:] +){{{_DEEPEST}}}")
 _FILE_SECTIONS = (*SECTIONS, "options")
 
@@ -35,7 +36,7 @@ def read_config(path: Path) -> ConfigFile:
     Raises:
         SpecError: It cannot be read, is not YAML, or has another form; mistakes with their lines.
     """
-    text = _read(path)
+    text = _read(path, "--config: ", "an existing YAML file, such as the spec.yaml of a run")
     yaml = YAML(typ="safe", pure=True)
     try:
         _check_yaml(text)
@@ -58,15 +59,19 @@ def read_config(path: Path) -> ConfigFile:
     return _sorted_out(path, values, dict(found))
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, *, aliases: bool = False) -> Any:
     """The value of a YAML text.
+
+    Args:
+        text: The text.
+        aliases: Whether ``*name`` may stand for a part that is written elsewhere.
 
     Raises:
         MarkedYAMLError: It is not YAML; the error says where.
         ValueError: It cannot be read for another reason, such as its depth.
     """
     try:
-        _check_yaml(text)
+        _check_yaml(text, aliases=aliases)
         return YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError:
         raise
@@ -76,7 +81,7 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(printable(str(error), 200)) from error
 
 
-def _check_yaml(text: str) -> None:
+def _check_yaml(text: str, *, aliases: bool = False) -> None:
     """Refuse, as ``ValueError``, what would take any time or memory to read."""
     if len(text) > _MOST:
         raise ValueError(f"it has more than {_MOST:,} characters")
@@ -84,21 +89,34 @@ def _check_yaml(text: str) -> None:
     if max(opened, default=0) > _DEEPEST or _COMPACT.search(text):
         raise ValueError("it is nested too deeply")
     # A few aliases of aliases stand for any amount of memory.
-    tokens = YAML(typ="safe", pure=True).scan(text)
-    if any(isinstance(token, AliasToken) for token in tokens):
+    yaml = YAML(typ="safe", pure=True)
+    if aliases:
+        if _values(yaml.compose(text), {}) > _MOST_VALUES:
+            raise ValueError(f"its aliases stand for more than {_MOST_VALUES:,} values")
+    elif any(isinstance(token, AliasToken) for token in yaml.scan(text)):
         raise ValueError("it has an alias (*name). Write the value out")
 
 
-def _read(path: Path) -> str:
+def _values(node: Node | None, known: dict[int, float]) -> float:
+    """How many values a part stands for, with all that its aliases name; infinite for a loop."""
+    if not isinstance(node, CollectionNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        pairs = isinstance(node, MappingNode)
+        inner = [each for pair in node.value for each in pair] if pairs else node.value
+        known[id(node)] = 1 + sum(_values(each, known) for each in inner)
+    return known[id(node)]
+
+
+def _read(path: Path, where: str, wanted: str) -> str:
     try:
         return read_plain(path).decode("utf-8")
     except OSError as error:
-        raise SpecError(
-            f"--config: {path} cannot be read ({error.strerror}). Give an existing YAML file, such "
-            f"as the spec.yaml of a run."
-        ) from error
+        why = error.strerror
+        raise SpecError(f"{where}{path} cannot be read ({why}). Give {wanted}.") from error
     except UnicodeDecodeError as error:
-        raise SpecError(f"--config: {path} is not a text file. Give a YAML file.") from error
+        raise SpecError(f"{where}{path} is not a text file. Give a YAML file.") from error
 
 
 def _pairs(root: Node, path: Path) -> Iterator[tuple[str, int]]:
@@ -201,18 +219,16 @@ def read_study_plan(path: Path) -> StudyPlan:
         SpecError: All mistakes, each on its own line.
     """
     try:
-        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-        found = StudyPlan.model_validate(values)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read ({error.strerror}). Give a study file.") from error
-    except YAMLError as error:
-        raise SpecError(f"{path} is not YAML: {error}. Correct it.") from error
+        text = _read(path, "", "a study file")
+        found = StudyPlan.model_validate(parse_yaml(text, aliases=True))
     except ValidationError as error:
         lines = [
             f"{path}: {'.'.join(map(str, each['loc'])) or 'the file'}: {each['msg']}."
             for each in error.errors()
         ]
         raise SpecError("\n".join(lines)) from error
+    except (YAMLError, ValueError) as error:
+        raise SpecError(f"{path} is not YAML that can be read: {error}. Correct it.") from error
     both = sorted(set(found.search_seeds) & set(found.table_seeds))
     if both:
         raise SpecError(

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from ancl.methods.method import RELEASED_AUXILIARY_DECAY
+from ancl.methods.variants import RELEASED_AUXILIARY_DECAY
 
 RUNS = 3
 """The number of seeds of the paper's means."""

@@ -24,7 +24,15 @@ from ruamel.yaml import YAML
 from ancl.errors import StoreError, printable
 from ancl.experiments.spec import RunSpec
 from ancl.experiments.state import FinalState
-from ancl.files import STAGES, check_place, claim, read_plain, replace_text, write_stages
+from ancl.files import (
+    STAGES,
+    check_place,
+    claim,
+    read_plain,
+    replace_text,
+    store_place,
+    write_stages,
+)
 from ancl.hashing import digest
 from ancl.metrics import (
     METRICS,
@@ -42,19 +50,27 @@ MATRICES = ("taw", "tag", "taw_val", "tag_val")
 
 
 class Places(NamedTuple):
-    """Directories: of results, of stored stages, and of data, if it was named."""
+    """Directories: of results, of stored stages, and of data, if it was named.
+
+    ``overwrite`` says whether results replace files of somebody else that are in their way.
+    """
 
     runs: Path
     store: Path
     data: Path | None = None
+    overwrite: bool = False
 
     @classmethod
     def of(
-        cls, runs: str | Path, store: str | Path | None = None, data: str | Path | None = None
+        cls,
+        runs: str | Path,
+        store: str | Path | None = None,
+        data: str | Path | None = None,
+        *,
+        overwrite: bool = False,
     ) -> Self:
         """The store is ``.store`` below the results unless another directory is named."""
-        place = Path(store) if store else Path(runs) / ".store"
-        return cls(Path(runs), place, Path(data) if data else None)
+        return cls(Path(runs), store_place(runs, store), Path(data) if data else None, overwrite)
 
     def check(self) -> None:
         """Refuse, as ``StoreError``, to write into the current directory or the disk's root."""
@@ -202,13 +218,21 @@ _FILES = (
 )
 
 
-def prepare_run(directory: Path, spec: RunSpec, keys: Iterable[str]) -> None:
+def prepare_run(
+    directory: Path, spec: RunSpec, keys: Iterable[str], *, overwrite: bool = False
+) -> None:
     """Write the spec before training, and the keys of all stages, which a prune keeps.
+
+    Args:
+        directory: The run's directory, which is ours from then on.
+        spec: What decides the run.
+        keys: The keys of its stages.
+        overwrite: Whether files of somebody else are replaced.
 
     Raises:
         StoreError: The directory cannot be written, or holds files of somebody else.
     """
-    claim(directory, _FILES, [STAGES])
+    claim(directory, _FILES, [STAGES], overwrite=overwrite)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         write_stages(directory, keys)
@@ -309,6 +333,7 @@ class _Epoch(BaseModel):
     epoch: int
     train: dict[str, float | str | None]
     val: dict[str, float | str | None]
+    lambs: dict[str, float] = {}
 
 
 def _checked(kind: Any, value: Any, file: str) -> Any:

@@ -68,6 +68,7 @@ def run(
     workers: int | None = ...,
     address: str | None = ...,
     data_root: str | Path | None = ...,
+    overwrite: bool = ...,
     events: Events | None = ...,
 ) -> RunResult: ...
 
@@ -82,6 +83,7 @@ def run(
     workers: int | None = ...,
     address: str | None = ...,
     data_root: str | Path | None = ...,
+    overwrite: bool = ...,
     events: Events | None = ...,
 ) -> list[RunResult]: ...
 
@@ -95,6 +97,7 @@ def run(
     workers: int | None = None,
     address: str | None = None,
     data_root: str | Path | None = None,
+    overwrite: bool = False,
     events: Events | None = None,
 ) -> RunResult | list[RunResult]:
     """Learn streams of tasks and measure the accuracy; stages in common are computed once.
@@ -109,6 +112,7 @@ def run(
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
         data_root: Where data is; see ``ancl.data.data_root``.
+        overwrite: Whether results replace files of somebody else that are in their way.
         events: Receives progress; silent by default.
 
     Returns:
@@ -121,7 +125,8 @@ def run(
     count = given[0].threads if given else None
     choice = choose_executor(executor, workers, address, count)
     with TemporaryDirectory(prefix="ancl-") as temporary:
-        places = Places.of(temporary if runs is None else runs, store, data_root)
+        where = temporary if runs is None else runs
+        places = Places.of(where, store, data_root, overwrite=overwrite)
         outcome = run_all(given, places, choice, events)
     if outcome.failures:
         raise TrainingError(failures_message(outcome.failures))
@@ -143,7 +148,7 @@ def run_all(
     graph = Graph(unique.values(), places.data)
     store = Store(places.store, events.say)
     store.check()
-    collector = _Collector(graph, store, places.runs, events)
+    collector = _Collector(graph, store, places, events)
     collector.begin()
     if choice.description:
         events.note(choice.description)
@@ -176,10 +181,10 @@ def _failure(graph: Graph, node: Node, why: str) -> Failure:
 class _Collector(Forward):
     """Follows the stages of all runs, and writes each run when its last stage is stored."""
 
-    def __init__(self, graph: Graph, store: Store, runs: Path, events: Events) -> None:
+    def __init__(self, graph: Graph, store: Store, places: Places, events: Events) -> None:
         super().__init__(events)
-        self._graph, self._store = graph, store
-        self._places = [run_directory(runs, plan.spec) for plan in graph.plans]
+        self._graph, self._store, self._overwrite = graph, store, places.overwrite
+        self._places = [run_directory(places.runs, plan.spec) for plan in graph.plans]
         self._missing: dict[int, set[str]] = {}
         self._metas: dict[str, Mapping[str, Any]] = {}
         self._finished: dict[int, Finished] = {}
@@ -191,7 +196,7 @@ class _Collector(Forward):
         for message in dict.fromkeys(text for plan in plans for text in plan.warnings):
             self.say(message)
         for plan, directory in zip(plans, self._places, strict=True):
-            prepare_run(directory, plan.spec, plan)
+            prepare_run(directory, plan.spec, plan, overwrite=self._overwrite)
         for index, plan in enumerate(plans):
             self.run_begins(self._places[index], json.loads(plan.spec.model_dump_json()), [*plan])
             self._missing[index] = {key for key in plan if not self._store.has(key)}

@@ -266,18 +266,18 @@ class SearchDirectory:
     Its stages are noted before they are computed, so that ``ancl store prune`` keeps them.
 
     Args:
-        runs: Where results go.
+        places: Where results go, and whether they replace files of somebody else.
         protocol: Of the search.
         spec: Its first run.
         decisive: What else decides its result, as JSON.
     """
 
-    def __init__(self, runs: Path, protocol: str, spec: RunSpec, decisive: Any) -> None:
+    def __init__(self, places: Places, protocol: str, spec: RunSpec, decisive: Any) -> None:
         outside = ":" in spec.method
         method = Path(spec.method.rpartition(":")[0]).stem if outside else spec.method
         mark = digest([protocol, json.loads(spec.model_dump_json()), decisive])[:8]
         name = f"{spec.benchmark.replace('/', '-')}_{method}_{protocol}_{mark}"
-        self.path = runs / "searches" / name
+        self.path, self._overwrite = places.runs / "searches" / name, places.overwrite
         self._keys: dict[str, None] = {}
         self._before: frozenset[str] = frozenset()
         with suppress(OSError, ValueError):  # a search that is repeated or resumed
@@ -312,7 +312,8 @@ class SearchDirectory:
         Raises:
             StoreError: The directory cannot be written, or holds files of somebody else.
         """
-        claim(self.path, [STAGES, "decision.json", *texts], [STAGES])
+        names = [STAGES, "decision.json", *texts]
+        claim(self.path, names, [STAGES], overwrite=self._overwrite)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_stages(self.path, keys)
@@ -347,6 +348,7 @@ def search(
     executor: str | None = None,
     workers: int | None = None,
     address: str | None = None,
+    overwrite: bool = False,
     events: Events | None = None,
     **options: Any,
 ) -> SearchResult:
@@ -372,6 +374,7 @@ def search(
         executor: ``serial`` (the default), ``pool`` or ``ray``.
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
+        overwrite: Whether results replace files of somebody else that are in their way.
         events: Receives progress; silent by default.
         options: As in ``spec``.
 
@@ -386,7 +389,7 @@ def search(
         protocol,
         {"lamb": lamb_grid, "lamb_a": lamb_a_grid},
         report_seeds,
-        Places.of(runs, store, data_root),
+        Places.of(runs, store, data_root, overwrite=overwrite),
         choose_executor(executor, workers, address, threads if isinstance(threads, int) else None),
     )
     return prepare_search(asked, events or Events()).run()

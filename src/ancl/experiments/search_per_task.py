@@ -97,7 +97,7 @@ class PerTaskSearch(Search):
         if not isinstance(self.spec.options.get("lamb"), int | float):
             raise SpecError(f"{self.spec.method} has no λ that is a number: nothing can be halved.")
         self.decay = Decay()
-        self.directory = SearchDirectory(asked.places.runs, "per-task", self.spec, self.seeds)
+        self.directory = SearchDirectory(asked.places, "per-task", self.spec, self.seeds)
 
     def plan(self) -> SearchPlan:
         """The stages where the first λ is kept; every halving trains a task again."""

@@ -99,7 +99,7 @@ class TwoStageSearch(Search):
             raise SpecError(f"{self.ref.name} has neither λ nor λ_a: there is nothing to search.")
         self.grids = {step: self._grid(step) for step in self.steps}
         decisive = [self.grids, self.seeds]
-        self.directory = SearchDirectory(asked.places.runs, "two-stage", self.spec, decisive)
+        self.directory = SearchDirectory(asked.places, "two-stage", self.spec, decisive)
         self.chosen: dict[str, float] = {}
         self.trials: list[Trial] = []
         self.failures: list[Failure] = []

@@ -279,14 +279,16 @@ class Study:
     Args:
         path: Its file.
         results: The folder of its results; by default ``results`` beside the file.
+        overwrite: Whether results replace files of somebody else that are in their way.
 
     Raises:
         SpecError: All mistakes, each on its own line.
+        StoreError: A file of somebody else is in the way of a result.
     """
 
-    def __init__(self, path: Path, results: Path | None = None) -> None:
+    def __init__(self, path: Path, results: Path | None = None, *, overwrite: bool = False) -> None:
         self.plan = read_study_plan(path)
-        self.folder = ResultFolder(results or path.parent / "results")
+        self.folder = ResultFolder(results or path.parent / "results", overwrite=overwrite)
         self._references()
         for benchmark, method in self._pairs():
             # Mistakes in settings are found before anything is trained.
@@ -411,6 +413,7 @@ def study(
     workers: int | None = None,
     address: str | None = None,
     data_root: str | Path | None = None,
+    overwrite: bool = False,
     events: Events | None = None,
 ) -> StudyResult:
     """Run a study file. Finished runs are kept, and the same call resumes it.
@@ -426,13 +429,15 @@ def study(
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
         data_root: Where data lies; see ``ancl.data.data_root``.
+        overwrite: Whether results replace files of somebody else that are in their way.
         events: Receives progress; silent by default.
 
     Raises:
         SpecError: All mistakes, each on its own line.
     """
-    found = Study(Path(path), Path(results) if results else None)
+    found = Study(Path(path), Path(results) if results else None, overwrite=overwrite)
     if not compute:
         return found.result()
     choice = choose_executor(executor, workers, address, threads=1)
-    return found.run(Places.of(runs, store, data_root), choice, events)
+    places = Places.of(runs, store, data_root, overwrite=overwrite)
+    return found.run(places, choice, events)

@@ -12,7 +12,7 @@ from ancl.checks import checked
 from ancl.errors import StoreError, printable
 from ancl.experiments.results import decode_matrix, main_metric, run_directory, spec_hash
 from ancl.experiments.spec import RunSpec
-from ancl.files import MARK, claim, read_json, replace_text
+from ancl.files import MARK, carries_mark, claim, read_json, replace_text
 from ancl.metrics import aac, aiac
 from ancl.runtime import NUMERICS
 
@@ -63,10 +63,15 @@ class StudyRun:
 
 
 class ResultFolder:
-    """One small JSON file per run. A run is done when its file holds the hash of its spec."""
+    """One small JSON file per run. A run is done when its file holds the hash of its spec.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        path: The folder; it need not exist.
+        overwrite: Whether files of somebody else with these names are replaced.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+        self.path, self._overwrite = path, overwrite
         self._read: dict[str, StudyRun] = {}
 
     def get(self, spec: RunSpec) -> StudyRun | None:
@@ -78,6 +83,8 @@ class ResultFolder:
         mark = spec_hash(spec)
         file = self._file(spec)
         if mark not in self._read and os.path.lexists(file):
+            if self._overwrite and not carries_mark(file):
+                return None
             try:
                 stored = read_json(file)
                 if not isinstance(stored, dict):
@@ -90,7 +97,8 @@ class ResultFolder:
             except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
                 why = printable(f"{type(error).__name__}: {error}", 200)
                 raise StoreError(
-                    f"{file} is damaged ({why}). Delete it to run it again."
+                    f"{file} is damaged ({why}). Delete it to run it again. If it is not of a "
+                    f"study, move it, or replace it: overwrite=True (--overwrite)."
                 ) from error
         return self._read.get(mark)
 
@@ -110,7 +118,7 @@ class ResultFolder:
         stored |= {"spec": json.loads(spec.model_dump_json()), **content}
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
         file = self._file(spec)
-        claim(self.path, [file.name], [file.name])
+        claim(self.path, [file.name], [file.name], overwrite=self._overwrite)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             replace_text(file, "{" + ",\n".join(lines) + "}\n")

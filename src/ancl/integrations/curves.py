@@ -104,7 +104,7 @@ class RunLog(Events):
 
 
 def epoch_point(record: Mapping[str, Any]) -> Point:
-    """One epoch of one training: terms, their sum, rate and validation accuracy.
+    """One epoch of one training: terms, their sum, λ found by a rule, rate, validation accuracy.
 
     >>> epoch_point({"task": 1, "role": "main", "epoch": 0, "lr": 0.1, "accuracy": 0.5,
     ...              "train": {"task": 1.0, "old": 0.5}, "val": {}})
@@ -120,6 +120,7 @@ def epoch_point(record: Mapping[str, Any]) -> Point:
         if values:
             values["loss"] = sum(values.values())
         scalars |= {f"{start}{group}_{name}": value for name, value in values.items()}
+    scalars |= {f"{start}{name}": value for name, value in record.get("lambs", {}).items()}
     scalars[f"{start}train_lr"] = record["lr"]
     if record["accuracy"] is not None:
         scalars[f"{start}valid_acc"] = 100 * record["accuracy"]

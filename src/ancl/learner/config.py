@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -198,17 +198,26 @@ def decided_trainings(
     return training, auxiliary
 
 
-def named_method(method: str | Method, settings: Mapping[str, Any]) -> tuple[str | None, Method]:
-    """A method with its settings, and its name where it can be made again from it."""
+class NamedMethod(NamedTuple):
+    """A method, and the name and settings it can be made again from, where it has a name."""
+
+    name: str | None
+    settings: dict[str, Any]
+    method: Method
+
+
+def named_method(method: str | Method, settings: Mapping[str, Any]) -> NamedMethod:
+    """A method with its settings."""
     if isinstance(method, Method):
         if settings:
             raise SpecError(
                 f"{', '.join(settings)}: a Method has its settings already. Set them where it is "
                 f"made, or give the method's name."
             )
-        return None, method
+        return NamedMethod(None, {}, method)
     ref = MethodRef(method)
-    return ref.name, ref.make(ref.check(dict(settings)))
+    taken = ref.check(settings)
+    return NamedMethod(ref.name, taken, ref.make(taken))
 
 
 # -- made again ------------------------------------------------------------------------------
@@ -258,8 +267,8 @@ def config_of_spec(spec: RunSpec, given: Given) -> LearnerConfig:
         SpecError: A method or network is not there, or has no such option or not of this value.
     """
     chosen, options = given.method_or(spec.method), dict(spec.network)
-    settings = {} if isinstance(chosen, Method) else spec.options
-    name, method = named_method(chosen, settings)
+    recorded = {} if isinstance(chosen, Method) else spec.options
+    name, settings, method = named_method(chosen, recorded)
     network = given.network_or(str(options.pop("name", None)))
     return LearnerConfig(
         method=method,
@@ -280,8 +289,8 @@ def config_of_spec(spec: RunSpec, given: Given) -> LearnerConfig:
 def config_of_meta(meta: Mapping[str, Any], given: Given) -> LearnerConfig:
     """What a saved learner was made of; parts from outside are given."""
     chosen = given.method_or(meta["method"])
-    settings = {} if isinstance(chosen, Method) else meta["settings"]
-    name, method = named_method(chosen, settings)
+    saved = {} if isinstance(chosen, Method) else meta["settings"]
+    name, settings, method = named_method(chosen, saved)
     network = given.network_or(meta["network"])
     return LearnerConfig(
         method=method,

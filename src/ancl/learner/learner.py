@@ -97,12 +97,12 @@ class Learner(Answers):
         events: Events | None = None,
         **settings: Any,
     ) -> None:
-        name, made = named_method(method, settings)
+        name, taken, made = named_method(method, settings)
         both = decided_trainings(made, training, auxiliary)
         config = LearnerConfig(
             method=made,
             method_name=name,
-            settings=settings,
+            settings=taken,
             network=network,
             network_options=dict(network_options or {}),
             memory=memory or decided_memory(made),

@@ -1,11 +1,27 @@
-"""Rules for λ: numbers that follow how many classes are old and how many are new."""
+"""Rules for λ: numbers that follow how many classes are old and how many are new, and texts."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Self
+from typing import Annotated, Self
 
+from ancl.checks import Text
 from ancl.methods.method import Rule
+from ancl.training.balance import Balance
+
+BalanceText = Annotated[str, Text("balance:ρ", lambda value: str(Balance.read(str(value))))]
+"""A balance as a setting: ``balance``, or with its ρ. The setting that is kept has its ρ."""
+
+
+def _refused(value: object) -> str:
+    try:
+        return str(Balance.read(str(value)))
+    except ValueError as error:
+        raise ValueError("must be a valid number") from error
+
+
+RefusedBalance = Annotated[str, Text("", _refused)]
+"""A balance where there can be none: read, so that it can be refused with the reason."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, overload
 
 import torch
 
@@ -16,9 +16,10 @@ from ancl.losses import CrossEntropy, TaskLoss
 from ancl.memory import Exemplars, Memory
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Network
-from ancl.regularizers import Ewc, Regularizer, Watcher, WeightRegularizer
+from ancl.regularizers import Regularizer, Watcher, WeightRegularizer
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
+from ancl.training.balance import Balance
 from ancl.training.config import SelectBy, Training
 from ancl.training.loop import Fit, Trainer
 from ancl.training.objective import Extra, Objective, PenaltyTerm
@@ -44,8 +45,12 @@ class Rule(ABC):
 Weight = float | Rule
 
 
-def weight_at(weight: Weight, old: int, new: int) -> float:
-    """The number a weight stands for in one task."""
+@overload
+def weight_at(weight: Weight, old: int, new: int) -> float: ...
+@overload
+def weight_at(weight: Balance, old: int, new: int) -> Balance: ...
+def weight_at(weight: Weight | Balance, old: int, new: int) -> float | Balance:
+    """The number a weight stands for in one task; a balance stays one, decided at every step."""
     if not isinstance(weight, Rule):
         return weight
     return weight.at(old, new) if new else weight.unchanged()
@@ -219,7 +224,7 @@ class Auxiliary:
 
     Args:
         regularizer: Its Ω: the method's own for ANCL, EWC's for AFEC.
-        lamb_a: Its λ_a.
+        lamb_a: Its λ_a: a number, a rule, or a balance with the old network's term.
         renewed: ANCL trains the network to its end once a ``task``; AFEC trains it one epoch
             ahead of the main network and renews anchor and importance every ``epoch``.
         start: From the ``old`` network, or ``carried`` on from the last task's auxiliary one.
@@ -228,7 +233,7 @@ class Auxiliary:
     """
 
     regularizer: Regularizer
-    lamb_a: Weight
+    lamb_a: Weight | Balance
     renewed: Literal["task", "epoch"] = "task"
     start: Literal["old", "carried"] = "old"
     classes: Literal["new", "all"] = "new"
@@ -294,6 +299,10 @@ class Method:
     trainer: MainTrainer | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.auxiliary and isinstance(self.auxiliary.lamb_a, Balance):
+            _check_balance(self.name, self.old, self.auxiliary)
+
     @property
     def needs_importance(self) -> bool:
         """Whether the old network's term reads the importance of weights."""
@@ -355,71 +364,15 @@ class Method:
         return _watcher(self.auxiliary.regularizer) if self.auxiliary else None
 
 
-RELEASED_AUXILIARY_DECAY = 5e-4
-"""Fixed in the ANCL authors' released code, whatever the main network's is."""
-
-
-def with_ancl(
-    method: Method,
-    lamb_a: Weight = 1.0,
-    *,
-    classes: Literal["new", "all"] = "new",
-    data: Literal["current", "combined"] = "current",
-    adaptive: Literal["both", "old_only"] = "both",
-) -> Method:
-    """The method with its own Ω held to an auxiliary network too.  Equation: [ancl].
-
-    Where λ follows a rule, λ_a follows the same unless ``adaptive`` is ``old_only``: their ratio
-    then stays what it is.
-    """
-    if method.auxiliary is not None:
-        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
-    if method.old is None:
-        afec = "" if method.trains == "head" else f"afec-{method.name}, or "
+def _check_balance(name: str, old: Term | None, auxiliary: Auxiliary) -> None:
+    """Refuse a balance that has nothing to compare."""
+    kinds = {isinstance(term.regularizer, WeightRegularizer) for term in (old, auxiliary) if term}
+    if old is None or auxiliary.renewed == "epoch" or len(kinds) > 1:
         raise MethodError(
-            f"{method.name!r} has no regularizer, so ANCL has none to apply to the auxiliary "
-            f"network. Use {afec}a method that has one, such as ewc or lwf."
+            f"{name} cannot balance λ_a: that needs an old network's term, an auxiliary network "
+            f"trained once a task, and two Ω of one kind (both on answers, or both on weights). "
+            f"Give a number for λ_a."
         )
-    rule = method.old.lamb
-    if adaptive == "both" and isinstance(rule, Rule) and isinstance(lamb_a, float | int) and lamb_a:
-        lamb_a = rule.scaled(lamb_a)
-    auxiliary = Auxiliary(method.old.regularizer, lamb_a, classes=classes, data=data)
-    return replace(
-        method,
-        name=f"a-{method.name}",
-        auxiliary=auxiliary,
-        auxiliary_decay=RELEASED_AUXILIARY_DECAY,
-    )
-
-
-def with_afec(
-    method: Method,
-    lamb_a: Weight = 1.0,
-    *,
-    start: Literal["old", "carried"] = "old",
-    renewed: Literal["task", "epoch"] = "epoch",
-    over: Literal["auto", "own", "seen"] = "auto",
-) -> Method:
-    """The method with EWC's Ω held to an auxiliary network one epoch ahead.  Equation: [afec].
-
-    Its Fisher information is that of the task's ``own`` classes, to which the λ_a of AFEC's
-    authors belongs, or of all ``seen``. With ``auto`` it is ``own``, but EWC as a host keeps its
-    own settings: the ANCL paper's AFEC on EWC is A-EWC renewed every epoch, so both of its terms
-    are on one scale.
-    """
-    if method.auxiliary is not None:
-        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
-    if method.trains == "head":
-        raise MethodError(
-            f"{method.name} trains no backbone after the first task, so AFEC has no weights to "
-            f"hold. Use a method that trains one, such as afec-finetune."
-        )
-    host = method.old.regularizer if method.old else None
-    omega = host if type(host) is Ewc else Ewc(over="own")
-    if over != "auto":
-        omega = replace(omega, over=over)
-    auxiliary = Auxiliary(omega, lamb_a, renewed=renewed, start=start)
-    return replace(method, name=f"afec-{method.name}", auxiliary=auxiliary)
 
 
 def _watcher(regularizer: Regularizer) -> type[Watcher] | None:

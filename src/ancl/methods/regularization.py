@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from ancl.losses import CrossEntropy, Over
-from ancl.methods.lambda_rules import NewShare, OldShare
-from ancl.methods.method import Auxiliary, Method, Term, with_afec, with_ancl
+from ancl.methods.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
+from ancl.methods.method import Auxiliary, Method, Term
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
+from ancl.methods.variants import DEFAULT_LAMB_A, with_afec, with_ancl
 from ancl.regularizers import Dmc, Eeil, Ewc, Lfl, Lwf, Lwm, Mas, RWalk, Si
 
 Share = Annotated[float, Ge(0), Le(1)]
@@ -278,7 +279,7 @@ ALIASES = {
 
 def ancl_variant(
     *,
-    lamb_a: Lambda = 1.0,
+    lamb_a: Lambda | BalanceText = DEFAULT_LAMB_A,
     auxiliary_classes: Literal["new", "all"] = "new",
     auxiliary_data: Literal["current", "combined"] = "current",
     adaptive_auxiliary: Literal["both", "old_only"] = "both",
@@ -286,7 +287,8 @@ def ancl_variant(
     """Hold it to an auxiliary network too, by the same regularizer.
 
     Args:
-        lamb_a: λ_a, the pull to the auxiliary network.
+        lamb_a: λ_a, the pull to the auxiliary network: a number; or balance:ρ, by which it pulls
+            with a share ρ of the old network's force, whatever the scale of Ω is.
         auxiliary_classes: It speaks for the task's new classes, or for all.
         auxiliary_data: It learns from the task's images, or from them combined with the memory's.
         adaptive_auxiliary: Whether λ_a follows the same rule as λ, if there is one, or not.
@@ -302,7 +304,7 @@ def ancl_variant(
 
 def afec_variant(
     *,
-    lamb_a: Lambda = 1.0,
+    lamb_a: Lambda | RefusedBalance = 1.0,
     afec_start: Literal["old", "carried"] = "old",
     afec_renewed: Literal["epoch", "task"] = "epoch",
     afec_over: Literal["auto", "own", "seen"] = "auto",

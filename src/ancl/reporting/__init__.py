@@ -7,6 +7,7 @@ from ancl.reporting.tables import Table
 from ancl.reporting.write import (
     Page,
     ReportResult,
+    claim_study,
     page_of,
     report,
     write_page,
@@ -22,6 +23,7 @@ __all__ = [
     "ReportResult",
     "Table",
     "can_draw",
+    "claim_study",
     "collect",
     "from_results",
     "make_report",

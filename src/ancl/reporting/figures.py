@@ -255,9 +255,14 @@ def draw_frontiers(methods: Sequence[MethodResult], directory: Path) -> list[Pat
             "ANCL over λ_a": each.frontier("lamb_a"),
         }
         if all(curves.values()):
-            name = file_name(f"frontier_{each.benchmark}_{each.method}")
-            found += _save(_frontier(each, curves), directory / name, vector=False)
+            path = directory / frontier_name(each)
+            found += _save(_frontier(each, curves), path, vector=False)
     return found
+
+
+def frontier_name(method: MethodResult) -> str:
+    """What the figure of a method's frontiers is called, without an ending."""
+    return file_name(f"frontier_{method.benchmark}_{method.method}")
 
 
 def _frontier(

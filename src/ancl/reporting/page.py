@@ -154,11 +154,14 @@ def _text(name: str) -> str:
 
 
 MOST_POINTS = 60
-SPLITS = ("train", "val")
+SPLITS = ("train", "val", "lambs")
 
 
 class Training(NamedTuple):
-    """One training's terms: ``terms["train"]["old"][k]`` at ``epochs[k]``; none if not finite."""
+    """One training's terms: ``terms["train"]["old"][k]`` at ``epochs[k]``; none if not finite.
+
+    What a rule yielded is ``terms["lambs"]["lamb_a"]``.
+    """
 
     task: int
     stage: str
@@ -182,8 +185,9 @@ def _training(task: int, stage: str, role: str, records: Sequence[Mapping[str, A
     shown = [r for i, r in enumerate(records) if i % step == 0 or i == len(records) - 1]
     terms: dict[str, dict[str, list[float | None]]] = {}
     for split in SPLITS:
-        names = dict.fromkeys(name for record in shown for name in record[split])
-        terms[split] = {name: [_finite(r[split].get(name)) for r in shown] for name in names}
+        found = [record.get(split, {}) for record in shown]
+        names = dict.fromkeys(name for each in found for name in each)
+        terms[split] = {name: [_finite(each.get(name)) for each in found] for name in names}
     return Training(task, stage, role, [r["epoch"] for r in shown], terms)
 
 

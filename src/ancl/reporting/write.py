@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from ancl.errors import StoreError, counted
 from ancl.experiments.results import RunResult, main_metric
-from ancl.experiments.study import StudyResult
+from ancl.experiments.study import MethodResult, StudyResult
 from ancl.files import MARK, STAGES, check_place, claim, replace_text
 from ancl.hashing import digest
 from ancl.metrics import mean_and_error
 from ancl.reporting.collect import collect, from_results
-from ancl.reporting.figures import INSTALL, can_draw, draw, draw_frontiers
+from ancl.reporting.figures import INSTALL, can_draw, draw, draw_frontiers, frontier_name
 from ancl.reporting.formats import comma_separated, latex, markdown
 from ancl.reporting.page import Report, content, make_report, page
 from ancl.reporting.tables import Table, study_tables
@@ -98,7 +98,11 @@ class Page(NamedTuple):
 
 
 def page_of(
-    finished: Sequence[tuple[Path, RunResult]], runs: Path, place: Path | None = None
+    finished: Sequence[tuple[Path, RunResult]],
+    runs: Path,
+    place: Path | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Page:
     """Write the page of finished runs, with its figures as PNG.
 
@@ -109,6 +113,7 @@ def page_of(
         runs: Where results are.
         place: Where the page is written; the default is the directory of a single run, or one
             below ``runs/comparisons`` for several runs.
+        overwrite: Whether files of somebody else are replaced.
     """
     if not finished:
         return Page(None, "There is no report: no run finished.")
@@ -120,7 +125,7 @@ def page_of(
         benchmark = finished[0][1].spec.benchmark.replace("/", "-")
         place = runs / "comparisons" / f"{benchmark}_{mark}"
     try:
-        path = write_page(make_report(from_results(finished)), place)[0]
+        path = write_page(make_report(from_results(finished)), place, overwrite=overwrite)[0]
     except StoreError as error:
         return Page(None, str(error))
     return Page(path, "\n".join([f"Report: {path}", *([] if can_draw() else [INSTALL])]))
@@ -185,16 +190,21 @@ def _unwritable(out: Path, error: OSError) -> StoreError:
     )
 
 
-def write_study(study: StudyResult, out: Path) -> list[Path]:
+def write_study(study: StudyResult, out: Path, *, overwrite: bool = False) -> list[Path]:
     """Write a study's tables, the numbers to expect, and frontiers (where matplotlib is installed).
 
+    Args:
+        study: What its finished runs say.
+        out: Where to write it.
+        overwrite: Whether files of somebody else are replaced.
+
     Raises:
-        StoreError: The directory cannot be written.
+        StoreError: The directory cannot be written, or holds files of somebody else.
     """
     tables = study_tables(study)
     parts = [*map(markdown, tables), "\n".join(f"- {note}" for note in _study_notes(study))]
     parts.insert(0, f"<!-- a study's tables, {MARK} -->\n")
-    claim(out, ["tables.md", "expected.csv"], ["tables.md"])
+    claim_study(study.methods, out, overwrite=overwrite)
     try:
         out.mkdir(parents=True, exist_ok=True)
         written = [out / "tables.md", out / "expected.csv"]
@@ -203,6 +213,12 @@ def write_study(study: StudyResult, out: Path) -> list[Path]:
         return [*written, *(draw_frontiers(study.methods, out) if can_draw() else [])]
     except OSError as error:
         raise _unwritable(out, error) from error
+
+
+def claim_study(methods: Sequence[MethodResult], out: Path, *, overwrite: bool = False) -> None:
+    """Refuse, as ``StoreError``, to write a study over files of somebody else."""
+    names = ["tables.md", "expected.csv", *(f"{frontier_name(each)}.png" for each in methods)]
+    claim(out, names, ["tables.md"], overwrite=overwrite)
 
 
 def _study_notes(study: StudyResult) -> list[str]:

@@ -33,6 +33,7 @@ from ancl.stages.steps import (
     UpdateImportance,
     UpdateMemory,
 )
+from ancl.training.balance import Balance
 from ancl.training.config import TRIALS, Training
 
 RESERVED = frozenset(
@@ -82,10 +83,15 @@ StateKeys = Mapping[str, str]
 
 
 def drop_zero_terms(method: Method) -> Method:
-    """The method without terms whose λ is the number 0: nothing is trained or kept for them."""
+    """The method without terms whose λ is the number 0: nothing is trained or kept for them.
+
+    So is a balance with ρ = 0, or with an old network that does not pull.
+    """
     old = None if method.old and method.old.lamb == 0 else method.old
     auxiliary = method.auxiliary
-    if auxiliary and auxiliary.lamb_a == 0:
+    if auxiliary and isinstance(auxiliary.lamb_a, Balance):
+        auxiliary = auxiliary if old and auxiliary.lamb_a.rho else None
+    elif auxiliary and auxiliary.lamb_a == 0:
         auxiliary = None
     return replace(method, old=old, auxiliary=auxiliary)
 

@@ -229,7 +229,7 @@ class MainLearning(TrainingStage):
         task_weight: The task loss's own weight.
         extras: Terms that are neither task loss nor Ω.
         old: The old network's term; its λ is a number.
-        auxiliary: The auxiliary network's term; its λ_a is a number.
+        auxiliary: The auxiliary network's term; its λ_a is a number or a balance.
         alternating: The auxiliary network's training, where it takes turns with the main one.
         correction: How classes are chosen, where that changes what is learned (BiC).
         trainer: The method's own training, in place of the SGD loop.

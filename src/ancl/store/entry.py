@@ -2,7 +2,12 @@
 
 A directory is written under a temporary name and renamed. To replace an
 entry, the old one is renamed to ``.NAME.old`` first, so that a crash between the two loses nothing.
+
+torch is imported only where tensors are made or written: a listing of thousands of entries should
+not wait for it.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -11,20 +16,19 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as decode
-from safetensors.torch import save as encode
-from torch import Tensor
+from safetensors import SafetensorError, deserialize
 
 from ancl.errors import StoreError, printable
 from ancl.files import carries_mark, open_plain, read_plain
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = 1
 HEADER, TENSORS = "entry.json", "tensors.safetensors"
@@ -32,6 +36,8 @@ _OURS = "ancl-store "
 _READS = 3
 _START = 256
 _FIELDS = {"key": str, "meta": dict, "tensors_sha256": str, "tensors_bytes": int}
+_T = TypeVar("_T")
+_parse: Callable[[bytes], object] = deserialize  # which has no types of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +83,7 @@ def write_entry(
             f"{directory} is there, and ancl did not write it, so it is not replaced. Give a new "
             "name, or allow it: overwrite=True."
         )
-    data = encode({name: _packed(tensor) for name, tensor in entry.tensors.items()})
+    data = _encoded(entry.tensors)
     header = _sealed(directory.name, entry.meta, data)
     directory.parent.mkdir(parents=True, exist_ok=True)
     new = _temporary(directory)
@@ -103,11 +109,29 @@ def read_entry(directory: Path, key: str | None = None) -> StageResult:
     Raises:
         DamagedError: It does not exist, or it is not what was written.
     """
-    # A writer may replace the directory between our two opens: only what fails again is damaged.
-    for _ in range(_READS - 1):
-        with suppress(DamagedError):
-            return _read_once(directory, key)
-    return _read_once(directory, key)
+
+    def read() -> StageResult:
+        header, data = _compared(directory, key)
+        return StageResult(_decoded(directory, data), header["meta"])
+
+    return _again(read)
+
+
+def check_entry(directory: Path, key: str) -> None:
+    """Compare the checksums of an entry, and make no tensor of it.
+
+    Raises:
+        DamagedError: It does not exist, or it is not what was written.
+    """
+
+    def read() -> None:
+        _, data = _compared(directory, key)
+        try:
+            _parse(data)
+        except SafetensorError as error:
+            raise _undecodable(directory, error) from error
+
+    _again(read)
 
 
 def read_header(directory: Path) -> dict[str, Any]:
@@ -169,11 +193,39 @@ def is_ours(directory: Path) -> bool:
     if HEADER not in names:
         return not names or (names == {TENSORS} and directory.name.endswith((".tmp", ".old")))
     try:
-        start = read_plain(directory / HEADER)[:_START]
+        with open_plain(directory / HEADER) as file:
+            start = file.read(_START)
     except OSError:
         return False
     known = f'"format": "{_OURS}'.encode() in start
     return known and all(carries_mark(directory / name) for name in names - {HEADER, TENSORS})
+
+
+def stats(directory: Path) -> tuple[os.stat_result, ...]:
+    """What the system knows of the header and of the tensors; nothing where one is missing."""
+    for place in (directory, _aside(directory)):
+        with suppress(OSError):
+            return tuple(os.stat(f"{place}/{name}") for name in (HEADER, TENSORS))
+    return ()
+
+
+def usage(directory: Path, found: tuple[os.stat_result, ...]) -> tuple[int, float]:
+    """The bytes of an entry with these ``stats``, and when it was written or last used.
+
+    Raises:
+        OSError: It is gone.
+    """
+    if not found:
+        place = current(directory)
+        return size_of(place), place.stat().st_mtime
+    return sum(each.st_size for each in found), max(each.st_mtime for each in found)
+
+
+def mark_use(directory: Path) -> None:
+    """Note that an entry is used now, as far as possible: the store may be read-only."""
+    # Not on the header, whose time of change tells an index that it is the one it read.
+    with suppress(OSError):
+        os.utime(current(directory) / TENSORS)
 
 
 def size_of(directory: Path) -> int:
@@ -193,9 +245,27 @@ def _directories(parent: Path) -> list[str]:
         return []
 
 
-def _packed(tensor: Tensor) -> Tensor:
+def _encoded(tensors: dict[str, Tensor]) -> bytes:
+    import torch
+    from safetensors.torch import save
+
     # A copy each: safetensors refuses odd strides and tensors that share their memory.
-    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    packed = torch.contiguous_format
+    return save({n: t.detach().cpu().clone(memory_format=packed) for n, t in tensors.items()})
+
+
+def _decoded(directory: Path, data: bytes) -> dict[str, Tensor]:
+    from safetensors.torch import load
+
+    try:
+        # Cloned into torch's own memory, since the bits of a kernel may depend on alignment.
+        return {name: tensor.clone() for name, tensor in load(data).items()}
+    except SafetensorError as error:
+        raise _undecodable(directory, error) from error
+
+
+def _undecodable(directory: Path, error: SafetensorError) -> DamagedError:
+    return DamagedError(directory, f"{TENSORS} cannot be decoded: {error}")
 
 
 def _sealed(key: str, meta: dict[str, Any], data: bytes) -> bytes:
@@ -264,7 +334,16 @@ def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
     return dict(header)
 
 
-def _read_once(directory: Path, key: str | None) -> StageResult:
+def _again(read: Callable[[], _T]) -> _T:
+    # A writer may replace the directory between our two opens: only what fails again is damaged.
+    for _ in range(_READS - 1):
+        with suppress(DamagedError):
+            return read()
+    return read()
+
+
+def _compared(directory: Path, key: str | None) -> tuple[dict[str, Any], bytes]:
+    """The header and the bytes of the tensors, which fit each other."""
     place = current(directory)
     try:
         # The tensors are opened before the header is read: an open file outlives its removal.
@@ -280,12 +359,7 @@ def _read_once(directory: Path, key: str | None) -> StageResult:
         raise DamagedError(directory, _why(error)) from error
     if hashlib.sha256(data).hexdigest() != header["tensors_sha256"]:
         raise DamagedError(directory, f"the checksum of {TENSORS} does not fit")
-    try:
-        # Cloned into torch's own memory, since the bits of a kernel may depend on alignment.
-        tensors = {name: tensor.clone() for name, tensor in decode(data).items()}
-    except SafetensorError as error:
-        raise DamagedError(directory, f"{TENSORS} cannot be decoded: {error}") from error
-    return StageResult(tensors, header["meta"])
+    return header, data
 
 
 def _why(error: OSError) -> str:

@@ -1,7 +1,8 @@
 """The store: the result of every finished stage, by key, never half written.
 
 Entries are in ``entries/ab/abcdef.../``, checkpoints of unfinished stages in ``checkpoints/``, and
-the locks that keep two processes from computing the same stage in ``locks/``.
+the locks that keep two processes from computing the same stage in ``locks/``. ``index.json`` makes
+listings quick.
 """
 
 import errno
@@ -10,10 +11,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from filelock import FileLock, Timeout
 
@@ -22,42 +23,27 @@ from ancl.store.entry import (
     HEADER,
     DamagedError,
     StageResult,
+    check_entry,
     current,
     delete,
     entry_names,
     is_ours,
+    mark_use,
     read_entry,
-    read_header,
     remove_entry,
     size_of,
+    stats,
     temporaries,
+    usage,
     write_entry,
 )
+from ancl.store.index import Index, Info
 
 __all__ = ["DamagedError", "Info", "StageResult", "Store", "read_entry", "write_entry"]
 
 _STALE_SECONDS = 3600.0
-
-
-@dataclass(frozen=True)
-class Info:
-    """One line of a listing.
-
-    Args:
-        key: The stage's key.
-        stage: The stage's name, or nothing where the entry does not say.
-        task: The stage's task, where the entry says.
-        bytes: What it takes on the disk.
-        modified: When it was written or last used, in seconds since 1970.
-        state: ``ok``, which says nothing of the tensors' content, or why it is damaged.
-    """
-
-    key: str
-    stage: str
-    task: int | None
-    bytes: int
-    modified: float
-    state: str
+_READERS = 4
+"""Entries verified at the same time: disk and checksums work while Python parses a header."""
 
 
 def _to_standard_error(message: str) -> None:
@@ -158,19 +144,36 @@ class Store:
 
     def entries(self) -> Iterator[Info]:
         """All entries in the order of their keys, without reading a tensor."""
+        index = Index(self.root)
         for key in self._keys():
             with suppress(OSError):  # removed by another process meanwhile, or not ours to see
-                yield _info(self._entry(key), key)
+                yield index.info(self._entry(key), key)
+        index.save()
 
-    def verify(self) -> list[tuple[str, str]]:
-        """Compare every checksum: key and reason of each entry that is damaged."""
-        damaged = []
-        for key in self._keys():
-            try:
-                read_entry(self._entry(key), key)
-            except DamagedError as error:
-                damaged.append((key, error.reason))
+    def verify(self, told: Callable[[int, int], None] | None = None) -> list[tuple[str, str]]:
+        """Compare every checksum: key and reason of each entry that is damaged.
+
+        Args:
+            told: Receives the number of entries compared so far, and of all, after each.
+        """
+        keys = self._keys()
+        damaged, readers = [], ThreadPoolExecutor(_READERS)
+        try:
+            for done, reason in enumerate(readers.map(self._damage, keys), 1):
+                if reason:
+                    damaged.append((keys[done - 1], reason))
+                if told:
+                    told(done, len(keys))
+        finally:
+            readers.shutdown(cancel_futures=True)
         return damaged
+
+    def _damage(self, key: str) -> str:
+        try:
+            check_entry(self._entry(key), key)
+        except DamagedError as error:
+            return error.reason
+        return ""
 
     def prune(
         self, keep: Collection[str], max_bytes: int | None = None, *, dry_run: bool = False
@@ -192,18 +195,25 @@ class Store:
         with self._explained("cannot be written"):
             used = size_of(self.root / "checkpoints")
             of_checkpoints, of_shards = self._prune_leftovers(kept, dry_run)
-            found = sorted(self.entries(), key=lambda info: info.modified)
-            used += sum(info.bytes for info in found) - of_checkpoints
+            found = sorted(self._used())
+            used += sum(size for _, _, size in found) - of_checkpoints
             over = math.inf if max_bytes is None else used - max_bytes
             freed = of_checkpoints + of_shards
-            for info in found:
-                if info.key in kept or over <= 0:
+            for _, key, size in found:
+                if key in kept or over <= 0:
                     continue
-                if self._remove(self._entry(info.key), dry_run):
-                    removed, freed, over = removed + 1, freed + info.bytes, over - info.bytes
+                if self._remove(self._entry(key), dry_run):
+                    removed, freed, over = removed + 1, freed + size, over - size
             if not dry_run:
                 self._prune_locks()
         return removed, freed
+
+    def _used(self) -> Iterator[tuple[float, str, int]]:
+        """When each entry was last used, its key and its bytes, from the disk alone."""
+        for key in self._keys():
+            with suppress(OSError):  # removed by another process meanwhile
+                size, modified = usage(self._entry(key), stats(self._entry(key)))
+                yield modified, key, size
 
     def _prune_leftovers(self, kept: frozenset[str], dry_run: bool) -> tuple[int, int]:
         """Bytes freed among the checkpoints, and in the shards of entries."""
@@ -266,8 +276,7 @@ class Store:
         except DamagedError as error:
             self._say(f"{directory} is damaged: {error.reason}; it is computed again.")
             return None
-        with suppress(OSError):  # the time of use is a courtesy; the store may be read-only
-            os.utime(current(directory) / HEADER)
+        mark_use(directory)
         return entry
 
     def _save(self, directory: Path, entry: StageResult) -> None:
@@ -307,21 +316,3 @@ def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free some space ('ancl store prune' removes what no run needs)."
     return "Choose a directory that you may write to with --store DIR, or change its permissions."
-
-
-def _info(directory: Path, key: str) -> Info:
-    place = current(directory)
-    meta: dict[str, Any] = {}
-    try:
-        meta, state = read_header(directory)["meta"], "ok"
-    except DamagedError as error:
-        state = error.reason
-    header, task = place / HEADER, meta.get("task")
-    return Info(
-        key=key,
-        stage=str(meta.get("stage", "")),
-        task=task if isinstance(task, int) else None,
-        bytes=size_of(place),
-        modified=(header if header.exists() else place).stat().st_mtime,
-        state=state,
-    )

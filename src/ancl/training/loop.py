@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -17,8 +17,10 @@ from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
+from ancl.training.balance import Balancer
 from ancl.training.config import Training, scheduled_rate
 from ancl.training.objective import Quadratic, like
+from ancl.training.optimizer import load_moments, make_optimizer, moments
 from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
 
 Path = tuple[int, int, str]
@@ -34,6 +36,8 @@ class Loss(Protocol):
     def unsteady(self) -> frozenset[str]: ...  # noqa: D102
     @property
     def lambs(self) -> dict[str, float]: ...  # noqa: D102
+    @property
+    def balancer(self) -> Balancer | None: ...  # noqa: D102
     def scored(self, output: Output) -> Output: ...  # noqa: D102
     def answers(self, step: Step) -> dict[str, Tensor]: ...  # noqa: D102
     def quadratic(self, weights: Params) -> Quadratic | None: ...  # noqa: D102
@@ -44,7 +48,8 @@ class Epoch:
     """What one epoch did. Terms are means over samples, each already times its λ.
 
     A term on weights is its value at the end of the epoch; so is everything on validation
-    images, from which ``accuracy`` comes too.
+    images, from which ``accuracy`` comes too. ``lambs`` has what rules by step yielded: the mean
+    ``lamb_a`` of the epoch.
     """
 
     role: str
@@ -56,6 +61,7 @@ class Epoch:
     best: bool
     note: str
     seconds: float
+    lambs: dict[str, float] = field(default_factory=dict)
 
 
 class Saved(NamedTuple):
@@ -129,7 +135,7 @@ class Fit:
             )
         self.weights = {n: w for n, w in network.weights().items() if w.requires_grad}
         self._parameters = {n: p for n, p in network.named_parameters() if p.requires_grad}
-        self._optimizer = self._make_optimizer()
+        self._optimizer = make_optimizer(self._parameters, self.training)
         self._answers: list[dict[Anchor, Output]] = []
         self.objective = objective
         self.epoch, self.lr, self.finished = 0, training.lr, False
@@ -169,7 +175,9 @@ class Fit:
         with seeded(*self.path, "epoch", epoch):
             train = self._train_epoch()
             val, accuracy = self._validate()
+        lambs, capped = self.objective.balancer.epoch() if self.objective.balancer else ({}, "")
         best, note = self._judge(train, val, accuracy)
+        note = "; ".join(filter(None, (note, capped)))
         self.epoch += 1
         self.finished = self.finished or self.epoch >= self.training.epochs
         if self.finished and self.patient:
@@ -177,7 +185,7 @@ class Fit:
             if math.isinf(self._lowest):
                 raise TrainingError(self._no_finite_loss(train, val))
         seconds = perf_counter() - began
-        return Epoch(self.path[2], epoch, lr, train, val, accuracy, best, note, seconds)
+        return Epoch(self.path[2], epoch, lr, train, val, accuracy, best, note, seconds, lambs)
 
     def tensors(self) -> Params:
         """The network, and what the watcher saw of the steps that led to its weights."""
@@ -313,7 +321,7 @@ class Fit:
         self._left = self.training.patience
         self._restore_best()
         if self.training.reset_momentum:
-            self._optimizer = self._make_optimizer()
+            self._optimizer = make_optimizer(self._parameters, self.training)
         return f"no improvement for {self.training.patience} epochs: rate {self.lr:.2g}"
 
     def _recover(self, train: dict[str, float], val: dict[str, float]) -> str:
@@ -325,7 +333,7 @@ class Fit:
         self.finished = self.lr < self.training.lr_min
         self._left = self.training.patience
         self._restore_best()
-        self._optimizer = self._make_optimizer()
+        self._optimizer = make_optimizer(self._parameters, self.training)
         return f"{' and '.join(names)} not finite: back to the best weights, rate {self.lr:.2g}"
 
     def _no_finite_loss(self, train: dict[str, float], val: dict[str, float]) -> str:
@@ -349,15 +357,6 @@ class Fit:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
 
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        parameters, training = list(self._parameters.values()), self.training
-        decay = training.weight_decay
-        if training.optimizer == "adamw":
-            return torch.optim.AdamW(parameters, training.lr, weight_decay=decay, fused=True)
-        return torch.optim.SGD(
-            parameters, training.lr, momentum=training.momentum, weight_decay=decay, fused=True
-        )
-
     # -- state -------------------------------------------------------------------------------
 
     def state(self) -> Saved:
@@ -365,10 +364,9 @@ class Fit:
         tensors = prefixed("network", self._state_dict()) | prefixed("best", self._best)
         tensors |= prefixed("watched", self._watched())
         tensors |= prefixed("best_watched", self._best_watched)
-        for name, parameter in self._parameters.items():
-            held = self._optimizer.state.get(parameter, {})
-            moments = {k: v.clone() for k, v in held.items() if isinstance(v, Tensor)}
-            tensors |= prefixed(f"optimizer/{name}", moments)
+        tensors |= prefixed("optimizer", moments(self._optimizer, self._parameters))
+        if self._objective.balancer:
+            tensors |= prefixed("balance", self._objective.balancer.state())
         meta = {
             "epoch": self.epoch,
             "lr": self.lr,
@@ -390,16 +388,10 @@ class Fit:
         self._best_watched = self._aligned(strip_prefix("best_watched", tensors))
         if self.watcher:
             self.watcher.restore(self._aligned(strip_prefix("watched", tensors)))
-        self._optimizer = self._make_optimizer()
-        for name, parameter in self._parameters.items():
-            held = strip_prefix(f"optimizer/{name}", tensors)
-            if held:
-                self._optimizer.state[parameter] = {
-                    key: like(parameter, value)
-                    if value.shape == parameter.shape
-                    else value.to(parameter.device, copy=True)
-                    for key, value in held.items()
-                }
+        self._optimizer = make_optimizer(self._parameters, self.training)
+        load_moments(self._optimizer, self._parameters, strip_prefix("optimizer", tensors))
+        if self._objective.balancer:
+            self._objective.balancer.restore(strip_prefix("balance", tensors))
 
     def _state_dict(self) -> Params:
         return {name: value.detach().clone() for name, value in self.network.state_dict().items()}
@@ -428,8 +420,10 @@ def correct_answers(logits: Tensor, y: Tensor, view: View) -> Tensor:
 
 
 def epoch_record(epoch: Epoch) -> dict[str, Any]:
-    """An epoch as JSON; what is not finite is written as text."""
+    """An epoch as JSON; what is not finite is written as text, and no λ where no rule moved it."""
     record = asdict(epoch)
+    if not epoch.lambs:
+        del record["lambs"]
     for split in ("train", "val"):
         record[split] = {k: v if math.isfinite(v) else str(v) for k, v in record[split].items()}
     return record

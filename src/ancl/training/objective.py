@@ -3,15 +3,20 @@
 Terms on weights are quadratic: several are one, added to the gradient in place.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ancl.errors import MethodError
 from ancl.losses import TaskLoss
 from ancl.networks import Network, frozen
 from ancl.regularizers import Regularizer, WeightRegularizer
+from ancl.training.balance import Balance, Balancer, apart, force
 from ancl.types import Anchor, Importance, Output, Params, Step
 
 
@@ -110,18 +115,34 @@ class PenaltyTerm:
 
     Args:
         name: ``old`` or ``auxiliary``.
-        lamb: Its λ.
+        lamb: Its λ; or a rule that balances it with the term before it.
         regularizer: Its Ω.
         anchor: The network it pulls to.
-        steady: Whether the anchor stays the same within the task. What moves is left out of the
-            loss that selects weights: its values at two epochs cannot be compared.
+        steady: Whether the anchor stays the same within the task. A term whose anchor or λ moves
+            is left out of the loss that selects weights: its values at two epochs cannot be
+            compared.
     """
 
     name: str
-    lamb: float
+    lamb: float | Balance
     regularizer: Regularizer
     anchor: Anchor
     steady: bool = True
+
+    @property
+    def on_weights(self) -> bool:
+        """Whether its Ω is quadratic in the weights."""
+        return isinstance(self.regularizer, WeightRegularizer)
+
+    @property
+    def moves(self) -> bool:
+        """Whether its λ changes within the task."""
+        return isinstance(self.lamb, Balance) and not self.on_weights
+
+    def curvature(self) -> Params:
+        """C of an Ω on weights."""
+        assert isinstance(self.regularizer, WeightRegularizer)
+        return self.regularizer.curvature(self.anchor.importance)
 
 
 @dataclass(frozen=True)
@@ -145,6 +166,9 @@ class Extra:
 class Objective:
     """The terms of the loss by name; their sum is what is minimised.
 
+    A term whose λ is a ``Balance`` gets its number at every step that records gradients; for any
+    other purpose call the objective within ``torch.no_grad()``.
+
     Args:
         task_loss: The task loss.
         pulls: The anchors' terms.
@@ -152,6 +176,9 @@ class Objective:
         task_weight: The task loss's own weight; 0 leaves it out.
         extras: Terms that are neither.
         correct: Changes the network's own output before it is scored (BiC's option).
+
+    Raises:
+        MethodError: A term is to be balanced, and there is none to balance it with.
     """
 
     task_loss: TaskLoss
@@ -161,10 +188,15 @@ class Objective:
     extras: Sequence[Extra] = ()
     correct: Callable[[Output], Output] | None = None
 
+    def __post_init__(self) -> None:
+        self._check_balance()
+
     def __call__(self, step: Step) -> dict[str, Tensor]:
         """Every term as a differentiable scalar, for your own training loop."""
         terms = self.answers(step)
-        terms.update({p.name: p.lamb * p.regularizer.penalty(step, p.anchor) for p in self._wells})
+        self._settle(step.weights)
+        for pull in self._wells:
+            terms[pull.name] = self._lamb(pull) * pull.regularizer.penalty(step, pull.anchor)
         return terms
 
     def scored(self, output: Output) -> Output:
@@ -181,19 +213,23 @@ class Objective:
             terms["task"] = loss if self.task_weight == 1.0 else self.task_weight * loss
         for extra in self.extras:
             terms[extra.name] = extra.weight * extra.part(step)
-        for pull in self.pulls:
-            if not isinstance(pull.regularizer, WeightRegularizer):
-                terms[pull.name] = pull.lamb * pull.regularizer.penalty(step, pull.anchor)
+        pair, penalties = self._pair, dict[PenaltyTerm, Tensor]()
+        if pair:
+            step = step.with_output(apart(step.out))
+        for pull in (pull for pull in self.pulls if not pull.on_weights):
+            penalties[pull] = pull.regularizer.penalty(step, pull.anchor)
+            if pair and pull is pair.auxiliary and torch.is_grad_enabled():
+                both = (penalties[pair.old], penalties[pull])
+                pair.balancer.measure(*(force(penalty, step.out) for penalty in both))
+            terms[pull.name] = self._lamb(pull) * penalties[pull]
         return terms
 
     def quadratic(self, weights: Params) -> Quadratic | None:
         """The terms on weights as one quadratic, or nothing where there is none."""
+        self._settle(weights)
         wells = [
-            QuadraticPenalty(
-                p.name, p.lamb, p.regularizer.curvature(p.anchor.importance), p.anchor.weights
-            )
+            QuadraticPenalty(p.name, float(self._lamb(p)), p.curvature(), p.anchor.weights)
             for p in self._wells
-            if isinstance(p.regularizer, WeightRegularizer)
         ]
         return Quadratic(wells, weights) if wells else None
 
@@ -205,16 +241,65 @@ class Objective:
     @property
     def unsteady(self) -> frozenset[str]:
         """The terms that do not count when weights are selected."""
-        return frozenset(pull.name for pull in self.pulls if not pull.steady)
+        return frozenset(pull.name for pull in self.pulls if not pull.steady or pull.moves)
 
     @property
     def lambs(self) -> dict[str, float]:
-        """Each term's λ."""
-        return {pull.name: pull.lamb for pull in self.pulls}
+        """Each term's λ, as it is now."""
+        return {pull.name: float(self._lamb(pull)) for pull in self.pulls}
+
+    @property
+    def balancer(self) -> Balancer | None:
+        """What a ``Balance`` yields, which is all of the objective that changes."""
+        return self._pair.balancer if self._pair else None
 
     @property
     def _wells(self) -> list[PenaltyTerm]:
-        return [p for p in self.pulls if isinstance(p.regularizer, WeightRegularizer)]
+        return [pull for pull in self.pulls if pull.on_weights]
+
+    def _lamb(self, pull: PenaltyTerm) -> Tensor | float:
+        if isinstance(pull.lamb, Balance):
+            assert self._pair
+            return self._pair.balancer.lamb_a
+        return pull.lamb
+
+    def _settle(self, weights: Params) -> None:
+        """Decide λ_a once for all steps, where the balanced term is on weights."""
+        pair = self._pair
+        if pair and pair.old.on_weights and not pair.balancer.settled:
+            sums = (_sum(pull.curvature(), weights) for pull in (pair.old, pair.auxiliary))
+            pair.balancer.settle(*sums)
+
+    @cached_property
+    def _pair(self) -> "_Pair | None":
+        """The term to be balanced, and the one before it that it is balanced with."""
+        for index, pull in enumerate(self.pulls):
+            if isinstance(pull.lamb, Balance):
+                for old in self.pulls[:index]:
+                    if not isinstance(old.lamb, Balance) and old.on_weights == pull.on_weights:
+                        return _Pair(old, pull, Balancer(pull.lamb, old.lamb))
+        return None
+
+    def _check_balance(self) -> None:
+        balanced = [pull.name for pull in self.pulls if isinstance(pull.lamb, Balance)]
+        if len(balanced) > 1 or (balanced and not self._pair):
+            raise MethodError(
+                f"{' and '.join(balanced)}: one term may be balanced, with a term before it whose "
+                f"λ is a number and whose Ω is of the same kind: both on answers, or both on "
+                f"weights. Give that term first, or a number in place of Balance."
+            )
+
+
+class _Pair(NamedTuple):
+    old: PenaltyTerm
+    auxiliary: PenaltyTerm
+    balancer: Balancer
+
+
+def _sum(values: Params, weights: Params) -> float:
+    """The sum over all elements; aligned, since its bits depend on how they lie in memory."""
+    aligned = [value.sum() for value in _aligned(values, weights)]
+    return math.fsum(torch.stack(aligned).tolist()) if aligned else 0.0
 
 
 def anchor_for(

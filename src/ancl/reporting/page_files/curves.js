@@ -77,18 +77,21 @@ function lossCurves() {
     }));
     host.replaceChildren(lineChart({
       label: `Loss terms of ${group.title}, task ${found.task + 1}`, xlabel: "epoch",
-      ylabel: `loss term${log ? ", logarithmic" : ""}`, log,
+      ylabel: `${split === "lambs" ? "λ by rule" : "loss term"}${log ? ", logarithmic" : ""}`, log,
       xs: found.epochs.map((epoch) => String(epoch + 1)), series,
     }));
     key.replaceChildren(...series.map((each) => el("span", {}, swatch(each), ` ${each.name}`)));
   }
 
   choose(0);
+  const splits = { "training images": "train", "validation images": "val" };
+  const ruled = (t) => Object.keys(t.terms.lambs).length > 0;
+  if (groups.some((g) => g.trainings.some(ruled))) splits["λ by rule"] = "lambs";
   section("loss", "Loss terms",
     `Each term as it enters the loss, first seed, at most ${DATA.most_points} epochs a training shown.`,
     el("div", { class: "controls" },
       select("Runs", groups.map((g) => `${g.title}, ${g.stream}`), choose), picker,
-      select("Images", ["training", "validation"], (i) => { split = ["train", "val"][i]; show(); }),
+      select("Values", Object.keys(splits), (i) => { split = Object.values(splits)[i]; show(); }),
       select("Scale", ["linear", "logarithmic"], (i) => { log = i === 1; show(); })),
     key, host);
 }

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ancl.errors import StoreError, printable
-from ancl.experiments.results import Places
-from ancl.files import STAGES, check_place, read_stages
-from ancl.store.store import Info, Store
+from ancl.files import STAGES, check_place, read_stages, store_place
+from ancl.store.index import Info
+from ancl.store.store import Store
 
 
 class Pruned(NamedTuple):
@@ -18,7 +18,8 @@ class Pruned(NamedTuple):
 
 
 def prune(
-    places: Places,
+    runs: str | Path = "runs",
+    store: str | Path | None = None,
     *,
     keep_runs: bool = True,
     keep_searches: bool = True,
@@ -28,7 +29,8 @@ def prune(
     """Remove from the store what no run, analysis or search needs.
 
     Args:
-        places: The directories of results and of the store.
+        runs: Where results are.
+        store: Where stages are kept; by default ``.store`` below ``runs``.
         keep_runs: Whether anything is kept at all.
         keep_searches: Whether what searches tried is kept, besides their decisions.
         max_bytes: Remove the least recently used first, and only until the store fits.
@@ -37,9 +39,9 @@ def prune(
     Raises:
         StoreError: It is not known what a run needs, or the store cannot be written.
     """
-    check_place(places.store, "a store")
-    keep = needed_keys(places.runs, searches=keep_searches) if keep_runs else frozenset[str]()
-    return Pruned(*Store(places.store).prune(keep, max_bytes, dry_run=dry_run))
+    place = check_place(store_place(runs, store), "a store")
+    keep = needed_keys(Path(runs), searches=keep_searches) if keep_runs else frozenset[str]()
+    return Pruned(*Store(place).prune(keep, max_bytes, dry_run=dry_run))
 
 
 def needed_keys(runs: Path, *, searches: bool = True) -> frozenset[str]:

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from ancl.errors import StoreError
-from ancl.experiments.prune import Pruned, needed_keys, prune
-from ancl.experiments.results import Places, prepare_run, run_directory
+from ancl.experiments.results import prepare_run, run_directory
 from ancl.experiments.run import run
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.store.entry import StageResult
+from ancl.store.prune import Pruned, needed_keys, prune
 from ancl.store.store import Store
 
 
@@ -24,8 +24,7 @@ def spec(method: str) -> RunSpec:
 
 
 def test_a_dry_run_to_a_size_announces_what_the_prune_removes(tmp_path: Path) -> None:
-    places = Places.of(tmp_path)
-    store, stopped = Store(places.store), spec("lwf")
+    store, stopped = Store(tmp_path / ".store"), spec("lwf")
     needed = ["1" * 64, "2" * 64]
     prepare_run(run_directory(tmp_path, stopped), stopped, needed)
     assert needed_keys(tmp_path) == set(needed)
@@ -35,16 +34,16 @@ def test_a_dry_run_to_a_size_announces_what_the_prune_removes(tmp_path: Path) ->
     store.save_checkpoint("ddd", entry(50))  # nobody needs it
     size = sum(info.bytes for info in store.entries())
 
-    told = prune(places, max_bytes=size, dry_run=True)
+    told = prune(tmp_path, max_bytes=size, dry_run=True)
     assert len(list(store.entries())) == 3
     assert store.load_checkpoint("ddd") is not None
-    done = prune(places, max_bytes=size)
+    done = prune(tmp_path, max_bytes=size)
 
     assert told == done
     assert done.removed == 3
     assert list(store.entries()) == []
     assert store.load_checkpoint(needed[0]) is not None
-    assert prune(places, max_bytes=size) == Pruned(0, 0)
+    assert prune(tmp_path, max_bytes=size) == Pruned(0, 0)
 
 
 def test_what_runs_need_is_kept(tmp_path: Path) -> None:
@@ -52,10 +51,10 @@ def test_what_runs_need_is_kept(tmp_path: Path) -> None:
     Store(tmp_path / ".store").save("aaa", entry(10))
 
     assert needed_keys(tmp_path) == set(result.keys)
-    assert prune(Places.of(tmp_path)).removed == 1
-    assert prune(Places.of(tmp_path), keep_runs=False, dry_run=True).removed == len(result.keys)
+    assert prune(tmp_path).removed == 1
+    assert prune(tmp_path, keep_runs=False, dry_run=True).removed == len(result.keys)
     with pytest.raises(StoreError, match="There is no directory"):
-        prune(Places.of(tmp_path / "elsewhere"))
+        prune(tmp_path / "elsewhere")
 
 
 def stranger(runs: Path, ran: Path) -> Path:
@@ -76,7 +75,7 @@ def test_neither_prune_nor_report_imports_what_a_stranger_names(tmp_path: Path) 
     assert needed_keys(runs) == {"1" * 64}
     (directory / "stages.json").unlink()
     with pytest.raises(StoreError, match="not known what these need"):
-        prune(Places.of(runs))
+        prune(runs)
 
     assert not ran.exists()
 
@@ -94,7 +93,7 @@ def test_a_prune_removes_only_entries_and_locks_of_ours(tmp_path: Path) -> None:
     lock.parent.mkdir()
     lock.write_text("a list of locks")
 
-    assert prune(Places.of(tmp_path), keep_runs=False).removed == 1
+    assert prune(tmp_path, keep_runs=False).removed == 1
 
     assert (theirs / "tensors.safetensors").read_bytes() == b"weights"
     assert (named / "entry.json").read_text() == "{}"

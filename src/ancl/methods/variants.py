@@ -1,0 +1,93 @@
+"""ANCL and AFEC: any method held to an auxiliary network too."""
+
+from dataclasses import replace
+from typing import Literal
+
+from ancl.errors import MethodError
+from ancl.methods.method import Auxiliary, Method, Rule, Weight
+from ancl.regularizers import Ewc
+from ancl.training.balance import Balance
+
+DEFAULT_LAMB_A: float | str = 1.0
+"""λ_a of ANCL where nobody gives one: a number, or the text of a rule."""
+RELEASED_AUXILIARY_DECAY = 5e-4
+"""Fixed in the ANCL authors' released code, whatever the main network's is."""
+
+
+def with_ancl(
+    method: Method,
+    lamb_a: Weight | Balance | str = DEFAULT_LAMB_A,
+    *,
+    classes: Literal["new", "all"] = "new",
+    data: Literal["current", "combined"] = "current",
+    adaptive: Literal["both", "old_only"] = "both",
+) -> Method:
+    """The method with its own Ω held to an auxiliary network too.  Equation: [ancl].
+
+    Where λ follows a rule, λ_a follows the same unless ``adaptive`` is ``old_only``: their ratio
+    then stays what it is. A ``Balance``, or its text such as ``balance:0.3``, finds λ_a itself.
+    """
+    if method.auxiliary is not None:
+        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
+    if method.old is None:
+        afec = "" if method.trains == "head" else f"afec-{method.name}, or "
+        raise MethodError(
+            f"{method.name!r} has no regularizer, so ANCL has none to apply to the auxiliary "
+            f"network. Use {afec}a method that has one, such as ewc or lwf."
+        )
+    if isinstance(lamb_a, str):
+        lamb_a = _read_balance(lamb_a)
+    rule = method.old.lamb
+    if adaptive == "both" and isinstance(rule, Rule) and isinstance(lamb_a, float | int) and lamb_a:
+        lamb_a = rule.scaled(lamb_a)
+    auxiliary = Auxiliary(method.old.regularizer, lamb_a, classes=classes, data=data)
+    return replace(
+        method,
+        name=f"a-{method.name}",
+        auxiliary=auxiliary,
+        auxiliary_decay=RELEASED_AUXILIARY_DECAY,
+    )
+
+
+def with_afec(
+    method: Method,
+    lamb_a: Weight | Balance | str = 1.0,
+    *,
+    start: Literal["old", "carried"] = "old",
+    renewed: Literal["task", "epoch"] = "epoch",
+    over: Literal["auto", "own", "seen"] = "auto",
+) -> Method:
+    """The method with EWC's Ω held to an auxiliary network one epoch ahead.  Equation: [afec].
+
+    Its Fisher information is that of the task's ``own`` classes, to which the λ_a of AFEC's
+    authors belongs, or of all ``seen``. With ``auto`` it is ``own``, but EWC as a host keeps its
+    own settings: the ANCL paper's AFEC on EWC is A-EWC renewed every epoch, so both of its terms
+    are on one scale.
+    """
+    if method.auxiliary is not None:
+        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
+    if method.trains == "head":
+        raise MethodError(
+            f"{method.name} trains no backbone after the first task, so AFEC has no weights to "
+            f"hold. Use a method that trains one, such as afec-finetune."
+        )
+    if isinstance(lamb_a, str | Balance):
+        ancl = f", or use a-{method.name}" if method.old else ""
+        raise MethodError(
+            f"λ_a cannot be {lamb_a} with AFEC. A balance compares the pulls of one Ω to two "
+            f"networks that stay as they are; AFEC pulls by EWC's Ω, whatever the method's own is, "
+            f"to a network that changes every epoch. Give a number, such as lamb_a=1{ancl}."
+        )
+    host = method.old.regularizer if method.old else None
+    omega = host if type(host) is Ewc else Ewc(over="own")
+    if over != "auto":
+        omega = replace(omega, over=over)
+    auxiliary = Auxiliary(omega, lamb_a, renewed=renewed, start=start)
+    return replace(method, name=f"afec-{method.name}", auxiliary=auxiliary)
+
+
+def _read_balance(text: str) -> Balance:
+    try:
+        return Balance.read(text)
+    except ValueError as error:
+        raise MethodError(f"λ_a is {text!r}; it {error}, or a number.") from error
