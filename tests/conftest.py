@@ -19,9 +19,10 @@ if "avx2" in Path("/proc/cpuinfo").read_text().split():
     os.environ.update(ATEN_CPU_CAPABILITY="avx2", ONEDNN_MAX_CPU_ISA="AVX2")
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from ancl.data import Source, Task, from_arrays, make_stream
+from ancl.data import Source, Task, digits, from_arrays, make_stream
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.networks import Architecture, architecture
@@ -192,3 +193,25 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     for name in set(sys.modules) - modules:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+
+
+WriteDigits = Callable[..., str]
+"""Writes digits as image files: ``write_digits(folder, {"three": 3}, part="train", each=20)``."""
+
+
+@pytest.fixture
+def write_digits() -> WriteDigits:
+    """A folder for every name with images of that digit; gives the folder as a source."""
+
+    def files(
+        folder: Path, digit_of: Mapping[str, int], part: str = "train", each: int = 20
+    ) -> str:
+        samples = getattr(digits(), part)
+        for name, digit in digit_of.items():
+            (folder / name).mkdir(parents=True)
+            for count, position in enumerate(samples.of_class(digit)[:each].tolist()):
+                pixels = samples.x[position].squeeze(2).numpy()
+                Image.fromarray(pixels).save(folder / name / f"{count:03}.png")
+        return f"folder:{folder}"
+
+    return files

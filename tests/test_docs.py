@@ -4,11 +4,13 @@ import json
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from PIL import Image
 import ancl
 from ancl import Store
 from ancl.data import digits
+from ancl.data.registry import known_source
 from ancl.experiments.build import build
 
 ROOT = Path(__file__).parents[1]
@@ -230,6 +233,97 @@ def test_an_executor_as_written(write, capsys) -> None:
 
     assert failures == "[]"
     assert [finetune, lwf] == [f"{each.spec.method} {each.metrics['aac']}" for each in serial]
+
+
+OLD = ("apple", "bicycle", "castle", "dolphin", "orchid")
+NEW = ("bridge", "lion", "rocket", "sunflower", "tractor")
+
+
+def serve(model: str, image: str) -> Any:
+    """What the example answers to an image, from another process."""
+    program = [sys.executable, str(ROOT / "examples" / "serve.py"), model, "--port", "0"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            address = process.stdout.readline().split()[-1]
+            with urlopen(address, data=Path(image).read_bytes(), timeout=60) as reply:
+                return json.load(reply)
+        finally:
+            process.terminate()
+
+
+def follow_engineers(command: Command) -> tuple[dict[str, list[str]], dict[str, Any]]:
+    """Run the page from its first line to its last: outputs by command, and the last names."""
+    said: dict[str, list[str]] = {}
+    names: dict[str, Any] = {}
+    page = text("engineers.md").replace("\\\n", " ")
+    for kind, block in re.findall(r"^```(sh|python)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        if kind == "python":
+            exec(block, names)
+            continue
+        lines = block.splitlines()
+        if lines[0].startswith("python examples/serve.py"):
+            model, image = lines[0].split()[2], re.search(r"@(\S+)", lines[1])
+            assert image is not None
+            names["served"] = serve(model, image[1])
+            continue
+        for line in lines:
+            said.setdefault(line.split()[1], []).append(command(line))
+    return said, names
+
+
+def accuracies(said: dict[str, list[str]]) -> list[float]:
+    """The first five classes after the first task and after both, then the five new ones."""
+    found = [re.match(r"Accuracy: ([\d.]+) %", printed) for printed in said["evaluate"]]
+    return [float(each[1]) for each in found if each]
+
+
+def check_engineers(said: dict[str, list[str]], names: dict[str, Any]) -> None:
+    learner = ancl.Learner.load("things")
+    assert learner.tasks == [list(OLD), list(NEW)]
+    assert names["taught"].learner.tasks == [list(OLD)]
+    assert names["largest"] < 1e-4
+    assert 100 * names["accuracy"] == pytest.approx(accuracies(said)[1], abs=0.06)
+    (expected,) = learner.top_k(["test-photos/apple/000.png"], 5)
+    assert [each["label"] for each in names["served"]["answers"]] == [n for n, _ in expected]
+    for file in ("things.onnx", "things.pt2", "things2.pt2"):
+        assert Path(f"{file}.md").is_file()
+
+
+def test_the_engineers_page_as_written(command, folder, write_digits) -> None:
+    for digit, (old, new) in enumerate(zip(OLD, NEW, strict=True)):
+        for part, start in (("train", ""), ("test", "test-")):
+            write_digits(folder / f"{start}photos", {old: digit}, part, each=10)
+            write_digits(folder / f"{start}new-photos", {new: digit + 5}, part, each=10)
+
+    said, names = follow_engineers(command)
+
+    check_engineers(said, names)
+    assert accuracies(said)[0] > 40  # chance is 20
+    assert said["learn"][1].startswith("Learned task 2: bridge, lion, rocket, sunflower, tractor.")
+    assert said["predict"][1].count("\n") == 51
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_engineers_numbers_are_those_of_real_photos(command, folder) -> None:
+    try:
+        source = known_source("cifar100").load()
+    except ancl.ScenarioError as error:
+        pytest.skip(str(error))
+    for part, start in ((source.train, ""), (source.test, "test-")):
+        for name in (*OLD, *NEW):
+            place = folder / f"{start}{'photos' if name in OLD else 'new-photos'}" / name
+            place.mkdir(parents=True)
+            positions = part.of_class(source.classes.index(name)).tolist()
+            for count, position in enumerate(positions):
+                Image.fromarray(part.x[position].numpy()).save(place / f"{count:03}.png")
+
+    said, names = follow_engineers(command)
+
+    check_engineers(said, names)
+    written = re.findall(r"([\d.]+) %", text("engineers.md").partition("| test images of")[2])
+    assert accuracies(said) == pytest.approx([float(number) for number in written[:3]], abs=4)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

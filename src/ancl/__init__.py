@@ -12,7 +12,14 @@ from ancl import errors
 
 if TYPE_CHECKING:
     from ancl.analysis.run import analyze
-    from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, StoreError
+    from ancl.errors import (
+        AnclError,
+        ExportError,
+        MethodError,
+        ScenarioError,
+        SpecError,
+        StoreError,
+    )
     from ancl.experiments.benchmarks import list_benchmarks
     from ancl.experiments.compare import Comparison, compare
     from ancl.experiments.results import RunResult
@@ -22,7 +29,8 @@ if TYPE_CHECKING:
     from ancl.experiments.spec import RunSpec
     from ancl.experiments.study import StudyResult, study
     from ancl.learner.learner import Learner
-    from ancl.learner.opening import load_run
+    from ancl.learner.opening import load_run, open_learner
+    from ancl.learner.teaching import Taught, teach
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
     from ancl.methods.differences import list_differences
@@ -50,7 +58,14 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "analysis.run": ("analyze",),
-    "errors": ("AnclError", "MethodError", "ScenarioError", "SpecError", "StoreError"),
+    "errors": (
+        "AnclError",
+        "ExportError",
+        "MethodError",
+        "ScenarioError",
+        "SpecError",
+        "StoreError",
+    ),
     "experiments.benchmarks": ("list_benchmarks",),
     "experiments.compare": ("Comparison", "compare"),
     "experiments.results": ("RunResult",),
@@ -60,7 +75,8 @@ _PLACES = {
     "experiments.spec": ("RunSpec",),
     "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),
-    "learner.opening": ("load_run",),
+    "learner.opening": ("load_run", "open_learner"),
+    "learner.teaching": ("Taught", "teach"),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
     "methods.differences": ("list_differences",),
@@ -91,6 +107,7 @@ __all__ = [
     "Comparison",
     "CrossEntropy",
     "Events",
+    "ExportError",
     "Extra",
     "Finish",
     "FinishWork",
@@ -115,6 +132,7 @@ __all__ = [
     "StoreError",
     "StudyResult",
     "TaskWork",
+    "Taught",
     "Term",
     "Training",
     "WeightRegularizer",
@@ -130,12 +148,14 @@ __all__ = [
     "list_options",
     "load_run",
     "make_method",
+    "open_learner",
     "report",
     "run",
     "search",
     "spec",
     "specs",
     "study",
+    "teach",
     "with_afec",
     "with_ancl",
     "without_head",

@@ -135,9 +135,31 @@ DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and 
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress.")]
 
+Learner = Annotated[
+    Path, Argument(metavar="LEARNER", help="A saved learner, or the directory of a finished run.")
+]
+LearnerStore = Annotated[
+    Path | None, Option("--store", metavar="DIR", help="The store of a run. [.store beside it]")
+]
+TaskNumber = Annotated[
+    int | None,
+    Option("--task", metavar="N", help="Only the classes of this task compete; 1 is the first."),
+]
+
 DataRoot = Annotated[
     Path | None,
     Option("--data-root", metavar="DIR", help="Where data is. [$ANCL_DATA, $DATA_DIR or data]"),
+]
+
+GivenMethod = Annotated[
+    str | None,
+    Option("--method", metavar="NAME", help="The method again, if it is from a file of yours."),
+]
+GivenNetwork = Annotated[
+    str | None, Option("--network", metavar="NAME", help="The same for the network.")
+]
+AcceptChanged = Annotated[
+    bool, Option("--accept-changed", help="Although their code has changed since.")
 ]
 
 RUNS = Path("runs")
@@ -196,6 +218,28 @@ class Machine:
 
     device: Device = None
     threads: Threads = None
+
+    def thread_count(self) -> int | None:
+        """The number that ``--threads`` gives, if it is given.
+
+        Raises:
+            SpecError: It is no number of threads.
+        """
+        if self.threads is not None and not _count(self.threads):
+            raise SpecError(
+                f"--threads: {printable(self.threads, 40)!r} is no number of threads. Write 1 or "
+                f"more."
+            )
+        return int(self.threads) if self.threads else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Code from outside the package that a learner was trained with, named again."""
+
+    method: GivenMethod = None
+    network: GivenNetwork = None
+    accept_changed: AcceptChanged = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,6 +383,20 @@ def make_request(method: str | None, benchmark: str | None, *groups: object) -> 
         mistakes=tuple(mistakes),
         **{name: given[name] for name in own if name in given},
     )
+
+
+def make_layer(*groups: object) -> Layer:
+    """The settings that groups of flags give.
+
+    Raises:
+        SpecError: All flags that cannot be read, each on its own line.
+    """
+    mistakes: list[str] = []
+    given = {name: value for group in groups for name, value in vars(group).items()}
+    layer = _command_line(given, mistakes)
+    if mistakes:
+        raise SpecError("\n".join(mistakes))
+    return layer
 
 
 def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:

@@ -18,6 +18,10 @@ from ancl.cli import list as listing
 from ancl.cli.analyze import analyze
 from ancl.cli.compare import compare
 from ancl.cli.demo import demo
+from ancl.cli.evaluate import evaluate
+from ancl.cli.export import export
+from ancl.cli.learn import learn
+from ancl.cli.predict import predict
 from ancl.cli.report import report
 from ancl.cli.run import run
 from ancl.cli.search import search
@@ -117,6 +121,10 @@ app.command("search")(search)
 app.command("study")(study)
 app.command("analyze")(analyze)
 app.command("report")(report)
+app.command("learn")(learn)
+app.command("predict")(predict)
+app.command("evaluate")(evaluate)
+app.command("export")(export)
 app.add_typer(listing.app, name="list")
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")

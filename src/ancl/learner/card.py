@@ -70,7 +70,7 @@ def model_card(
         state: What it learned.
         measured: What was measured after each task; none where nothing was.
         parameters: The number of the network's parameters.
-        kept: The number of images that are kept of earlier tasks.
+        kept: The number of images in its memory.
         accepted: Parts whose code differs from what was trained with.
         file: Lines on an exported file.
     """
@@ -107,7 +107,7 @@ def _facts(
         "scenario": f"`{config.scenario}`: {_SCENARIOS[config.scenario]}",
         "network": f"{_code(network)}, {parameters:,} parameters",
         "input": _input(state),
-        "images kept": f"{kept:,} of earlier tasks" if kept else "none",
+        "images kept": f"{kept:,}" if kept else "none",
         "training": f"{config.training.epochs} epochs at most, augmentation `{config.augment}`",
         "seed": str(config.seed),
         "versions": f"ancl {version('ancl')}, torch {torch.__version__}, "

@@ -94,7 +94,7 @@ class Exported(NamedTuple):
 
 def export_learner(learner: Learner, path: Path, format: str | None, overwrite: bool) -> Exported:
     """See ``Learner.export``."""
-    setting, kept = learner._learned(), learner._exemplars()
+    setting, kept, warmth = learner._learned(), learner._exemplars(), learner.calibration()
     name, uint8 = export_format(path, format), setting.normalization is not None
     channels, *size = shape = setting.architecture.input_shape
     images = examples(shape, uint8=uint8, kept=kept.samples.x if kept else None)
@@ -103,9 +103,11 @@ def export_learner(learner: Learner, path: Path, format: str | None, overwrite: 
         "tasks": learner.tasks,
         "scenario": learner.scenario,
         "input": [*size, channels] if uint8 else list(shape),
+        "temperature": warmth.temperature,
+        "temperature_basis": warmth.basis,
     }
     texts = {f"ancl.{part}": json.dumps(fact) for part, fact in facts.items()}
-    expected = learner.scores(images)
+    expected = learner._score(images)
     return write_export(
         learner.module, images, expected, texts, path, name, learner.card, overwrite=overwrite
     )
@@ -321,9 +323,10 @@ def _write_onnx(module: nn.Module, two: Tensor, metadata: Mapping[str, str], pat
 
 
 def _open_onnx(path: Path) -> Answers:
-    session: Any = import_module("onnxruntime").InferenceSession(
-        path, providers=["CPUExecutionProvider"]
-    )
+    runtime: Any = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # an error comes as an exception too
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def answers(images: Tensor) -> Tensor:
         (scores,) = session.run(["scores"], {"images": images.numpy()})

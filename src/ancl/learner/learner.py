@@ -165,6 +165,11 @@ class Learner(Answers):
         images = each * sum(sum(task.sizes) for task in kept)
         return sizes(self._entries(), self._held, images, self._scorer is not None)
 
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample, channels first; none before the first task."""
+        return self._setting.architecture.input_shape if self._setting else None
+
     def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
         """Learn a task: images of classes not learned before, or in ``dil`` of all of them again.
 

@@ -1,19 +1,80 @@
-"""A finished run, opened as a learner."""
+"""A learner from what is on disk, or from the settings of a run."""
 
 import math
 from pathlib import Path
 
 from ancl.errors import StoreError
 from ancl.experiments.results import Places, RunResult, read_run
-from ancl.experiments.spec import GENERAL
+from ancl.experiments.spec import GENERAL, RunSpec
 from ancl.experiments.state import FinalState
+from ancl.files import STAGES
 from ancl.learner.card import Measured
 from ancl.learner.config import Given, config_of_spec, explained
 from ancl.learner.learner import Learner
 from ancl.methods.method import Method
 from ancl.stages.events import Events
-from ancl.store.entry import StageResult
+from ancl.store.entry import HEADER, StageResult, current
 from ancl.store.store import Store
+
+
+def is_run(place: Path) -> bool:
+    """Whether a directory is that of a run, finished or not."""
+    return (place / STAGES).is_file() and (place / "spec.yaml").is_file()
+
+
+def is_saved(place: Path) -> bool:
+    """Whether a directory is that of a saved learner, as far as its files tell."""
+    return (current(place) / HEADER).is_file()
+
+
+def open_learner(
+    directory: str | Path,
+    *,
+    method: str | Method | None = None,
+    network: str | None = None,
+    accept_changed: bool = False,
+    store: str | Path | None = None,
+    device: str = GENERAL["device"].default,
+    events: Events | None = None,
+) -> Learner:
+    """Open a saved learner or a finished run: see ``Learner.load`` and ``load_run``.
+
+    Raises:
+        StoreError: The directory is neither.
+    """
+    place = Path(directory)
+    if not is_run(place) and not is_saved(place):
+        there = (
+            "is neither a finished run nor a saved learner" if place.exists() else "is not there"
+        )
+        raise StoreError(
+            f"{place} {there}. Give the directory of a run (ancl run), or of a learner "
+            f"(ancl learn, Learner.save)."
+        )
+    opened = load_run if is_run(place) else Learner.load
+    return opened(
+        place,
+        method=method,
+        network=network,
+        accept_changed=accept_changed,
+        store=store,
+        device=device,
+        events=events,
+    )
+
+
+def learner_of(
+    spec: RunSpec,
+    *,
+    store: str | Path | None = None,
+    device: str = GENERAL["device"].default,
+    events: Events | None = None,
+) -> Learner:
+    """A new learner with the settings of a run; those of its data are left aside."""
+    given = Given(Path(), "ancl.spec", spec.method, str(spec.network["name"]))
+    learner = Learner.__new__(Learner)
+    learner._begin(config_of_spec(spec, given), device, store, events, None)
+    return learner
 
 
 def load_run(

@@ -1,0 +1,136 @@
+"""``ancl learn``: a classifier that learns the images of a folder, month after month."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from ancl.cli import flags
+from ancl.cli.flags import Machine, Weights, grouped
+
+if TYPE_CHECKING:
+    from ancl.learner.teaching import Taught
+
+Place = Annotated[
+    Path,
+    Argument(metavar="LEARNER", help="A saved learner, a finished run, or a new directory."),
+]
+Images = Annotated[
+    str,
+    Option("--data", metavar="SOURCE", help="The images to learn, such as folder:photos"),
+]
+Output = Annotated[
+    Path | None,
+    Option("--output", "-o", metavar="DIR", help="Where the learner is saved. [LEARNER]"),
+]
+Method = Annotated[
+    str | None,
+    Option(
+        "--method",
+        metavar="NAME",
+        help="Of a new learner: icarl, a-icarl, wa … For others, one of your own again.",
+    ),
+]
+Network = Annotated[
+    str | None, Option("--network", metavar="NAME", help="The same: ancl list networks")
+]
+Store = Annotated[
+    Path | None,
+    Option("--store", metavar="DIR", help="Where stages are kept. [beside it, until it is saved]"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a new learner is made of."""
+
+    scenario: flags.Scenario = None
+    memory_per_class: flags.MemoryPerClass = None
+    memory: flags.Memory = None
+    memory_selection: flags.MemorySelection = None
+    epochs: flags.Epochs = None
+    seed: flags.Seed = None
+    setting: flags.Set = None
+
+
+@grouped
+def learn(
+    learner: Place,
+    *,
+    data: Images,
+    output: Output = None,
+    method: Method = None,
+    network: Network = None,
+    accept_changed: flags.AcceptChanged = False,
+    weights: Weights,
+    start: Start,
+    machine: Machine,
+    data_root: flags.DataRoot = None,
+    store: Store = None,
+    overwrite: flags.Overwrite = False,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
+) -> None:
+    """Learn the images of a folder; the same command resumes what was stopped.
+
+    To begin: ancl learn birds --method icarl --data folder:photos@32
+
+    A month later: ancl learn birds --data folder:new-photos
+    """
+    from ancl.experiments.build import threads
+    from ancl.learner.teaching import teach
+    from ancl.stages.progress import make_progress
+
+    layer, count = flags.make_layer(weights, start), machine.thread_count()
+    with make_progress(quiet) as events, threads(count) if count else nullcontext():
+        taught = teach(
+            learner,
+            data,
+            output=output,
+            method=method,
+            network=network,
+            settings=layer,
+            accept_changed=accept_changed,
+            overwrite=overwrite,
+            store=store,
+            data_root=data_root,
+            device=machine.device or "auto",
+            events=events,
+        )
+    print(json.dumps(taught_json(taught)) if as_json else taught_text(taught))
+
+
+def taught_json(taught: Taught) -> dict[str, Any]:
+    """What was learned, as JSON."""
+    held = taught.learner.report()
+    return {
+        "directory": str(taught.directory),
+        "learned_before": taught.found,
+        "tasks": taught.learner.tasks,
+        "classes": taught.learner.classes,
+        "held": {"accuracy": held.accuracy, "images": held.images, "basis": held.basis},
+    }
+
+
+def taught_text(taught: Taught) -> str:
+    """What was learned, in a few lines."""
+    from ancl.wording import percent
+
+    held = taught.learner.report()
+    known = len(taught.learner.classes)
+    new = ", ".join(map(str, taught.learner.tasks[-1]))
+    lines = [
+        f"{taught.directory} learned exactly these images before: nothing was done."
+        if taught.found
+        else f"Learned task {len(taught.learner.tasks)}: {new}.",
+        f"Accuracy on {held.images} held images ({held.basis}): {percent(held.accuracy)} %."
+        if held.accuracy is not None
+        else "The accuracy was not measured: no images are held out of training.",
+        f"The learner knows {known} classes. Its model card: {taught.directory / 'README.md'}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,219 @@
+"""Teach a learner on disk: start or open it, learn the images of a source, save it.
+
+What is computed is kept in a store until the learner is saved, so the same call resumes what was
+stopped, and a call that was finished before only says so.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from ancl.data import Label, labelled_part
+from ancl.errors import ScenarioError, SpecError, StoreError
+from ancl.experiments.settings import Request
+from ancl.experiments.spec import GENERAL, Layer, RunSpec
+from ancl.files import check_place
+from ancl.learner.learner import Learner
+from ancl.learner.new_task import next_task
+from ancl.learner.opening import is_run, is_saved, learner_of, open_learner
+from ancl.methods.method import Method
+from ancl.stages.events import Events
+from ancl.store.store import Store
+
+_OF_STREAMS = (
+    *("data.source", "data.tasks", "data.classes", "data.first", "data.order", "data.domains"),
+    *("data.per_class", "data.test_per_class"),
+)
+"""Settings that cut a stream of tasks from a source."""
+
+
+class Taught(NamedTuple):
+    """What was learned, and where it was saved.
+
+    Args:
+        learner: The learner, with the task.
+        directory: Where it is.
+        found: Whether it had learned these images before, so that nothing was done.
+    """
+
+    learner: Learner
+    directory: Path
+    found: bool
+
+
+def teach(
+    learner: str | Path,
+    data: str,
+    *,
+    output: str | Path | None = None,
+    method: str | Method | None = None,
+    network: str | None = None,
+    settings: Mapping[str, Any] | Layer | None = None,
+    accept_changed: bool = False,
+    overwrite: bool = False,
+    store: str | Path | None = None,
+    data_root: str | Path | None = None,
+    device: str = GENERAL["device"].default,
+    events: Events | None = None,
+) -> Taught:
+    """Learn the images of a source as the next task of a learner, or as the first of a new one.
+
+    Args:
+        learner: The directory of a saved learner, or of a finished run, which is never changed;
+            or a new directory, for a new learner.
+        data: The images to learn, such as ``folder:photos``: all images of the folder, or those
+            below its ``train``. They are resized to the size that the learner began with.
+        output: Where the learner is saved; by default where it was.
+        method: The method of a new learner; or that of the learner again, if it is from outside.
+        network: The same for its network.
+        settings: Of a new learner, by dotted key: ``training.epochs``, ``memory.per_class`` … A
+            layer says, besides, what messages call them.
+        accept_changed: See ``Learner.load``.
+        overwrite: Whether another learner, or anything else, is replaced at ``output``.
+        store: Where stages are kept; by default beside ``output`` until it is saved.
+        data_root: Where data is; see ``ancl.data.data_root``.
+        device: ``auto``, ``cpu``, ``cuda`` …
+        events: Receives progress; silent by default.
+
+    Raises:
+        SpecError: All wrong settings, each on its own line.
+        ScenarioError: The images are none that it can learn.
+        StoreError: A directory cannot be read or written.
+    """
+    place = Path(learner)
+    target = check_place(place if output is None else output, "a learner")
+    if output is None and is_run(place):
+        raise StoreError(
+            f"{place} is a run, which stays as it is. Say where the learner goes: -o DIR "
+            f"(output=DIR)."
+        )
+    layer = settings if isinstance(settings, Layer) else Layer("settings", dict(settings or {}))
+    asked = _Asked(place, data, method, network, layer, accept_changed, device)
+    before = asked.learned_before(target, data_root, events)
+    if before is not None:
+        return Taught(before, target, found=True)
+    if target != place and is_saved(target) and not overwrite:
+        raise StoreError(
+            f"{target} holds another learner, and it is not replaced. Give a new directory, or "
+            f"allow it: overwrite=True (--overwrite)."
+        )
+    kept = Path(store) if store else target.with_name(f".{target.name}.learning")
+    taught = asked.opened(kept, events)
+    taught.learn(*labelled_part(data, "train", data_root, taught.input_shape))
+    taught.save(target, overwrite=overwrite)
+    if store is None:
+        _clear(kept)
+    return Taught(taught, target, found=False)
+
+
+class _Asked(NamedTuple):
+    """Which learner is asked for, and what it is to learn."""
+
+    place: Path
+    data: str
+    method: str | Method | None
+    network: str | None
+    settings: Layer
+    accept_changed: bool
+    device: str
+
+    def learned_before(
+        self, target: Path, data_root: str | Path | None, events: Events | None
+    ) -> Learner | None:
+        """The learner at the target, where these images were the last that it learned."""
+        if not is_saved(target):
+            return None
+        there = self._open(target, None, events)
+        x, labels = labelled_part(self.data, "train", data_root, there.input_shape)
+        return there if _learned_last(there, x, labels) else None
+
+    def opened(self, store: Path, events: Events | None) -> Learner:
+        """The learner that is there, or a new one."""
+        if is_saved(self.place) or is_run(self.place):
+            if self.settings.values:
+                raise SpecError(
+                    f"{self._named(self.settings.values)}: {self.place} learns on with the "
+                    f"settings that it began with. Leave these out, or begin a new learner in "
+                    f"another directory."
+                )
+            return self._open(self.place, None if is_run(self.place) else store, events)
+        if os.path.lexists(self.place):
+            raise StoreError(
+                f"{self.place} is neither a saved learner nor a finished run. Give the directory "
+                f"of one, or a new name to begin one."
+            )
+        if self.method is None:
+            raise StoreError(
+                f"There is no learner {self.place}. To begin one, give a method: --method icarl "
+                f"(method='icarl'). ancl list methods shows all."
+            )
+        return learner_of(self._spec(), device=self.device, store=store, events=events)
+
+    def _open(self, place: Path, store: Path | None, events: Events | None) -> Learner:
+        return open_learner(
+            place,
+            method=self.method,
+            network=self.network,
+            accept_changed=self.accept_changed,
+            store=store,
+            device=self.device,
+            events=events,
+        )
+
+    def _spec(self) -> RunSpec:
+        """What a new learner is made of, checked as a run is."""
+        wrong = [key for key in self.settings.values if key in _OF_STREAMS]
+        if wrong:
+            raise SpecError(
+                f"{self._named(wrong)}: a learner learns all images that it is given as one task. "
+                f"Leave these out."
+            )
+        begin = {"data.source": self.data, "data.tasks": 1, "data.scenario": "cil"}
+        if self.network is not None:
+            begin["network.name"] = self.network
+        if self.settings.values.get("data.scenario") == "dil":
+            # A run makes domains of one source; a learner is given images of each.
+            begin["data.domains"] = "rotation"
+        if not isinstance(self.method, str):
+            raise SpecError(
+                "A new learner on disk is made from the name of a method: give one, such as "
+                "'icarl' or 'path/file.py:NAME'. ancl.Learner takes the method itself."
+            )
+        layers = (Layer("settings", begin), self.settings)
+        return Request(self.method, None, layers).resolve()[0].spec
+
+    def _named(self, keys: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(self._shown(key) for key in keys))
+
+    def _shown(self, key: str) -> str:
+        label = self.settings.labels.get(key, key)
+        return key if label == "--set" else label
+
+
+def _learned_last(learner: Learner, x: Tensor, labels: Sequence[Label]) -> bool:
+    """Whether the last task that was learned is of exactly these images and labels."""
+    config, tasks = learner._config, learner._tasks
+    try:
+        task = next_task(
+            x,
+            labels,
+            tasks[:-1],
+            scenario=config.scenario,
+            seed=config.seed,
+            val_fraction=config.val_fraction,
+        )
+    except ScenarioError:  # other classes
+        return False
+    return task.key == tasks[-1].key
+
+
+def _clear(root: Path) -> None:
+    """Remove a store of ours whose results were saved elsewhere, and nothing else."""
+    Store(root, lambda message: None).prune(())
+    for directory, _, _ in os.walk(root, topdown=False):
+        with suppress(OSError):  # somebody else's file is in it
+            os.rmdir(directory)
