@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import Label, Samples, Task, as_images, channel_statistics
+from ancl.data import Augment, Label, Samples, Task, as_images, channel_statistics
 from ancl.errors import AnclError, ScenarioError, StoreError
 from ancl.experiments.results import Places, read_run
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
@@ -33,7 +33,7 @@ from ancl.methods.method import Method
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, plan_notes, plan_task
+from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, lasting, plan_notes, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
 from ancl.stages.work import known
 from ancl.store.entry import StageResult, write_entry
@@ -49,8 +49,9 @@ class Learner:
 
     Args:
         method: A name such as ``a-lwf``, or a ``Method``.
-        network: A name such as ``resnet32``; ``path/file.py:NAME`` or ``package.module:NAME``,
-            see ``ancl.networks.architecture``; or a module that yields features (B, D).
+        network: A name such as ``resnet32``, ``timm:NAME`` or ``torchvision:NAME``;
+            ``path/file.py:NAME`` or ``package.module:NAME``, see ``ancl.networks.architecture``;
+            or a module that yields features (B, D).
         scenario: ``cil`` answers among all classes; with ``til`` the task is known; with ``dil``
             every task has the first one's classes, in another domain.
         seed: Where all randomness comes from.
@@ -61,7 +62,9 @@ class Learner:
         memory: What is kept of earlier tasks' images; as the method says where left out, and
             ``Memory()`` keeps nothing.
         val_fraction: Share of each class's images kept for validation.
-        augment: Augmentation of training images.
+        augment: Augmentation of training images: none, flip, crop, facil; or your own function of
+            a batch of uint8 images (N, H, W, C), or of a batch and a ``torch.Generator``, or
+            where it lies: ``path/file.py:NAME``.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         events: Receives every stage and epoch; silent by default.
@@ -80,7 +83,7 @@ class Learner:
         network_options: Mapping[str, Any] | None = None,
         memory: Memory | None = None,
         val_fraction: float = DataSpec.val_fraction,
-        augment: str = DataSpec.augment,
+        augment: Augment = DataSpec.augment,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         events: Events | None = None,
@@ -232,12 +235,13 @@ class Learner:
         *,
         network: str | nn.Module | None = None,
         method: str | Method | None = None,
+        augment: Augment | None = None,
         accept_changed: bool = False,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         events: Events | None = None,
     ) -> Self:
-        """Read a saved learner; a network or method from outside the package is given again.
+        """Read a saved learner; a network, method or augmentation of your own is given again.
 
         What is given is compared with what the learner was trained with, and refused where it
         differs. ``accept_changed`` accepts it; ``accepted_changes`` then says so, for good.
@@ -246,10 +250,11 @@ class Learner:
             StoreError: The directory is not a saved learner, or is damaged.
         """
         entry = read_saved(Path(path))
-        meta, given = entry.meta, Given(Path(path), "Learner.load", method, network, accept_changed)
+        meta = entry.meta
+        given = Given(Path(path), "Learner.load", method, network, augment, accept_changed)
         with _explained(given.path, "Give a directory that Learner.save wrote."):
             state = FinalState.read(meta["state"])
-            config = config_of_meta(meta, given)
+            config = config_of_meta(meta, given, state)
             changes = config.check_given(given, state, meta["network"])
             learner = cls.__new__(cls)
             learner._begin(config, device, store, events)
@@ -272,7 +277,11 @@ class Learner:
     def _learn_task(self, task: Task, setting: Setting) -> dict[str, Any]:
         tasks = (*self._tasks, task)
         self._config.check_tasks(tasks, setting)
-        stages, state = plan_task(self.method, tasks, setting, self._state)
+        stages, planned = plan_task(self.method, tasks, setting, self._state)
+        state = lasting(planned)
+        if task.index == 0:
+            for note in setting.architecture.notes:
+                self._events.say(note)
         if task.index == 1:
             for note in plan_notes(self.method, tasks, setting):
                 self._events.say(note)
@@ -301,8 +310,9 @@ class Learner:
         """The network's output for samples, and the scores of an output."""
         setting = self._learned()
         if self._answering is None:
-            network = setting.architecture.build(ClassHistory.of(self._tasks).blocks)
-            network.load(strip_prefix("network", self._obtain(self._state["network"]).tensors))
+            blocks = ClassHistory.of(self._tasks).blocks
+            found = strip_prefix("network", self._obtain(self._state["network"]).tensors)
+            network = setting.architecture.restore(blocks, found)
             network.to(setting.device)
             reads = self.method.infer.reads
             read = {part: self._obtain(k) for part, k in self._state.items() if part in reads}
@@ -342,6 +352,7 @@ def load_run(
     store: str | Path | None = None,
     method: str | Method | None = None,
     network: str | None = None,
+    augment: Augment | None = None,
     accept_changed: bool = False,
     device: str = GENERAL["device"].default,
     events: Events | None = None,
@@ -357,6 +368,7 @@ def load_run(
         method: The method again, where the run has one from outside the package: a ``Method``,
             or ``path/file.py:NAME``. It is compared with the run's.
         network: The same for the network: ``path/file.py:NAME`` or ``package.module:NAME``.
+        augment: The same for the augmentation: a function, or ``path/file.py:NAME``.
         accept_changed: Whether they may differ from those of the run; it is recorded in
             ``accepted_changes`` of the learner, and saved with it.
         device: ``auto``, ``cpu``, ``cuda`` …
@@ -376,9 +388,9 @@ def load_run(
             f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
         )
     at = Places.of(place.absolute().parent, store).store
-    given = Given(place, "ancl.load_run", method, network, accept_changed)
+    given = Given(place, "ancl.load_run", method, network, augment, accept_changed)
     with _explained(place, f"Run it again: {_again(place)}"):
-        config = config_of_spec(spec, given)
+        config = config_of_spec(spec, given, state)
         changes = config.check_given(given, state, str(spec.network["name"]))
         learner = Learner.__new__(Learner)
         learner._begin(config, device, at, events)
