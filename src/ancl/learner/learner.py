@@ -62,9 +62,8 @@ class Learner:
         memory: What is kept of earlier tasks' images; as the method says where left out, and
             ``Memory()`` keeps nothing.
         val_fraction: Share of each class's images kept for validation.
-        augment: Augmentation of training images: none, flip, crop, facil; or your own function of
-            a batch of uint8 images (N, H, W, C), or of a batch and a ``torch.Generator``, or
-            where it lies: ``path/file.py:NAME``.
+        augment: Augmentation of training images: a name, or your own function of a batch of uint8
+            images (N, H, W, C), or of a batch and a ``torch.Generator``.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         events: Receives every stage and epoch; silent by default.
@@ -279,12 +278,9 @@ class Learner:
         self._config.check_tasks(tasks, setting)
         stages, planned = plan_task(self.method, tasks, setting, self._state)
         state = lasting(planned)
-        if task.index == 0:
-            for note in setting.architecture.notes:
-                self._events.say(note)
-        if task.index == 1:
-            for note in plan_notes(self.method, tasks, setting):
-                self._events.say(note)
+        notes = plan_notes(self.method, tasks, setting) if task.index == 1 else []
+        for note in (*notes, *(setting.architecture.notes if task.index == 0 else ())):
+            self._events.say(note)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
             self._events.say(f"What is learned is not stored: {unstored}")

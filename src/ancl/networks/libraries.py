@@ -7,7 +7,7 @@ weights come from a file, or from the cache where the library itself has put the
 import importlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, NamedTuple
@@ -37,7 +37,7 @@ class Pretrained(NamedTuple):
 
 
 class LibraryBackbone(ABC):
-    """A backbone of another library: called with the shape of a sample, it makes one.
+    """A backbone of another library.
 
     Args:
         name: As in ``timm:resnet18``.
@@ -45,6 +45,11 @@ class LibraryBackbone(ABC):
     Raises:
         SpecError: The library is not installed, or does not list this name.
     """
+
+    listing: str
+    """The call that shows all names."""
+    make: Callable[..., nn.Module]
+    """From the shape of a sample, and options by keyword, to a backbone."""
 
     def __init__(self, name: str) -> None:
         library, _, self.model = name.partition(":")
@@ -56,9 +61,6 @@ class LibraryBackbone(ABC):
                 f"{did_you_mean(self.model, names)} {self.listing} shows all {len(names):,}. "
                 f"Addresses of a hub are not read: give a file with network.weights=FILE."
             )
-
-    listing: str
-    """The call that shows all names."""
 
     @abstractmethod
     def names(self) -> Sequence[str]:
@@ -157,7 +159,7 @@ class _Timm(LibraryBackbone):
 
     listing = "timm.list_models()"
 
-    def __call__(
+    def make(
         self,
         shape: Sequence[int],
         *,
@@ -165,6 +167,7 @@ class _Timm(LibraryBackbone):
         frozen: bool = False,
         patch_size: Annotated[int, Ge(1)] | None = None,
     ) -> nn.Module:
+        """A new one, or with the weights of a file, which timm fits to size and channels."""
         channels, height, width = self._image(shape)
         options: dict[str, Any] = {"num_classes": 0, "in_chans": channels}
         if self._card().fixed_input_size:
@@ -196,7 +199,7 @@ class _Timm(LibraryBackbone):
         return made
 
     def _loaded(self, options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:
-        """With weights that timm fits to the size and channels of the images."""
+        """With these weights; timm itself would go on where some are missing."""
         with seeded(0, "fresh"):
             fresh = self._made(options).state_dict()
         overlay = {"state_dict": dict(tensors), "source": None}
@@ -207,7 +210,7 @@ class _Timm(LibraryBackbone):
                 )
         except (RuntimeError, KeyError, ValueError, AttributeError) as error:
             raise self._misfit(error) from error
-        # timm goes on where a weight is missing: one that is random still was not in the file.
+        # What is random still was not in the file.
         absent = [
             name
             for name, value in made.state_dict().items()
@@ -238,9 +241,10 @@ class _Torchvision(LibraryBackbone):
 
     listing = "torchvision.models.list_models(module=torchvision.models)"
 
-    def __call__(
+    def make(
         self, shape: Sequence[int], *, weights: str | None = None, frozen: bool = False
     ) -> nn.Module:
+        """A new one, or with the weights of a file."""
         channels, height, width = self._image(shape)
         if channels != 3:
             raise SpecError(
@@ -287,7 +291,9 @@ class _Torchvision(LibraryBackbone):
 
     def _headless(self, made: nn.Module) -> str:
         """Take the classifier off, and say which layer it was."""
-        linear = [path for path, part in made.named_modules() if isinstance(part, nn.Linear)]
+        linear: list[str] = [
+            path for path, part in made.named_modules() if isinstance(part, nn.Linear)
+        ]
         parent, _, child = linear[-1].rpartition(".")
         setattr(made.get_submodule(parent), child, nn.Identity())
         return linear[-1]

@@ -83,7 +83,7 @@ def network_maker(name: str) -> Maker:
         return Maker(NETWORKS[name])
     if in_library(name):
         library = library_backbone(name)
-        return Maker(library, None, library)
+        return Maker(library.make, None, library)
     if not is_outside(name):
         raise SpecError(unknown("network", name, NAMES))
     code = load(name, WANTED, SpecError)

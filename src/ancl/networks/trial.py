@@ -54,7 +54,12 @@ def try_named(
                 _check_size(name, maker, shape, options)
             backbone = _made(name, maker, shape, options)
         weights = tensor_digest(backbone.state_dict()) if maker.code else ""
-        _TRIED[key] = try_module(name, backbone, shape)._replace(weights=weights)
+        tried = try_module(name, backbone, shape)
+        if maker.code and tried.fixed:
+            with seeded(1, "probe"):  # frozen weights that are random are others in every run
+                again = tensor_digest(_made(name, maker, shape, options).state_dict())
+            tried = tried._replace(fixed=again == weights)
+        _TRIED[key] = tried._replace(weights=weights)
     return _TRIED[key]
 
 

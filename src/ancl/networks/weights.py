@@ -32,8 +32,11 @@ def file_digest(file: Path) -> str:
 
 @lru_cache(maxsize=64)
 def _digest(file: Path, time: int, size: int) -> str:
+    total = hashlib.sha256()
     with open_plain(file) as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+        while block := opened.read(1 << 20):
+            total.update(block)
+    return total.hexdigest()
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
