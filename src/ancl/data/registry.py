@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ancl.data.formats.arrays import arrays_classes, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
-from ancl.data.formats.folders import folder_classes, folder_source
+from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_source
 from ancl.data.published import PUBLISHED
 from ancl.data.source import Source, make_source
 from ancl.errors import AnclError, ScenarioError, printable, unknown
@@ -104,15 +104,16 @@ def load_source(name: str, root: Path | None = None) -> Source:
 
 def _folder(text: str) -> KnownSource:
     """A folder of images, perhaps with the size they are resized to after an ``@``."""
-    sized = re.fullmatch(r"(.+)@(\d+)", text)
-    path = Path(sized[1] if sized else text).expanduser()
+    plain = text.removesuffix(SKIP_BAD)
+    sized = re.fullmatch(r"(.+)@(\d+)", plain)
+    path = Path(sized[1] if sized else plain).expanduser()
     size = int(sized[2][-9:]) if sized else None
     if sized and not 0 < len(sized[2].lstrip("0")) < 6:
         raise ScenarioError(
             f"folder:{printable(text, 200)} asks for images of no possible size. Write "
             "folder:PATH@32."
         )
-    read = partial(folder_source, path, size)
+    read = partial(folder_source, path, size, skip_bad=plain != text)
     return KnownSource(lambda root: read(), folder_classes(path), "your images")
 
 
