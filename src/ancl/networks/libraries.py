@@ -148,9 +148,10 @@ class LibraryBackbone(ABC):
         return shape[0], shape[1], shape[2]
 
     def _misfit(self, reason: object) -> SpecError:
+        shown = printable(" ".join(str(reason).split()).rstrip("."), 300)
         return SpecError(
-            f"The file for network.weights does not fit {self.name}: {printable(str(reason), 300)}."
-            f" Give weights of this very model."
+            f"The file for network.weights does not fit {self.name}: {shown}. Give weights of this "
+            f"very model."
         )
 
 
@@ -266,7 +267,7 @@ class _Torchvision(LibraryBackbone):
             try:
                 made.load_state_dict(own)
             except RuntimeError as error:
-                raise self._misfit(" ".join(str(error).split())) from error
+                raise self._misfit(error) from error
         return made.requires_grad_(not frozen)
 
     def names(self) -> Sequence[str]:

@@ -138,7 +138,10 @@ def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[
     if len(tasks) < 2:
         return []
     method, adds = drop_zero_terms(method), ClassHistory.of(tasks[:2]).adds_classes
-    auxiliary, notes = method.auxiliary, []
+    auxiliary, notes = method.auxiliary, list[str]()
+    if method.old and method.old.regularizer.reads in ("features", "maps"):
+        held = f"{method.name} holds the old network's features, which are frozen"
+        notes += [] if setting.architecture.learns else [f"{held}: its term changes nothing."]
     if not adds:
         left = [f"the {extra.name} term" for extra in method.extras if extra.new_classes]
         left += ["imprinting"] if method.imprint else []

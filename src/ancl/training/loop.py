@@ -205,8 +205,8 @@ class Fit:
             self._set_rate(number)
             terms = self._objective.answers(self._step(batch, number / len(self.train)))
             self._optimizer.zero_grad(set_to_none=True)
-            # Gradients of several roots add up: the sum itself is never needed.
-            torch.autograd.backward(list(terms.values()))
+            # Gradients add up: the sum is never needed. Features of a frozen backbone have none.
+            torch.autograd.backward([term for term in terms.values() if term.requires_grad])
             self._update(len(batch.y))
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
