@@ -3,7 +3,6 @@
 import importlib.util
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def timm(monkeypatch: pytest.MonkeyPatch, offline: None) -> Iterator[Any]:
+def timm(monkeypatch: pytest.MonkeyPatch, offline: None) -> Any:
     """The stand-in, under the name of timm; trials of it are forgotten."""
     spec = importlib.util.spec_from_file_location(
         "fake_timm", Path(__file__).parent / "fake_timm.py"
@@ -33,4 +32,4 @@ def timm(monkeypatch: pytest.MonkeyPatch, offline: None) -> Iterator[Any]:
     spec.loader.exec_module(fake)
     monkeypatch.setitem(sys.modules, "timm", fake.module())
     monkeypatch.setattr(trial, "_TRIED", {})
-    yield fake
+    return fake
