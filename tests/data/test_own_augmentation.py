@@ -153,7 +153,7 @@ def test_a_run_names_it_by_its_file(write: Write) -> None:
 
     assert made.setting.augment is find_augmentation(f"{folder}/aug.py:noise")
     assert made.unstored == ""
-    with pytest.raises(SpecError, match="no function 'nois'. Did you mean 'noise'"):
+    with pytest.raises(SpecError, match=r"no function 'nois'. Did you mean 'noise'"):
         spec("finetune", "digits/5", settings={"data.augment": f"{folder}/aug.py:nois"})
 
 
@@ -211,7 +211,7 @@ def test_a_learner_is_given_its_augmentation_again(tmp_path: Path, write: Write)
     with pytest.raises(SpecError, match=r"augmentation .*aug.py:shift.*Give it again.*augment="):
         Learner.load(tmp_path / "saved")
     for other in (f"{folder}/aug.py:noise", brighter, "flip"):
-        with pytest.raises(SpecError, match="is not the one .*its code differs"):
+        with pytest.raises(SpecError, match=r"is not the one .*its code differs"):
             Learner.load(tmp_path / "saved", augment=other)
     again = Learner.load(tmp_path / "saved", augment=name)
     for each in (learner, again):

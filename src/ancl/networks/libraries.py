@@ -8,6 +8,7 @@ import importlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, NamedTuple
@@ -211,14 +212,19 @@ class _Timm(LibraryBackbone):
                 )
         except (RuntimeError, KeyError, ValueError, AttributeError) as error:
             raise self._misfit(error) from error
+        own = made.state_dict()
         # What is random still was not in the file.
         absent = [
             name
-            for name, value in made.state_dict().items()
+            for name, value in own.items()
             if value.is_floating_point() and _varies(value) and torch.equal(value, fresh[name])
         ]
         if absent:
             raise self._misfit(f"it lacks {', '.join(absent[:3])}")
+        # A classifier is left out, and perhaps a layer before it; a larger model is another one.
+        more = [name for name in tensors if name not in own] if own.keys() <= tensors.keys() else []
+        if len(more) > max(8, len(own) // 10):
+            raise self._misfit(f"it has {len(more)} tensors more, such as {', '.join(more[:3])}")
         card = getattr(made, "pretrained_cfg", None)
         if isinstance(card, dict):
             card.pop("state_dict", None)  # else every copy of the network would copy the file
@@ -227,12 +233,13 @@ class _Timm(LibraryBackbone):
     def _places(self) -> Iterator[Path]:
         card = self._card()
         if card.hf_hub_id:
-            hub = importlib.import_module("huggingface_hub")
             named = [card.hf_hub_filename] if card.hf_hub_filename else []
             for name in (*named, "model.safetensors", "pytorch_model.bin"):
-                found = hub.try_to_load_from_cache(repo_id=card.hf_hub_id, filename=name)
-                if isinstance(found, str):
-                    yield Path(found)
+                with suppress(ImportError):  # timm brings it, but may be installed without
+                    hub = importlib.import_module("huggingface_hub")
+                    found = hub.try_to_load_from_cache(repo_id=card.hf_hub_id, filename=name)
+                    if isinstance(found, str):
+                        yield Path(found)
         if card.url and not card.url.endswith(".npz"):
             yield _downloaded(card.url)
 
