@@ -110,10 +110,11 @@ def _made(
 
 
 def _misfit(name: str, shape: tuple[int, ...], error: Exception) -> SpecError:
+    patches = " Or give smaller patches: network.patch_size." if "patch" in name else ""
     return SpecError(
         f"{name} does not fit samples of shape {shape}: it stopped with {type(error).__name__}: "
         f"{error}. Check that its first layer reads {shape} and that no layer shrinks the sample "
-        f"to nothing, or resize the data."
+        f"to nothing, or resize the data.{patches}"
     )
 
 
