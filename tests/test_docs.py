@@ -140,6 +140,23 @@ def test_backbones_as_written(write, command) -> None:
     assert not learner._learned().architecture.learns
 
 
+def test_a_learner_as_written(write, capsys) -> None:
+    names: dict[str, Any] = {}
+    for block in write("learner.md"):
+        exec(block, names)
+    printed = capsys.readouterr().out
+
+    learner, shares = names["learner"], names["shares"]
+    assert len(names["answers"]) == 5
+    assert shares.shape == (5, 10)
+    assert [row[0][0] for row in names["best"]] == names["answers"]
+    assert len(names["safe"]) == 5
+    assert 0 < names["threshold"] < 1
+    assert names["accuracy"] > 0.85
+    assert "held images (all tasks)" in printed
+    assert repr(learner) in printed
+
+
 def test_a_grown_network_keeps_its_answers(write) -> None:
     write("add-a-network.md")
     network = ancl.architecture("growing.py:Growing", (1, 8, 8)).build([2]).eval()

@@ -45,7 +45,8 @@ def test_a_class_mean_is_that_of_unit_features_and_of_mirror_images() -> None:
     for query in ([1, 1.2], [10, 12.0]):
         assert scores(mirrored, looked, query).tolist() == pytest.approx([-0.008214], abs=1e-6)
         assert scores(plain, looked, query).tolist() == pytest.approx([-0.137514], abs=1e-6)
-    other = NearestMean.scores(torch.tensor([[1, 1.2]]), torch.tensor([[0.2, 1.0]]) / 1.04**0.5)
+    output = Output(torch.zeros(1, 1), torch.tensor([[1, 1.2]]))
+    other = plain.scores(output, {"means": torch.tensor([[0.2, 1.0]]) / 1.04**0.5})
     assert other.tolist()[0] == pytest.approx([-0.242293], abs=1e-6)
 
 

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ancl.data import Samples
-from ancl.errors import ScenarioError
 from ancl.memory import Exemplars, Memory, Selection, herd, rank, select
 from ancl.types import Output
 
@@ -117,9 +116,18 @@ def test_the_best_of_every_class_are_kept_in_order() -> None:
     assert exemplars.held.tolist() == [False] * 4
 
 
-def test_a_class_with_too_few_images_is_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"keep 3 images per class, but class 1 has 2"):
-        chosen([0, 0, 0, 1, 1], 3)
+@pytest.mark.parametrize("selection", ["herding", "random", "entropy", "distance"])
+def test_a_class_with_fewer_images_than_its_share_is_kept_whole(selection: Selection) -> None:
+    def answer(samples: Samples) -> Output:
+        return Output(samples.x.repeat(1, 3), torch.cat([samples.x, samples.x + 1], dim=1))
+
+    given = images([0, 0, 0, 0, 1, 1, 2])
+    memory, draw = Memory(per_class=3, selection=selection), torch.Generator()
+    kept = select(memory, given, answer, task=0, count=3, randomness=draw)
+
+    assert kept.samples.y.tolist() == [0, 0, 0, 1, 1, 2]
+    assert sorted(kept.samples.x[kept.samples.y == 1].flatten().tolist()) == [4.0, 5.0]
+    assert kept.samples.x[kept.samples.y == 2].flatten().tolist() == [6.0]
 
 
 def test_truncation_cuts_off_the_worst_of_each_class_and_task() -> None:

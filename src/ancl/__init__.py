@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ancl.experiments.settings import list_options, spec, specs
     from ancl.experiments.spec import RunSpec
     from ancl.experiments.study import StudyResult, study
-    from ancl.learner.learner import Learner, load_run
+    from ancl.learner.learner import Learner
+    from ancl.learner.opening import load_run
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
     from ancl.methods.differences import list_differences
@@ -58,7 +59,8 @@ _PLACES = {
     "experiments.settings": ("list_options", "spec", "specs"),
     "experiments.spec": ("RunSpec",),
     "experiments.study": ("StudyResult", "study"),
-    "learner.learner": ("Learner", "load_run"),
+    "learner.learner": ("Learner",),
+    "learner.opening": ("load_run",),
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
     "methods.differences": ("list_differences",),

@@ -28,6 +28,10 @@ class TrainingError(AnclError):
     """Training that found no finite loss."""
 
 
+class ExportError(AnclError):
+    """A learner that cannot be exported, or whose file would answer otherwise."""
+
+
 def did_you_mean(given: str, possible: Iterable[str]) -> str:
     """A question that names the nearest possibility, or nothing where none is near."""
     near = get_close_matches(given.lower(), [str(name) for name in possible], n=1, cutoff=0.5)

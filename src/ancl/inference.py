@@ -51,9 +51,18 @@ class Infer:
         """What changes the main network's own output while it learns; nothing by default."""
         return None
 
+    def fixed(self, known: Known) -> Params:
+        """What scores are computed from besides an output: the same for every image."""
+        return known.extra or {}
+
+    def scores(self, output: Output, fixed: Params) -> Tensor:
+        """Scores (B, C), the larger the better; a function of tensors, so that it is exported."""
+        return self.correct(output, fixed).logits
+
     def scorer(self, known: Known) -> Callable[[Output], Tensor]:
         """A function from outputs to scores (B, C)."""
-        return lambda output: self.correct(output, known.extra or {}).logits
+        fixed = self.fixed(known)
+        return lambda output: self.scores(output, fixed)
 
 
 @dataclass(frozen=True)
@@ -75,12 +84,22 @@ class NearestMean(Infer):
     reads = ("memory",)
     mirrored: bool = True
 
-    def scorer(self, known: Known) -> Callable[[Output], Tensor]:
-        """Minus the squared distance of the unit feature to each class mean."""
+    def fixed(self, known: Known) -> Params:
+        """The class means, where there is a memory."""
         if known.exemplars is None:
-            return super().scorer(known)
-        means = self.means(known.exemplars.part(held=False), known)
-        return lambda output: self.scores(output.features, means)
+            return super().fixed(known)
+        return {"means": self.means(known.exemplars.part(held=False), known)}
+
+    def scores(self, output: Output, fixed: Params) -> Tensor:
+        """−‖f̄ − μ‖² for every class: minus the squared distance of the unit feature to its mean."""
+        if "means" not in fixed:
+            return super().scores(output, fixed)
+        unit = F.normalize(output.features, dim=1)
+        means = fixed["means"].to(unit)
+        if torch.compiler.is_compiling():  # ONNX has no cdist
+            lengths = unit.square().sum(dim=1, keepdim=True) + means.square().sum(dim=1)
+            return 2 * unit @ means.T - lengths
+        return -torch.cdist(unit, means).square()
 
     def means(self, samples: Samples, known: Known) -> Tensor:
         """The mean of every class, of unit length."""
@@ -89,12 +108,6 @@ class NearestMean(Infer):
             # NHWC: the third axis is the width.
             total = total + _class_means(Samples(samples.x.flip(2), samples.y), known)
         return F.normalize(total, dim=1)
-
-    @staticmethod
-    def scores(features: Tensor, means: Tensor) -> Tensor:
-        """−‖f̄ − μ‖² for every class."""
-        unit = F.normalize(features, dim=1)
-        return -torch.cdist(unit, means.to(unit)).square()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from ancl.data import Samples
-from ancl.errors import ScenarioError
 from ancl.types import Output, Params
 
 Selection = Literal["herding", "random", "entropy", "distance"]
@@ -157,19 +156,10 @@ def select(
     count: int,
     randomness: Generator,
 ) -> Exemplars:
-    """The exemplars of one task's classes.
-
-    Raises:
-        ScenarioError: A class has fewer images than are to be kept of it.
-    """
+    """The exemplars of one task's classes; a class with no more than ``count`` is kept whole."""
     parts = []
     for label in sorted(set(train.y.tolist())):
         images = train.take(train.of_class(label))
-        if len(images) < count:
-            raise ScenarioError(
-                f"The memory is to keep {count} images per class, but class {label} has "
-                f"{len(images)} to train on. Lower memory.per_class or memory.total."
-            )
         chosen = rank(memory.selection, answer(images), images.y, count, randomness)
         kept = images.take(chosen)
         parts.append(Exemplars(kept, torch.full((len(kept),), task), torch.zeros(len(kept)).bool()))

@@ -58,7 +58,6 @@ def test_cosine_classifiers_read_features_of_both_signs(ancl: Any) -> None:
         ),
         (["bic", "--memory-per-class", "1"], "bic validates on a part of the memory"),
         (["bic", "--set", "memory.per_class=null"], "bic has a stage that reads exemplars (bias)"),
-        (["icarl", "--memory-per-class", "500"], "The memory is to keep 500 images per class"),
         (["icarl", "--memory-selection", "best"], "--memory-selection: memory.selection is 'best'"),
         (["icarl", "--set", "memory.size=3"], "--set: memory has no setting 'size'."),
     ],

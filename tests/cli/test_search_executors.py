@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ancl.cli import progress
-from ancl.cli.progress import Progress
+from ancl.stages.progress import Progress
 from ancl.store.store import Store
 
 ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")

@@ -54,6 +54,7 @@ def test_images_do_not_share_memory_with_a_read_only_or_reversed_array() -> None
         (np.array([None, "a"], dtype=object), "type object cannot be used"),
         (np.zeros((4, 9), dtype=np.uint8), r"not \(4, 9\)"),
         (np.zeros((4, 3, 8, 8), dtype=np.uint8), "channels first"),
+        (np.zeros((4, 8, 8, 3)), r"float images .*channels last.*moveaxis\(x, 3, 1\)"),
         (np.zeros(4), r"reshape\(-1, 1\)"),
         (np.array([[0.0], [np.nan], [np.inf]]), "2 of 3 samples .* the first is number 1"),
         (np.array([[1e300]]), "1 of 1 samples"),

@@ -256,3 +256,16 @@ def test_a_limit_on_test_images_changes_the_test_key_alone() -> None:
     assert part.test_key != whole.test_key
     assert part.load().test.y.bincount().tolist() == [0, 0, 7, 7]
     assert part.sizes[2] == 14
+
+
+def test_a_single_image_of_a_class_is_trained_on() -> None:
+    x = np.arange(12 * 4, dtype=np.float32).reshape(12, 4)
+    labels = [0] * 10 + [1, 2]
+    samples = Samples(torch.from_numpy(x), torch.tensor(labels))
+    place = {"index": 0, "classes": slice(0, 3), "names": (0, 1, 2)}
+    task = task_from(samples, **place, seed=0, val_fraction=0.1, test=None)
+    split = task.load()
+
+    assert task.counts == (9, 1, 1)
+    assert split.train.y.tolist() == [0] * 9 + [1, 2]
+    assert split.val.y.tolist() == [0]

@@ -17,6 +17,7 @@ from ancl.experiments.results import Places, read_run, run_directory
 from ancl.experiments.run import run_all
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.methods.registry import make_method
+from ancl.stages.events import Events
 
 SHORT = {"training.epochs": 2, "network.name": "mlp", "network.hidden": [16], "threads": 1}
 
@@ -58,7 +59,7 @@ def recorded(directory: Path) -> Any:
 def test_it_learns_on_as_a_longer_run_does(
     method: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    opened = load_run(done(tmp_path, spec(method, 4, **options)))
+    opened = load_run(done(tmp_path, spec(method, 4, **options)), events=Events())
     longer = done(tmp_path / "longer", spec(method, 6, **options))
     assert opened.tasks == [[0, 1], [2, 3]]
 

@@ -162,7 +162,8 @@ def test_changed_code_is_refused_unless_accepted_and_then_recorded(
 
     with pytest.raises(AnclError, match="is not the one"):
         Learner.load(tmp_path / "m", method=f"{file}:mine")
-    changed = Learner.load(tmp_path / "m", method=f"{file}:mine", accept_changed=True)
+    with pytest.warns(UserWarning, match="Accepted, although its code has changed: method"):
+        changed = Learner.load(tmp_path / "m", method=f"{file}:mine", accept_changed=True)
     changed.save(tmp_path / "n")
 
     assert changed.accepted_changes[0].startswith("method, trained as ")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,22 @@ from torch import Tensor
 from ancl.errors import ScenarioError, SpecError
 from ancl.learner.learner import Learner
 from ancl.memory import Memory
+from ancl.stages.events import Events
 from ancl.training.config import Training
 
 TRAINING = Training(epochs=15, lr=0.1, lr_first=0.1, batch_size=16, schedule="cosine")
 OPTIONS = {"network_options": {"hidden": (32,)}, "training": TRAINING}
+
+
+class Said(Events):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.messages.append(message)
+
 
 ELSEWHERE = """
 import json, sys
@@ -101,12 +114,11 @@ def test_what_is_kept_by_default_none_or_asked_for(lab) -> None:
         return None if key is None else len(learner._obtain(key).tensors["memory/y"])
 
     assert kept(taught(lab, "wa", memory=Memory(total=10))) == 8
-    assert kept(taught(lab, "wa", memory=Memory())) is None
-    assert kept(taught(lab, "lwf")) is None
+    assert kept(taught(lab, "wa", memory=Memory(), events=Events())) is None
+    assert kept(taught(lab, "lwf", events=Events())) is None
     assert kept(taught(lab, "lwf", memory=Memory(per_class=3))) == 12
     # The method's own memory of 20 a class is more than 18, all there are to train on.
-    with pytest.raises(ScenarioError, match=r"keep 20 images per class, but class 'ant' has 18"):
-        taught(lab, "icarl")
+    assert kept(taught(lab, "icarl")) == 4 * 18
 
 
 def test_a_memory_that_does_not_fit_leaves_the_learner_as_it_was(lab) -> None:
@@ -129,3 +141,53 @@ def test_features_of_a_resnet_end_as_the_method_wants(lab) -> None:
         learner = Learner(method, "resnet8", network_options=small, **options)
         learner.learn(torch.cat([images(lab, 0), images(lab, 1)]), [0] * 20 + [1] * 20)
         assert learner._setting.architecture.options["last_relu"] is not signs
+
+
+ONE = Training(epochs=15, lr=0.05, lr_first=0.05, batch_size=16, patience=3)
+
+
+@pytest.mark.parametrize("method", ["wa", "icarl", "lucir", "a-wa"])
+def test_one_image_a_class_is_learned_and_kept(method: str, lab) -> None:
+    said = Said()
+    learner = Learner(
+        method,
+        "mlp",
+        network_options={"hidden": (32,)},
+        training=ONE,
+        memory=Memory(per_class=20),
+        events=said,
+    )
+    learner.learn(torch.cat([images(lab, label)[:1] for label in (0, 1)]), ["ant", "bee"])
+    learner.learn(images(lab, 2)[:1], "cat")
+    kept = learner._obtain(learner._state["memory"]).tensors["memory/y"]
+
+    assert learner.classes == ["ant", "bee", "cat"]
+    assert kept.bincount().tolist() == [1, 1, 1]
+    assert learner.predict(torch.cat([images(lab, label)[:1] for label in range(3)])) == [
+        "ant",
+        "bee",
+        "cat",
+    ]
+    assert "Task 0 has no images to validate on" in said.messages[0]
+    assert learner.report().basis == "not measured"
+
+
+def test_a_searched_rate_needs_no_validation_images(lab) -> None:
+    training = replace(ONE, epochs=2, lr_search=True)
+    learner = Learner("wa", "mlp", training=training, memory=Memory(per_class=2), events=Said())
+    learner.learn(torch.cat([images(lab, label)[:1] for label in (0, 1)]), ["ant", "bee"])
+    assert len(learner.predict(images(lab, 0))) == 20
+
+
+def test_a_class_with_few_images_beside_others_is_kept_whole(lab) -> None:
+    learner = Learner("icarl", "mlp", memory=Memory(per_class=8), **OPTIONS)
+    x = torch.cat([images(lab, 0), images(lab, 1)[:3]])
+    learner.learn(x, ["ant"] * 20 + ["bee"] * 3)
+    kept = learner._obtain(learner._state["memory"]).tensors["memory/y"]
+
+    # One of three goes to validation.
+    assert kept.bincount().tolist() == [8, 2]
+    bic = Learner("bic", "mlp", memory=Memory(per_class=8), **OPTIONS)
+    x = torch.cat([images(lab, 0), images(lab, 2)[:2]])
+    with pytest.raises(ScenarioError, match="'cat' has 1 image to train on"):
+        bic.learn(x, ["ant"] * 20 + ["cat"] * 2)

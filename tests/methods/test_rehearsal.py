@@ -14,7 +14,7 @@ from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot
 from ancl.memory import Memory
 from ancl.methods.lambda_rules import OldShare
 from ancl.methods.registry import make_method
-from ancl.methods.task_history import check_exemplars
+from ancl.methods.task_history import check_hold_out
 from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
 from ancl.stages.events import Events
 from ancl.stages.plan import plan
@@ -241,17 +241,29 @@ def test_what_weighs_new_against_old_classes_is_refused_in_domains(name) -> None
 
 
 def test_a_memory_that_does_not_fit_is_refused_before_training(lab) -> None:
-    bic, given = make_method("bic"), setting(lab, "bic", memory=Memory(per_class=17))
+    bic, task = make_method("bic"), lab.tasks()[1]
 
     assert "at least 2 images a class" in bic.problems("cil", Memory(per_class=1), 6)[0]
     assert "at least 2 images a class" in bic.problems("cil", Memory(total=6), 6)[0]
     assert bic.problems("cil", Memory(per_class=2), 6) == []
-    with pytest.raises(
-        ScenarioError, match=r"keep 17 images per class, but class 2 has 16 to train"
-    ):
-        check_exemplars(given.memory, bic.hold_out, lab.tasks()[:2])
-    check_exemplars(Memory(per_class=16), bic.hold_out, lab.tasks())
-    check_exemplars(None, 0.0, lab.tasks())
+    lone = replace(task, counts=(5, 1))
+    with pytest.raises(ScenarioError, match=r"Class 3 has 1 image to train on, but this method"):
+        check_hold_out(Memory(per_class=20), bic.hold_out, lone)
+    check_hold_out(Memory(per_class=200), bic.hold_out, task)
+    check_hold_out(Memory(per_class=20), 0.0, lone)
+    check_hold_out(None, bic.hold_out, lone)
+
+
+@pytest.mark.parametrize("name", ["icarl", "eeil", "bic", "wa", "lucir", "podnet", "a-wa"])
+def test_a_memory_larger_than_a_class_keeps_it_whole(name, lab) -> None:
+    images = lab.tasks()[0].counts[0]
+    learned = lab.learn(short(name), setting(lab, name, memory=Memory(per_class=images + 4)))
+    kept = learned.entry("memory", 2).tensors
+
+    assert kept["memory/y"].bincount().tolist() == [images] * 6
+    held = kept["memory/y"][kept["memory/held"]].bincount(minlength=6).tolist()
+    # BiC holds out a tenth of its quota, and trains on all others.
+    assert held == ([2] * 6 if name == "bic" else [0] * 6)
 
 
 def test_versions_are_a_training_matter_of_every_task_but_the_first(lab) -> None:

@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ancl.errors import counted, printable
+from ancl.wording import byte_size as byte_size
+from ancl.wording import duration as duration
+from ancl.wording import percent as percent
 
 if TYPE_CHECKING:
     from ancl.experiments.results import Finished, RunResult
@@ -66,11 +69,6 @@ def _line(cells: Sequence[str], widths: Sequence[int], align: str) -> str:
     return _GAP.join([*fixed, last]).rstrip()
 
 
-def percent(fraction: float) -> str:
-    """A fraction in percent with one decimal, and a dash where there is none."""
-    return "–" if math.isnan(fraction) else f"{round(100 * fraction, 1) + 0.0:.1f}"
-
-
 def signed(fraction: float) -> str:
     """A difference of fractions in points, with its sign unless it rounds to zero.
 
@@ -93,33 +91,6 @@ def signed_with_error(estimate: Estimate | None) -> str:
 
 def _error(estimate: Estimate) -> str:
     return "" if math.isnan(estimate.error) else f" ± {percent(estimate.error)}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them.
-
-    >>> duration(1.24), duration(200), duration(7500)
-    ('1.2 s', '3 min 20 s', '2 h 5 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def byte_size(count: float) -> str:
-    """Bytes in the largest unit of which there is at least one.
-
-    >>> byte_size(999), byte_size(2_340_000)
-    ('999 B', '2.3 MB')
-    """
-    if count < 1000:
-        return f"{count:.0f} B"
-    for unit_name in ("kB", "MB", "GB"):
-        count /= 1000
-        if count < 1000:
-            return f"{count:.1f} {unit_name}"
-    return f"{count / 1000:.1f} TB"
 
 
 # -- results of runs -------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ancl.data.formats.arrays import arrays_classes, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import folder_classes, folder_source
 from ancl.data.published import PUBLISHED, Published
-from ancl.data.registry import data_root
+from ancl.data.registry import data_root, labelled_part
 from ancl.data.samples import Label, Normalization, Samples, as_input, canonical, fingerprint
 from ancl.data.source import (
     Source,
@@ -78,6 +78,7 @@ __all__ = [
     "from_dataset",
     "hard_digits",
     "import_from",
+    "labelled_part",
     "make_source",
     "make_stream",
     "read_dataset",

@@ -9,7 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    default_collate,
+)
 
 from ancl.data.samples import Label
 from ancl.errors import ScenarioError
@@ -23,12 +30,19 @@ _PROBES = 8
 
 def as_images(x: Images) -> Tensor:
     """Images as they are kept: uint8 (N, H, W, C) or finite float32 (N, ...)."""
-    images = _tensor(x)
+    images = to_tensor(x)
     shape = tuple(images.shape)
     if images.ndim == 0 or len(images) == 0:
         raise ScenarioError(f"There are no images: the array has the shape {shape}.")
     if images.dtype != torch.uint8:
-        return _finite(images)
+        check_finite(images)
+        if images.ndim == 4 and _channels_last(images[0]):
+            raise ScenarioError(
+                f"The float images of shape {shape} seem to have their channels last. They go "
+                "first: use numpy.moveaxis(x, 3, 1), or x.permute(0, 3, 1, 2) for a tensor. Bytes "
+                "(uint8) have them last."
+            )
+        return images
     if images.ndim == 3:
         return images.unsqueeze(3)
     if images.ndim != 4:
@@ -64,7 +78,7 @@ def _plain_label(value: Any) -> Any:
     return value.item() if single else value
 
 
-def _tensor(x: Any) -> Tensor:
+def to_tensor(x: Any) -> Tensor:
     """A copy-safe CPU tensor of uint8 or float32, from an array, a tensor or a PIL image."""
     if isinstance(x, Tensor):
         if x.dtype == torch.uint8 or x.is_floating_point():
@@ -88,7 +102,8 @@ def _bad_dtype(given: str) -> ScenarioError:
     )
 
 
-def _finite(x: Tensor) -> Tensor:
+def check_finite(x: Tensor) -> None:
+    """Refuse floats that are no samples, or not all numbers."""
     if x.ndim < 2:
         raise ScenarioError(
             f"Floats have the shape (N, ...), at least one axis per sample, not {tuple(x.shape)}. "
@@ -100,11 +115,21 @@ def _finite(x: Tensor) -> Tensor:
             f"{len(broken)} of {len(x)} samples hold NaN or infinite values, the first is number "
             f"{int(broken[0])}. Remove or fill them, for example with numpy.nan_to_num."
         )
-    return x
 
 
 def read_dataset(dataset: Dataset[Any]) -> tuple[Tensor, list[Label]]:
     """All images and labels of a map-style dataset, each item read once."""
+    images, labels = read_items(dataset)
+    if labels is None:
+        raise ScenarioError(
+            f"Item 0 of {type(dataset).__name__} is no pair: {type(dataset[0]).__name__}. "
+            "Each item is (image, label)."
+        )
+    return images, labels
+
+
+def read_items(dataset: Dataset[Any]) -> tuple[Tensor, list[Label] | None]:
+    """All images of a map-style dataset, and its labels where its items are pairs."""
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
         raise ScenarioError(
             f"{type(dataset).__name__} cannot be read by position. Give a map-style dataset, one "
@@ -127,27 +152,83 @@ def read_dataset(dataset: Dataset[Any]) -> tuple[Tensor, list[Label]]:
             )
         images[position] = image
         labels.append(label)
-    return images, as_labels(labels)
+    return images, None if all(label is None for label in labels) else as_labels(labels)
 
 
-def _item(dataset: Dataset[Any], position: int) -> tuple[Tensor, Any]:
+def read_loader(loader: DataLoader[Any], *, ordered: bool) -> tuple[Tensor, list[Label] | None]:
+    """All images that a loader yields in one pass, and its labels where its batches are pairs.
+
+    Args:
+        loader: Yields images, or (images, labels).
+        ordered: Whether an answer must belong to the image at its place.
+    """
+    if ordered and isinstance(loader.sampler, RandomSampler | SubsetRandomSampler):
+        raise ScenarioError(
+            "This DataLoader shuffles, so nobody could tell which answer belongs to which image. "
+            "Use shuffle=False, or give its dataset."
+        )
+    if loader.collate_fn is default_collate and isinstance(loader.dataset, Sized):
+        _refuse_random(loader.dataset, len(loader.dataset))
+    images, labels = list[Tensor](), list[Any]()
+    for batch in loader:
+        pair = isinstance(batch, tuple | list) and len(batch) == 2
+        images.append(_channels_moved(batch[0] if pair else batch))
+        labels += list(batch[1]) if pair else []
+    if not images:
+        raise ScenarioError("There are no images: the DataLoader is empty.")
+    _refuse_mixed(images)
+    return torch.cat(images), as_labels(labels) if labels else None
+
+
+def stacked(parts: Sequence[Any]) -> Tensor:
+    """Images one by one, each an array or a tensor, as one tensor."""
+    images = [_channels_moved(part) for part in parts]
+    _refuse_mixed([image.unsqueeze(0) for image in images])
+    return torch.stack(images)
+
+
+def _refuse_mixed(parts: Sequence[Tensor]) -> None:
+    forms = dict.fromkeys(_form(part[0]) for part in parts)
+    if len(forms) > 1:
+        raise ScenarioError(
+            f"The images are not all alike: {' and '.join(list(forms)[:2])}. All images have one "
+            "size and one type: resize or convert them."
+        )
+
+
+def _item(dataset: Any, position: int) -> tuple[Tensor, Any]:
+    """An image and its label; no label where the item is an image alone."""
     item = dataset[position]
-    if not isinstance(item, tuple | list) or len(item) != 2:
+    if not isinstance(item, tuple | list):
+        return _channels_moved(item), None
+    if len(item) != 2:
         raise ScenarioError(
             f"Item {position} of {type(dataset).__name__} is no pair: {type(item).__name__}. "
             "Each item is (image, label)."
         )
-    image = _tensor(item[0])
-    if isinstance(item[0], Tensor) and image.dtype == torch.uint8 and _channels_first(image):
-        image = image.permute(1, 2, 0)
-    return image, _plain_label(item[1])
+    return _channels_moved(item[0]), _plain_label(item[1])
+
+
+def _channels_moved(given: Any) -> Tensor:
+    """Images as a tensor; bytes in a tensor may have their channels first, as torchvision's do."""
+    image = to_tensor(given)
+    if isinstance(given, Tensor) and image.dtype == torch.uint8:
+        if _channels_first(image):
+            return image.permute(1, 2, 0)
+        if image.ndim == 4 and _channels_first(image[0]):
+            return image.permute(0, 2, 3, 1)
+    return image
 
 
 def _channels_first(image: Tensor) -> bool:
     return image.ndim == 3 and image.shape[0] in _CHANNELS and image.shape[2] not in _CHANNELS
 
 
-def _refuse_random(dataset: Dataset[Any], n: int) -> None:
+def _channels_last(image: Tensor) -> bool:
+    return image.ndim == 3 and image.shape[2] in _CHANNELS and image.shape[0] not in _CHANNELS
+
+
+def _refuse_random(dataset: Any, n: int) -> None:
     """Read a few items three times: a random flip escapes one image's notice, hardly eight's."""
     for position in sorted({round(i * (n - 1) / (_PROBES - 1)) for i in range(_PROBES)}):
         once, *again = (_item(dataset, position)[0] for _ in range(3))

@@ -3,16 +3,20 @@
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ancl.data.formats.arrays import arrays_classes, arrays_source
+from torch import Tensor
+
+from ancl.data.convert import as_images, as_labels
+from ancl.data.formats.arrays import arrays_classes, arrays_part, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
-from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_source
+from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_part, folder_source
 from ancl.data.published import PUBLISHED
+from ancl.data.samples import Label
 from ancl.data.source import Source, make_source
 from ancl.errors import AnclError, ScenarioError, printable, unknown
 from ancl.outside import FORMS as CODE
@@ -102,8 +106,42 @@ def load_source(name: str, root: Path | None = None) -> Source:
     return known_source(name).load(root)
 
 
-def _folder(text: str) -> KnownSource:
-    """A folder of images, perhaps with the size they are resized to after an ``@``."""
+def labelled_part(
+    name: str,
+    part: str,
+    root: str | Path | None = None,
+    shape: Sequence[int] | None = None,
+) -> tuple[Tensor, list[Label]]:
+    """The images of one part of a source, each with its label, in no certain order.
+
+    Unlike ``load_source`` it takes a single class too, and cuts nothing off for a test.
+
+    Args:
+        name: See ``known_source``.
+        part: ``train`` or ``test``. A folder or a file without parts gives all its images.
+        root: Where data is; see ``data_root``.
+        shape: The shape that image files are brought to, channels first, where the name gives
+            no size: they are resized, and grey ones get three channels.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "folder":
+        path, size, skip = _path_and_size(rest)
+        square = shape is not None and len(shape) == 3 and shape[1] == shape[2]
+        if size is None and shape is not None and square:
+            size = shape[1]
+        colour = bool(shape and shape[0] == 3)
+        x, y = folder_part(path, part, size, colour=colour, skip_bad=skip)
+        return as_images(x), as_labels(y)
+    if kind == "arrays":
+        arrays = arrays_part(Path(rest).expanduser(), part)
+        return as_images(arrays[0]), as_labels(arrays[1])
+    source = known_source(name).load(root)
+    samples = source.test if part == "test" else source.train
+    return samples.x, [source.classes[number] for number in samples.y.tolist()]
+
+
+def _path_and_size(text: str) -> tuple[Path, int | None, bool]:
+    """A folder of images, perhaps with a size after an ``@``; and whether bad ones are left out."""
     plain = text.removesuffix(SKIP_BAD)
     sized = re.fullmatch(r"(.+)@(\d+)", plain)
     path = Path(sized[1] if sized else plain).expanduser()
@@ -113,7 +151,12 @@ def _folder(text: str) -> KnownSource:
             f"folder:{printable(text, 200)} asks for images of no possible size. Write "
             "folder:PATH@32."
         )
-    read = partial(folder_source, path, size, skip_bad=plain != text)
+    return path, size, plain != text
+
+
+def _folder(text: str) -> KnownSource:
+    path, size, skip = _path_and_size(text)
+    read = partial(folder_source, path, size, skip_bad=skip)
     return KnownSource(lambda root: read(), folder_classes(path), "your images")
 
 

@@ -87,8 +87,8 @@ class _Draw:
             raise ScenarioError(f"per_class is {self.per_class}. Keep at least 1 image per class.")
 
     def held(self, n: int) -> int:
-        """How many of n images of a class are for validation."""
-        return max(1, round(self.val_fraction * n)) if self.val_fraction else 0
+        """How many of n images of a class are for validation; a single one is trained on."""
+        return max(1, round(self.val_fraction * n)) if self.val_fraction and n > 1 else 0
 
     def sizes(self, n: int, name: Label) -> tuple[int, int]:
         """How many of n images are trained on and validated on."""

@@ -14,7 +14,7 @@ from ancl.errors import SpecError
 from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
-from ancl.methods.task_history import check_exemplars
+from ancl.methods.task_history import check_hold_out
 from ancl.networks import architecture
 from ancl.stages.plan import Setting, StateKeys, plan_each, plan_notes
 from ancl.stages.stage import Stage
@@ -123,8 +123,7 @@ def build(
         device=torch.device(spec.device),
     )
     for task in stream.tasks:
-        if method.data == "current":
-            check_exemplars(setting.memory, method.hold_out, stream.tasks[: task.index + 1])
+        check_hold_out(setting.memory, method.hold_out, task)
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
     stages, state = plan_each(each, stream.tasks, setting)
     return Experiment(spec, method, stream, setting, stages, state, tuple(lambs))

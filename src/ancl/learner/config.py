@@ -1,7 +1,8 @@
 """What a learner is made of: decided when it is made, saved with it, and made of that again."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,16 @@ from ancl.hashing import describe, digest
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
-from ancl.methods.task_history import check_exemplars
+from ancl.methods.task_history import check_hold_out
 from ancl.networks import architecture, network_maker, network_options
 from ancl.outside import in_library, is_outside
 from ancl.stages.plan import Setting
 from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.training.config import Training
 
-KIND = "learner 3"
+KIND = "learner 5"
+HELD = 20
+"""How many validation images of each class a learner keeps, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,7 @@ class LearnerConfig:
     auxiliary: Training
     val_fraction: float
     augment: Augment
+    held: int = HELD
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:
@@ -59,6 +63,8 @@ class LearnerConfig:
             problems.append(f"seed is {self.seed}; it must be 0 or more.")
         if not 0 <= self.val_fraction < 1:
             problems.append(f"val_fraction is {self.val_fraction}; it must be from 0 to below 1.")
+        if self.held < 0:
+            problems.append(f"held is {self.held}; it must be 0 or more.")
         try:
             find_augmentation(self.augment)
         except AnclError as error:
@@ -102,13 +108,12 @@ class LearnerConfig:
 
         Raises:
             SpecError: It is too small for the number of classes (and domains).
-            ScenarioError: A class has fewer images than are to be kept.
+            ScenarioError: A class has too few images to hold any of them out.
         """
         problems = self._memory_problems(sum(len(task.names) for task in tasks))
         if problems:
             raise SpecError("\n".join(problems))
-        if self.method.data == "current":
-            check_exemplars(setting.memory, self.method.hold_out, tasks)
+        check_hold_out(setting.memory, self.method.hold_out, tasks[-1])
 
     def meta(self) -> dict[str, Any]:
         """Everything as JSON; a method, network or augmentation of the user's own is left out."""
@@ -124,6 +129,7 @@ class LearnerConfig:
             "auxiliary": dataclasses.asdict(self.auxiliary),
             "val_fraction": self.val_fraction,
             "augment": self.augment if isinstance(self.augment, str) else None,
+            "held": self.held,
         }
 
     def check_given(self, given: "Given", state: FinalState, named: str | None) -> tuple[str, ...]:
@@ -315,6 +321,7 @@ def config_of_meta(meta: Mapping[str, Any], given: Given, state: FinalState) -> 
         auxiliary=_whole(Training, meta["auxiliary"]),
         val_fraction=checked(float, meta["val_fraction"]),
         augment=given.augment_or(meta["augment"]),
+        held=checked(int, meta["held"]),
     )
 
 
@@ -364,3 +371,16 @@ def _checked_options(
         except ValueError as error:
             raise SpecError(f"network.{name} is {taken[name]!r}; it {error}.") from error
     return taken
+
+
+@contextmanager
+def explained(path: Path, remedy: str) -> Iterator[None]:
+    """Refuse what does not fit together, as an error a user understands."""
+    try:
+        yield
+    except AnclError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise StoreError(
+            f"{path} cannot be opened ({type(error).__name__}: {error}). {remedy}"
+        ) from error

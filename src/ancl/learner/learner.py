@@ -1,50 +1,54 @@
-"""Incremental classifier: learn tasks, predict, save, load, or open a finished run."""
+"""Incremental classifier: learn tasks, predict, save and load."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import torch
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import Augment, Label, Samples, Task, as_images, channel_statistics
-from ancl.errors import AnclError, ScenarioError, StoreError
-from ancl.experiments.results import Places, read_run
+from ancl.data import Augment, Task, channel_statistics
+from ancl.errors import ScenarioError, StoreError, counted
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
-from ancl.experiments.state import FinalState
+from ancl.experiments.state import FinalState, TaskState
 from ancl.files import check_place
-from ancl.inference import Answer
+from ancl.inference import Known
+from ancl.learner.answers import Answers, Scorer, built, make_scorer, measured, set_apart
+from ancl.learner.card import CARD, Measured, model_card, read_measured
 from ancl.learner.config import (
+    HELD,
     KIND,
     Given,
     LearnerConfig,
     config_of_meta,
-    config_of_spec,
     decided_memory,
     decided_trainings,
+    explained,
     named_method,
     read_saved,
 )
-from ancl.learner.new_task import Data, next_task, read_labelled
-from ancl.memory import Memory
+from ancl.learner.export import Exported, ImageClassifier, export_learner
+from ancl.learner.inputs import Data, Form, read_labelled
+from ancl.learner.new_task import next_task
+from ancl.learner.notices import Warner, notes, reporting
+from ancl.learner.saved import Size, read_held, read_values, sizes
+from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
-from ancl.methods.task_history import ClassHistory, adds_classes
+from ancl.networks import Network
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, lasting, plan_notes, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
-from ancl.stages.work import known
+from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
-from ancl.types import Output, prefixed, strip_prefix
+from ancl.types import prefixed, strip_prefix
+from ancl.wording import byte_size
 
-Answering = tuple[Answer, Callable[[Output], Tensor]]
 
-
-class Learner:
+class Learner(Answers):
     """Learns tasks one after another, with any method, and answers with the user's own labels.
 
     Args:
@@ -66,7 +70,12 @@ class Learner:
             images (N, H, W, C), or of a batch and a ``torch.Generator``.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
-        events: Receives every stage and epoch; silent by default.
+        held: How many validation images of each class are kept beside what is learned, at most.
+            Nothing is trained on them: probabilities and reports are measured on them. 0 keeps
+            none, and where ``val_fraction`` is 0 there are none.
+        verbose: Whether progress is shown while learning; left out, a bar on a terminal.
+        events: Receives every stage and epoch, and all warnings. Without one, warnings are
+            Python's.
         settings: The method's own settings, such as ``lamb``.
     """
 
@@ -85,6 +94,8 @@ class Learner:
         augment: Augment = DataSpec.augment,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
+        held: int = HELD,
+        verbose: bool | None = None,
         events: Events | None = None,
         **settings: Any,
     ) -> None:
@@ -103,45 +114,75 @@ class Learner:
             auxiliary=both[1],
             val_fraction=val_fraction,
             augment=augment,
+            held=held,
         )
-        self._begin(config, device, store, events)
+        self._begin(config, device, store, events, verbose)
 
     def _begin(
-        self, config: LearnerConfig, device: str, store: str | Path | None, events: Events | None
+        self,
+        config: LearnerConfig,
+        device: str,
+        store: str | Path | None,
+        events: Events | None,
+        verbose: bool | None,
     ) -> None:
         """Nothing is learned yet."""
-        self._config, self._device, self._events = config, device, events or Events()
+        self._config, self._device = config, device
+        self._events, self._verbose = events, verbose
+        self._say, self._said = (events or Warner()).say, set[str]()
         self.method, self.scenario, self.seed = config.method, config.scenario, config.seed
         self._memory = MemoryStore()
-        self._store: Storage = Store(Path(store), self._events.say) if store else self._memory
+        self._store: Storage = Store(Path(store), self._say) if store else self._memory
         self._setting: Setting | None = None
-        self._tasks: tuple[Task, ...] = ()
         self._state: StateKeys = {}
-        self._answering: Answering | None = None
+        self._opened = 0  # the number of tasks that were learned elsewhere
+        self._scorer: Scorer | None = None
+        self._measured: tuple[Measured | None, ...] = ()
+        self._fitted = {}
         self.accepted_changes: tuple[str, ...] = ()
         """Parts whose code differs from what was trained with, as the caller accepted."""
 
-    @property
-    def classes(self) -> list[Label]:
-        """The labels of all classes learned, in the order of the network's answers."""
-        return [name for task in self._tasks if adds_classes(task) for name in task.names]
+    def __repr__(self) -> str:
+        """What it is, what it knows and how large it is."""
+        named = self._config.network
+        network = named if isinstance(named, str) else type(named).__name__
+        start = f"<Learner {self.method.name} on {network}, {self.scenario}: "
+        if self._setting is None:
+            return f"{start}nothing learned>"
+        memory = self._exemplars()
+        parts = [
+            f"{len(self.classes)} classes in {counted(len(self._tasks), 'task')}",
+            f"images {'x'.join(map(str, self._setting.architecture.input_shape))}",
+            *([f"{len(memory.samples)} in memory"] if memory else []),
+            *([f"{len(self._held.samples)} held"] if self._held else []),
+            byte_size(self.size().disk),
+        ]
+        return f"{start}{', '.join(parts)}>"
 
-    @property
-    def tasks(self) -> list[list[Label]]:
-        """The labels learned in each task."""
-        return [list(task.names) for task in self._tasks]
+    def size(self) -> Size:
+        """The bytes of what is saved and of what is kept in memory, in all and by part."""
+        pixels = math.prod(self._learned().architecture.input_shape)
+        each = pixels * (1 if self._form and self._form.pixels else 4)
+        kept = self._tasks[self._opened :] if self.method.data == "all" else ()
+        images = each * sum(sum(task.sizes) for task in kept)
+        return sizes(self._entries(), self._held, images, self._scorer is not None)
 
     def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
         """Learn a task: images of classes not learned before, or in ``dil`` of all of them again.
 
+        The first task decides the size of images and whether they are bytes or floats. Later
+        ones, and images to predict, are converted to it where that is certain; files and Pillow
+        images are resized, too.
+
         Args:
-            data: Images and ``labels``, or a ``Dataset`` of both.
+            data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
+                or of files. Or both in one: a ``Dataset`` or ``DataLoader``.
             labels: The label of each image: whole numbers or texts.
 
         Returns:
             The epochs of the main network's training.
         """
-        x, given = read_labelled(data, labels)
+        x, given = read_labelled(data, labels, self._form, self._say)
         config = self._config
         task = next_task(
             x,
@@ -151,52 +192,59 @@ class Learner:
             seed=config.seed,
             val_fraction=config.val_fraction,
         )
-        shape = _unlabelled(x).input_shape
+        form = self._form.widened(x) if self._form else Form.of(x)
         device = resolve_device(self._device)
-        setting = self._setting or config.setting(shape, channel_statistics(x), device)
-        _check_shape(shape, setting)
-        return self._learn_task(task, setting)
+        setting = self._setting or config.setting(form.shape, channel_statistics(x), device)
+        with reporting(self._events, self._verbose) as events:
+            return self._learn_task(task, setting, form, events)
 
-    def predict(self, data: Data, task: int | None = None) -> list[Label]:
-        """The label of each image, among all classes or among those of one task."""
-        names = self.classes
-        return [names[index] for index in self.scores(data, task).argmax(dim=1).tolist()]
+    @property
+    def module(self) -> ImageClassifier:
+        """A plain module on the CPU, from images to scores: see ``ImageClassifier``."""
+        network, looked = self._built()
+        infer = self.method.infer
+        fixed = infer.fixed(looked)
+        return ImageClassifier(network, infer, fixed, self._learned().normalization)
 
-    def evaluate(self, data: Data, labels: Any = None, task: int | None = None) -> float:
-        """The share of images that get their own label."""
-        x, given = read_labelled(data, labels)
-        strangers = sorted({str(name) for name in given} - {str(name) for name in self.classes})
-        if strangers:
-            raise ScenarioError(
-                f"The labels {', '.join(strangers[:5])} were never learned. Known are: "
-                f"{', '.join(map(str, self.classes))}."
-            )
-        answers = self.predict(x, task)
-        return sum(a == b for a, b in zip(answers, given, strict=True)) / len(given)
+    def export(
+        self, path: str | Path, *, format: str | None = None, overwrite: bool = False
+    ) -> Exported:
+        """Write one file that answers as the learner does, and a model card beside it.
 
-    @torch.no_grad()
-    def scores(self, data: Data, task: int | None = None) -> Tensor:
-        """The score of every class, the larger the better; minus infinity outside a given task."""
-        answer, scorer = self._answers()
-        setting = self._learned()
-        x = data if isinstance(data, Tensor) and data.dtype == torch.float32 else as_images(data)
-        samples = _unlabelled(x)
-        _check_shape(samples.input_shape, setting)
-        scores = scorer(answer(samples))
-        if task is None:
-            return scores
-        if not 0 <= task < len(self._tasks):
-            raise ScenarioError(
-                f"There is no task {task}. Learned are 0 to {len(self._tasks) - 1}."
-            )
-        masked = torch.full_like(scores, float("-inf"))
-        own = self._tasks[task].classes
-        masked[:, own] = scores[:, own]
-        return masked
+        The file is compared with the learner on 100 images, half of them from the memory where
+        there is one, before it is put in its place. An earlier export is replaced.
+
+        Args:
+            path: The file.
+            format: ``onnx``, which any ONNX runtime answers with, or ``pt2`` (``torch.export``);
+                by default as the path ends.
+            overwrite: Whether any other file that is there is replaced, too.
+
+        Raises:
+            SpecError: There is no such format, or its packages are not installed.
+            ExportError: The network cannot be exported, or the file answers otherwise.
+            StoreError: The file cannot be written, or another is there.
+        """
+        return export_learner(self, Path(path), format, overwrite)
+
+    def card(self, file: str = "") -> str:
+        """The model card, as Markdown; ``file`` are lines on an exported file."""
+        network, _ = self._built()
+        kept = self._exemplars()
+        return model_card(
+            self._config,
+            self._final_state(),
+            self._measured,
+            parameters=sum(each.numel() for each in network.parameters()),
+            kept=len(kept.samples) if kept else 0,
+            accepted=self.accepted_changes,
+            file=file,
+        )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything needed to answer and to learn on, elsewhere, into one directory.
 
+        Its ``README.md`` is a model card, for readers.
         A learner that was saved there before is replaced; anything else is left alone.
 
         Args:
@@ -206,21 +254,26 @@ class Learner:
         Raises:
             StoreError: The directory cannot be written, or holds something else.
         """
-        place, setting = check_place(path, "a learner"), self._learned()
+        place = check_place(path, "a learner")
+        self._learned()
         tensors: dict[str, Tensor] = {}
-        for part, key in self._state.items():
-            tensors |= prefixed(part, self._obtain(key).tensors)
+        for part, entry in self._entries().items():
+            tensors |= prefixed(part, entry.tensors)
+        if self._held:
+            tensors |= prefixed("held", self._held.tensors())
         meta = {
             "kind": KIND,
             "accepted_changes": list(self.accepted_changes),
             **self._config.meta(),
-            "state": FinalState.of(self.method, self._tasks, setting, self._state).model_dump(
-                mode="json"
-            ),
-            "metas": {part: self._obtain(key).meta for part, key in self._state.items()},
+            "state": self._final_state().model_dump(mode="json"),
+            "measured": [None if row is None else row._asdict() for row in self._measured],
+            "values": self._form.values if self._form else None,
+            "metas": {part: entry.meta for part, entry in self._entries().items()},
         }
         try:
-            write_entry(place, StageResult(tensors, meta), overwrite=overwrite)
+            write_entry(
+                place, StageResult(tensors, meta), overwrite=overwrite, beside={CARD: self.card()}
+            )
         except OSError as error:
             raise StoreError(
                 f"The learner cannot be written to {path} ({error.strerror}). Give a directory "
@@ -238,6 +291,7 @@ class Learner:
         accept_changed: bool = False,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
+        verbose: bool | None = None,
         events: Events | None = None,
     ) -> Self:
         """Read a saved learner; a network, method or augmentation of your own is given again.
@@ -251,79 +305,128 @@ class Learner:
         entry = read_saved(Path(path))
         meta = entry.meta
         given = Given(Path(path), "Learner.load", method, network, augment, accept_changed)
-        with _explained(given.path, "Give a directory that Learner.save wrote."):
+        with explained(given.path, "Give a directory that Learner.save wrote."):
             state = FinalState.read(meta["state"])
             config = config_of_meta(meta, given, state)
             changes = config.check_given(given, state, meta["network"])
             learner = cls.__new__(cls)
-            learner._begin(config, device, store, events)
+            learner._begin(config, device, store, events, verbose)
             learner._accept(changes, checked(list[str], meta["accepted_changes"]))
             parts = {
                 part: StageResult(strip_prefix(part, entry.tensors), meta["metas"][part])
                 for part in state.keys
             }
-            learner._continue_from(state, parts)
+            learner._continue_from(state, parts, read_values(meta["values"]))
+            tensors, form = strip_prefix("held", entry.tensors), learner._form
+            assert form is not None
+            count = len(learner.classes), len(learner._tasks)
+            learner._held = read_held(tensors, form, *count)
+            learner._measured = read_measured(meta["measured"], len(state.tasks))
         return learner
 
     # -- inside ------------------------------------------------------------------------------
 
+    def _say_once(self, subject: str, message: str) -> None:
+        if subject not in self._said:
+            self._said.add(subject)
+            self._say(message)
+
     def _accept(self, changes: Sequence[str], before: Sequence[str] = ()) -> None:
         """Record parts that differ from what was trained with."""
         for change in changes:
-            self._events.say(f"Accepted, although its code has changed: {change}.")
+            self._say(f"Accepted, although its code has changed: {change}.")
         self.accepted_changes = tuple(dict.fromkeys([*before, *changes]))
 
-    def _learn_task(self, task: Task, setting: Setting) -> dict[str, Any]:
+    def _learn_task(
+        self, task: Task, setting: Setting, form: Form, events: Events
+    ) -> dict[str, Any]:
         tasks = (*self._tasks, task)
         self._config.check_tasks(tasks, setting)
         stages, planned = plan_task(self.method, tasks, setting, self._state)
         state = lasting(planned)
-        notes = plan_notes(self.method, tasks, setting) if task.index == 1 else []
-        for note in (*notes, *(setting.architecture.notes if task.index == 0 else ())):
-            self._events.say(note)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
-            self._events.say(f"What is learned is not stored: {unstored}")
-        storage = self._memory if unstored else self._store
-        layered = Layered(self._memory, storage)
-        runner = Runner(stages, tasks, setting.device, layered, self._events)
+            events.say(f"What is learned is not stored: {unstored}")
+        self._announce(tasks, setting, stages, events)
+        layered = Layered(self._memory, self._memory if unstored else self._store)
+        runner = Runner(stages, tasks, setting.device, layered, events)
         entries = {part: runner.obtain(key) for part, key in state.items()}
         main = next(stage.key for stage in stages if stage.name == "main")
         log = [epoch for epoch in runner.obtain(main).meta["log"] if epoch["role"] == "main"]
+        scorer = make_scorer(self.method, *built(self.method, setting, tasks, entries))
+        held = set_apart(task, self._config.held, self._held)
+        if self.method.data == "current":  # else its images are read again with every task
+            tasks = (*self._tasks, TaskState.of(task).task(task.index))
+        row = measured(scorer, held, tasks, task_known=self.scenario == "til")
         # Only now: a task that fails or is interrupted leaves the learner as it was.
         for part, key in state.items():
             self._memory.save(key, entries[part])
         self._memory.keep_only(state.values())
-        self._setting, self._tasks, self._state, self._answering = setting, tasks, state, None
+        self._setting, self._form, self._tasks, self._state = setting, form, tasks, state
+        self._scorer, self._held, self._fitted = scorer, held, {}
+        self._measured = (*self._measured, Measured("held images", row) if held else None)
         return {"task": task.index, "classes": list(task.names), "epochs": log}
+
+    def _announce(
+        self, tasks: Sequence[Task], setting: Setting, stages: Sequence[Stage], events: Events
+    ) -> None:
+        """Say what a user should know before a task is learned, and what is computed for it."""
+        first = tasks[-1].index == 0
+        said = notes(self._config, setting.architecture) if first else ()
+        more = plan_notes(self.method, tasks, setting) if tasks[-1].index == 1 else ()
+        for note in (*said, *more):
+            events.say(note)
+        # Nothing is evaluated here, nor are features computed of images that only that would read.
+        kept = [stage for stage in stages if stage.name != "evaluate"]
+        read = {key for stage in kept for key in stage.inputs.values()}
+        todo = {each.key: each for each in kept if each.name != "features" or each.key in read}
+        titles = {key: f"task {len(tasks)} {stage.name}" for key, stage in todo.items()}
+        events.work_begins(titles, {key: stage.epochs for key, stage in todo.items()}, todo)
 
     def _learned(self) -> Setting:
         if self._setting is None:
             raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
         return self._setting
 
-    def _answers(self) -> Answering:
-        """The network's output for samples, and the scores of an output."""
-        setting = self._learned()
-        if self._answering is None:
-            blocks = ClassHistory.of(self._tasks).blocks
-            found = strip_prefix("network", self._obtain(self._state["network"]).tensors)
-            network = setting.architecture.restore(blocks, found)
-            network.to(setting.device)
-            reads = self.method.infer.reads
-            read = {part: self._obtain(k) for part, k in self._state.items() if part in reads}
-            classes = len(self.classes)
-            looked = known(network, setting.images, setting.device, classes, read)
-            self._answering = (looked.answer, self.method.infer.scorer(looked))
-        return self._answering
+    def _score(self, x: Tensor) -> Tensor:
+        if self._scorer is None:
+            self._scorer = make_scorer(self.method, *self._built())
+        return self._scorer(x)
+
+    def _built(self) -> tuple[Network, Known]:
+        """The network as it was learned, and what inference may look at."""
+        return built(self.method, self._learned(), self._tasks, self._entries())
+
+    def _entries(self) -> dict[str, StageResult]:
+        """What was learned, by part."""
+        return {part: self._obtain(key) for part, key in self._state.items()}
+
+    def _exemplars(self) -> Exemplars | None:
+        if "memory" not in self._state:
+            return None
+        return Exemplars.of(strip_prefix("memory", self._obtain(self._state["memory"]).tensors))
+
+    def _final_state(self) -> FinalState:
+        return FinalState.of(self.method, self._tasks, self._learned(), self._state)
 
     def _obtain(self, key: str) -> StageResult:
         entry = self._memory.load(key)
         assert entry is not None
         return entry
 
-    def _continue_from(self, state: FinalState, entries: Mapping[str, StageResult]) -> None:
-        """Take over what was learned; ``entries`` are the results that the state's keys name."""
+    def _continue_from(
+        self,
+        state: FinalState,
+        entries: Mapping[str, StageResult],
+        values: tuple[float, float] | None = None,
+    ) -> None:
+        """Take over what was learned.
+
+        Args:
+            state: What is known of it.
+            entries: The results that the state's keys name.
+            values: The smallest and the largest value learned from, where that is known.
+        """
         tasks = state.learned(self.scenario)
         setting = self._config.setting(
             state.input_shape, state.moments, resolve_device(self._device)
@@ -339,110 +442,6 @@ class Learner:
         for part, key in state.keys.items():
             self._memory.save(key, entries[part])
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
-        self._answers()  # what does not fit the network is refused now
-
-
-def load_run(
-    directory: str | Path,
-    *,
-    store: str | Path | None = None,
-    method: str | Method | None = None,
-    network: str | None = None,
-    augment: Augment | None = None,
-    accept_changed: bool = False,
-    device: str = GENERAL["device"].default,
-    events: Events | None = None,
-) -> Learner:
-    """Open a finished run as a learner that predicts, evaluates, saves and learns on.
-
-    Its labels are the names of the classes in the run's data. No data is read.
-
-    Args:
-        directory: The directory of the run, as ``run`` and ``ancl run`` write it.
-        store: The store that holds its stages, and keeps what is learned on; by default
-            ``.store`` beside the run.
-        method: The method again, where the run has one from outside the package: a ``Method``,
-            or ``path/file.py:NAME``. It is compared with the run's.
-        network: The same for the network: ``path/file.py:NAME`` or ``package.module:NAME``.
-        augment: The same for the augmentation: a function, or ``path/file.py:NAME``.
-        accept_changed: Whether they may differ from those of the run; it is recorded in
-            ``accepted_changes`` of the learner, and saved with it.
-        device: ``auto``, ``cpu``, ``cuda`` …
-        events: Receives progress; silent by default.
-
-    Raises:
-        StoreError: The directory is not a finished run, or the store lacks what it left behind.
-        SpecError: The network is from outside, and is not given or not the same.
-        MethodError: The same for the method.
-    """
-    place = Path(directory)
-    result = read_run(place)
-    spec, state = result.spec, result.state
-    if state is None:
-        raise StoreError(
-            f"{place} cannot be opened: its result.json does not say what was learned. Its stages "
-            f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
-        )
-    at = Places.of(place.absolute().parent, store).store
-    given = Given(place, "ancl.load_run", method, network, augment, accept_changed)
-    with _explained(place, f"Run it again: {_again(place)}"):
-        config = config_of_spec(spec, given, state)
-        changes = config.check_given(given, state, str(spec.network["name"]))
-        learner = Learner.__new__(Learner)
-        learner._begin(config, device, at, events)
-        learner._accept(changes)
-        learner._continue_from(state, _stored(state, at, place))
-    return learner
-
-
-def _stored(state: FinalState, root: Path, place: Path) -> dict[str, StageResult]:
-    """The entries of a state.
-
-    Raises:
-        StoreError: One of them is missing or damaged.
-    """
-    store, problems = Store(root, lambda message: None), []
-    found: dict[str, StageResult] = {}
-    for part, key in state.keys.items():
-        entry = store.load(key)
-        if entry is None:
-            problems.append(f"{part} ({key[:12]}, {'damaged' if store.has(key) else 'missing'})")
-        else:
-            found[part] = entry
-    if problems:
-        raise StoreError(
-            f"The store {root} does not hold what {place} left behind: {', '.join(problems)}. Give "
-            f"another directory with store=, or compute it again: {_again(place)} --store {root}"
-        )
-    return found
-
-
-def _again(place: Path) -> str:
-    """The command that completes a run's results and its store."""
-    return f"ancl run --config {place / 'spec.yaml'} --runs {place.parent}"
-
-
-@contextmanager
-def _explained(path: Path, remedy: str) -> Iterator[None]:
-    """Refuse what does not fit together, as an error a user understands."""
-    try:
-        yield
-    except AnclError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
-        raise StoreError(
-            f"{path} cannot be opened ({type(error).__name__}: {error}). {remedy}"
-        ) from error
-
-
-def _unlabelled(x: Tensor) -> Samples:
-    return Samples(x, torch.zeros(len(x), dtype=torch.long))
-
-
-def _check_shape(shape: tuple[int, ...], setting: Setting) -> None:
-    wanted = setting.architecture.input_shape
-    if shape != wanted:
-        raise ScenarioError(
-            f"The images have shape {shape} (channels first), but this learner began with "
-            f"{wanted}. Resize them to it."
-        )
+        self._form = Form(state.input_shape, state.moments is not None, values)
+        self._measured, self._opened = (None,) * len(tasks), len(tasks)
+        self._scorer = make_scorer(self.method, *self._built())  # what does not fit is refused now

@@ -1,37 +1,14 @@
-"""From what is handed to a learner to its next task: images and labels, checked by the scenario."""
+"""From images and labels to a learner's next task, checked by the scenario."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from ancl.data import Label, Samples, Task, as_images, as_labels, read_dataset, task_from
+from ancl.data import Label, Samples, Task, task_from
 from ancl.errors import ScenarioError
 
-Data = Any
-"""Images as an array or tensor, or a map-style torch ``Dataset`` of (image, label)."""
-
 _SHOWN = 5
-
-
-def read_labelled(data: Data, labels: Any) -> tuple[Tensor, list[Label]]:
-    """Images and their labels, from both or from a dataset."""
-    if isinstance(data, Dataset) and labels is None:
-        x, y = read_dataset(data)
-        return as_images(x), as_labels(y)
-    if labels is None:
-        raise ScenarioError(
-            f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
-            f"Dataset of (image, label)."
-        )
-    x, y = as_images(data), as_labels(labels)
-    if len(x) != len(y):
-        raise ScenarioError(
-            f"There are {len(x)} images and {len(y)} labels. Give one label per image."
-        )
-    return x, y
 
 
 def next_task(

@@ -78,16 +78,18 @@ def kept_counts(memory: Memory | None, hold_out: float, history: ClassHistory) -
     return quota - held, held
 
 
-def check_exemplars(memory: Memory | None, hold_out: float, tasks: Sequence[Task]) -> None:
-    """Refuse a memory that is to keep more images of a class of the last task than it has.
+def check_hold_out(memory: Memory | None, hold_out: float, task: Task) -> None:
+    """Refuse a class of a task with one image, where images are to be held out of training.
 
     Raises:
         ScenarioError: Naming the class.
     """
-    task, wanted = tasks[-1], sum(kept_counts(memory, hold_out, ClassHistory.of(tasks)))
+    if memory is None or hold_out == 0:
+        return
     least = task.counts.index(min(task.counts))
-    if task.counts[least] < wanted:
+    if task.counts[least] < 2:
         raise ScenarioError(
-            f"The memory is to keep {wanted} images per class, but class {task.names[least]!r} "
-            f"has {task.counts[least]} to train on. Lower memory.per_class or memory.total."
+            f"Class {task.names[least]!r} has 1 image to train on, but this method holds images of "
+            f"every class out of training, so it needs 2. Give more images, a smaller "
+            f"val_fraction, or a method that holds none out, such as wa."
         )

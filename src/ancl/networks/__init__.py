@@ -2,7 +2,7 @@
 
 from ancl.networks.backbones import Mlp, ResNet
 from ancl.networks.makers import NAMES, NETWORKS, network_maker, network_options
-from ancl.networks.network import Network, frozen
+from ancl.networks.network import Network, frozen, train_mode
 from ancl.networks.registry import Architecture, architecture, without_head
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "frozen",
     "network_maker",
     "network_options",
+    "train_mode",
     "without_head",
 ]

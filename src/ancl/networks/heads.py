@@ -242,7 +242,8 @@ class ProxyHead(DirectionHead):
         nn.init.kaiming_normal_(rows, nonlinearity="linear")
 
     def _similarities(self, cosines: Tensor) -> Tensor:
-        near = cosines.reshape(len(cosines), -1, self.per_class)
+        # Not by len(cosines): an exported network would be bound to that number of images.
+        near = cosines.reshape(-1, cosines.shape[1] // self.per_class, self.per_class)
         if self.similarity == "official":
             near = 2 * near - 2
         shares = (self.gamma * near).softmax(dim=2)

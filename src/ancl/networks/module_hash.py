@@ -10,7 +10,7 @@ from types import BuiltinFunctionType, FunctionType
 import torch
 from torch import Tensor, nn
 
-from ancl.hashing import UnstorableError, source_hash
+from ancl.hashing import UnstorableError, digest, source_hash
 
 BARE = frozenset(vars(nn.Module()))
 """Attributes every module has: its parameters, buffers, children, hooks and mode."""
@@ -32,7 +32,21 @@ def module_identity(module: nn.Module) -> dict[str, object]:
         "sources": dict(sorted(survey.sources.items())),
         "stored": not survey.gaps,
     }
+    frozen = _frozen(module)
+    if frozen:
+        found["frozen"] = frozen
     return {**found, "why": "; ".join(dict.fromkeys(survey.gaps))} if survey.gaps else found
+
+
+def weight_digest(module: nn.Module) -> str:
+    """A hash of a module's tensors, and of which weights do not learn where there are any."""
+    found, frozen = tensor_digest(module.state_dict()), _frozen(module)
+    return digest([found, frozen]) if frozen else found
+
+
+def _frozen(module: nn.Module) -> list[str]:
+    """The names of weights that do not learn."""
+    return [name for name, weight in module.named_parameters() if not weight.requires_grad]
 
 
 def tensor_digest(tensors: Mapping[str, Tensor]) -> str:

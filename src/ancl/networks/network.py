@@ -1,6 +1,7 @@
 """A backbone and a head: the one kind of network that is trained, stored and used as an anchor."""
 
 import copy
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -167,3 +168,24 @@ def frozen(network: Network) -> Network:
     twin = Network(own, head, reads_features=network.reads_features).eval().requires_grad_(False)
     channels_last(twin)
     return twin
+
+
+def train_mode(network: Network) -> None:
+    """Training mode, but for parts of the backbone that do not learn: they keep their statistics.
+
+    Such a part has weights, and none of them learns: its batch norms neither look at the batch
+    nor count it, and its dropout drops nothing.
+    """
+    network.train()
+    for part in _frozen_parts(network.backbone):
+        part.eval()
+
+
+def _frozen_parts(part: nn.Module) -> Iterator[nn.Module]:
+    """The largest parts of which no weight learns."""
+    if not any(weight.requires_grad for weight in part.parameters()):
+        yield part
+        return
+    for child in part.children():
+        if next(child.parameters(), None) is not None:
+            yield from _frozen_parts(child)

@@ -77,7 +77,7 @@ class Architecture:
         Its backbone has new weights from the global generator, pretrained ones, or those of the
         prototype.
         """
-        return self._around(self._backbone(self.options), sizes)
+        return self._around(self.backbone(), sizes)
 
     def restore(self, sizes: Sequence[int], tensors: Params) -> Network:
         """The same with stored tensors: no file of pretrained weights is read.
@@ -89,6 +89,10 @@ class Architecture:
         network = self._around(self._backbone(plain), sizes)
         network.load(tensors)
         return network
+
+    def backbone(self) -> nn.Module:
+        """A fresh backbone, as ``build`` makes it."""
+        return self._backbone(self.options)
 
     def _backbone(self, options: Mapping[str, object]) -> nn.Module:
         if self.prototype is not None:

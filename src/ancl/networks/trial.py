@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ancl.errors import AnclError, SpecError
 from ancl.networks.makers import WANTED, Maker
-from ancl.networks.module_hash import tensor_digest
+from ancl.networks.module_hash import weight_digest
 from ancl.networks.network import grow_backbone
 from ancl.runtime import check_memory
 from ancl.seeding import seeded
@@ -53,11 +53,11 @@ def try_named(
             if maker.code is None:
                 _check_size(name, maker, shape, options)
             backbone = _made(name, maker, shape, options)
-        weights = tensor_digest(backbone.state_dict()) if maker.code else ""
+        weights = weight_digest(backbone) if maker.code else ""
         tried = try_module(name, backbone, shape)
         if maker.code and tried.fixed:
             with seeded(1, "probe"):  # frozen weights that are random are others in every run
-                again = tensor_digest(_made(name, maker, shape, options).state_dict())
+                again = weight_digest(_made(name, maker, shape, options))
             tried = tried._replace(fixed=again == weights)
         _TRIED[key] = tried._replace(weights=weights)
     return _TRIED[key]

@@ -109,7 +109,8 @@ class RateTrial(TrainingStage):
             f"rate {self.trial}",
         )
         log = context.drive(fit)
-        found = accuracy(work, network, work.split.val, lambda output: output.logits)[0]
+        judged = work.split.val if len(work.split.val) else work.split.train
+        found = accuracy(work, network, judged, lambda output: output.logits)[0]
         return StageResult({}, {"lr": lr, "accuracy": found, "log": log})
 
 

@@ -221,7 +221,18 @@ class TrainingWork(ImageWork):
         role: str,
         watcher: Watcher | None = None,
     ) -> Fit:
-        """A training of the method's kind on any images."""
+        """A training of the method's kind on any images.
+
+        Patience without a validation image, as where every class has one image, judges by the
+        images that are trained on.
+        """
+        if training.schedule == "patience" and not sum(map(len, val)):
+            self.say(
+                f"Task {self.index} has no images to validate on, so patience judges the {role} "
+                f"network by those it is trained on. Give more images of each class, or use "
+                f"training.schedule=cosine."
+            )
+            val = train
         return Fit(
             network,
             objective,
@@ -358,12 +369,16 @@ class MainWork(TrainingWork):
 
 
 def hold_out(train: Samples, count: int, path: tuple[int, int]) -> tuple[Samples, Samples]:
-    """Images to train on, and this number of each class to hold out, drawn by (seed, task)."""
+    """Images to train on, and this number of each class to hold out, drawn by (seed, task).
+
+    Of a class with no more images than that, one stays to train on.
+    """
     order = torch.randperm(len(train), generator=generator(*path, "held out"))
     shuffled = train.y[order]
     held = torch.zeros(len(train), dtype=torch.bool)
     for label in sorted(set(train.y.tolist())) if count else ():
-        held[order[(shuffled == label).nonzero().squeeze(1)[:count]]] = True
+        own = order[(shuffled == label).nonzero().squeeze(1)]
+        held[own[: min(count, len(own) - 1)]] = True
     return train.take((~held).nonzero().squeeze(1)), train.take(held.nonzero().squeeze(1))
 
 

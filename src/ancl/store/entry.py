@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from safetensors.torch import save as encode
 from torch import Tensor
 
 from ancl.errors import StoreError, printable
-from ancl.files import open_plain, read_plain
+from ancl.files import carries_mark, open_plain, read_plain
 
 FORMAT = 1
 HEADER, TENSORS = "entry.json", "tensors.safetensors"
@@ -49,7 +50,13 @@ class DamagedError(StoreError):
         self.reason = reason
 
 
-def write_entry(directory: Path, entry: StageResult, *, overwrite: bool = False) -> None:
+def write_entry(
+    directory: Path,
+    entry: StageResult,
+    *,
+    overwrite: bool = False,
+    beside: Mapping[str, str] | None = None,
+) -> None:
     """Write an entry under a temporary name, flush it to the disk and rename it.
 
     A crash at any moment leaves the old entry, the new one, or a temporary that is never read. Two
@@ -59,6 +66,7 @@ def write_entry(directory: Path, entry: StageResult, *, overwrite: bool = False)
         directory: Where it goes. What is there is replaced, if it is an entry.
         entry: What to write.
         overwrite: Whether anything else that is there is replaced too.
+        beside: Texts for readers by file name, each with our mark; they are not read back.
 
     Raises:
         StoreError: The meta is not JSON, or something else than an entry is there.
@@ -77,6 +85,8 @@ def write_entry(directory: Path, entry: StageResult, *, overwrite: bool = False)
         new.mkdir()
         _write(new / TENSORS, data)
         _write(new / HEADER, header)
+        for name, text in (beside or {}).items():
+            _write(new / name, text.encode())
         _flush(new)
         _swap(new, directory)
     finally:
@@ -162,7 +172,8 @@ def is_ours(directory: Path) -> bool:
         start = read_plain(directory / HEADER)[:_START]
     except OSError:
         return False
-    return names <= {HEADER, TENSORS} and f'"format": "{_OURS}'.encode() in start
+    known = f'"format": "{_OURS}'.encode() in start
+    return known and all(carries_mark(directory / name) for name in names - {HEADER, TENSORS})
 
 
 def size_of(directory: Path) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ancl.data import Batch, Batches
 from ancl.errors import TrainingError
 from ancl.losses import own_task_logits
-from ancl.networks import Network
+from ancl.networks import Network, train_mode
 from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
@@ -195,9 +195,7 @@ class Fit:
     # -- one epoch ---------------------------------------------------------------------------
 
     def _train_epoch(self) -> dict[str, float]:
-        self.network.train()
-        if not self.weights:
-            self.network.backbone.eval()  # a backbone that does not learn keeps its statistics
+        train_mode(self.network)
         self._noise = generator(*self.path, "constraint", self.epoch)
         totals: dict[str, Tensor] = {}
         batches = self.train.shuffled(generator(*self.path, "batches", self.epoch))

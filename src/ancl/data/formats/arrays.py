@@ -94,6 +94,13 @@ def arrays_source(file: Path) -> Source:
     return make_source(file.stem, *_read(file, _names(file)))
 
 
+def arrays_part(file: Path, part: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The images and labels of one part, ``train`` or ``test``; all where there are no parts."""
+    names = _names(file)
+    x, y = _read(file, names[2:] if part == "test" and names == _PARTED else names[:2])
+    return x, y
+
+
 def arrays_classes(file: Path) -> int:
     """How many different labels the file has, found without reading its images."""
     labels = _read(file, (_names(file)[1],))[0]

@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import PIL
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from ancl.data.formats.archives import FolderTree, Tree
 from ancl.data.formats.arrays import read_npz
+from ancl.data.pictures import UNREADABLE, pixels_of
 from ancl.data.source import Source, listed, make_source
 from ancl.errors import ScenarioError
 from ancl.runtime import check_memory
@@ -90,6 +91,43 @@ def _source(path: Path, size: int | None, left_out: Mapping[str, str]) -> Source
     return make_source(path.name, x, labels, test_x, test_labels, classes=classes)
 
 
+def folder_part(
+    path: Path,
+    part: str,
+    size: int | None = None,
+    *,
+    colour: bool = False,
+    skip_bad: bool = False,
+) -> tuple[NDArray[np.uint8], list[str]]:
+    """The images and classes of one part, ``train`` or ``test``; all where there are no parts.
+
+    Args:
+        path: The folder, as for ``folder_source``.
+        part: Which.
+        size: Height and width to resize to; without it all images must be of one size.
+        colour: Give grey images three channels too.
+        skip_bad: Whether files that are no images are left out.
+    """
+    train, test = _parts(path)
+    if part == "test" and train != "." and test is None:
+        raise ScenarioError(
+            f"{path} has a folder train and none for the test ({', '.join(_TEST_NAMES)}). Add one, "
+            f"or name the images themselves: folder:{path / train}."
+        )
+    chosen = test if part == "test" and test is not None else train
+    tree = FolderTree(path)
+    marks = tree.marks()
+    names, labels = _files(marks, chosen, _classes(path / chosen))
+    try:
+        return read_pictures(tree, names, marks=marks, size=size, colour=colour), labels
+    except BadImagesError as error:
+        if not skip_bad:
+            raise
+        good = {name: mark for name, mark in marks.items() if name not in error.bad}
+    names, labels = _files(good, chosen, _classes(path / chosen))
+    return read_pictures(tree, names, marks=good, size=size, colour=colour), labels
+
+
 def folder_classes(path: Path) -> int:
     """How many classes the folder has, found without reading an image."""
     return len(_classes(path / _parts(path)[0]))
@@ -143,8 +181,6 @@ WORTH_KEEPING = 5_000
 """From this many images on, what was decoded is kept."""
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-_GREY = ("1", "L")
-_DEEP = ("I", "F")
 
 
 def read_pictures(
@@ -204,17 +240,8 @@ def _decode(tree: Tree, name: str, size: int | None) -> NDArray[np.uint8]:
     """(H, W) for grey images, (H, W, 3) for all others, the way up they were taken."""
     try:
         with Image.open(io.BytesIO(tree.read(name))) as opened:
-            image: Image.Image = ImageOps.exif_transpose(opened)
-            if image.mode.startswith(_DEEP):
-                raise ScenarioError(
-                    f"{tree.place}: {name} has more than 8 bits per pixel ({image.mode}). "
-                    "Convert it to 8 bits."
-                )
-            image = image.convert("L" if image.mode in _GREY else "RGB")
-            if size is not None and image.size != (size, size):
-                image = image.resize((size, size), Image.Resampling.BILINEAR)
-            return np.asarray(image)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            return pixels_of(opened, f"{tree.place}: {name}", (size, size) if size else None)
+    except UNREADABLE as error:
         raise ScenarioError(
             f"{tree.place}: {name} is no image that can be read ({_reason(error)})."
         ) from error

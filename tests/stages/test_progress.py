@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ancl.cli.progress import Display, Lines, Progress, TimeLeft, epoch_line, make_progress
 from ancl.executors.graph import Graph
 from ancl.experiments.run import run
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.stages.events import Events
+from ancl.stages.progress import Display, Lines, Progress, TimeLeft, epoch_line, make_progress
 from ancl.stages.stage import Stage
 from ancl.training.loop import Epoch
 

@@ -1,0 +1,347 @@
+"""What a learner answers about images, and how sure that is: all of it follows from scores."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from ancl.data import Label, Samples, Task
+from ancl.errors import ScenarioError
+from ancl.inference import Known
+from ancl.learner.inputs import Data, Form, read_images, read_labelled
+from ancl.learner.measures import (
+    ALL,
+    GIVEN,
+    NEWEST,
+    NONE,
+    Calibration,
+    Confusion,
+    Report,
+    calibration_error,
+    confused,
+    fit_temperature,
+    report_of,
+)
+from ancl.memory import Exemplars
+from ancl.methods.method import Method
+from ancl.methods.task_history import ClassHistory, adds_classes
+from ancl.networks import Network
+from ancl.stages.plan import Setting
+from ancl.stages.work import known
+from ancl.store.entry import StageResult
+from ancl.types import strip_prefix
+
+Scorer = Callable[[Tensor], Tensor]
+"""Images in the learner's form -> scores (N, C)."""
+
+
+class Answers(ABC):
+    """The answering side of a learner."""
+
+    scenario: str
+    _tasks: tuple[Task, ...] = ()
+    _form: Form | None = None
+    _held: Exemplars | None = None
+    _say: Callable[[str], None]
+    _fitted: dict[bool, Calibration]
+    """What was fitted on held images, with the task known or not."""
+
+    @abstractmethod
+    def _score(self, x: Tensor) -> Tensor:
+        """The scores of all classes for images in the learner's form."""
+
+    @abstractmethod
+    def _say_once(self, subject: str, message: str) -> None:
+        """A warning, given once."""
+
+    @property
+    def classes(self) -> list[Label]:
+        """The labels of all classes learned, in the order of the network's answers."""
+        return [name for task in self._tasks if adds_classes(task) for name in task.names]
+
+    @property
+    def tasks(self) -> list[list[Label]]:
+        """The labels learned in each task."""
+        return [list(task.names) for task in self._tasks]
+
+    # -- answers -----------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def scores(self, data: Data, task: int | None = None) -> Tensor:
+        """The score of every class, the larger the better; minus infinity outside a given task."""
+        return self._among(self._score(self._images(data)), task)
+
+    @overload
+    def predict(self, data: Data, task: int | None = None) -> list[Label]: ...
+    @overload
+    def predict(
+        self, data: Data, task: int | None = None, *, reject: float
+    ) -> list[Label | None]: ...
+    def predict(
+        self, data: Data, task: int | None = None, *, reject: float | None = None
+    ) -> list[Any]:
+        """The label of each image, among all classes or among those of one task.
+
+        Args:
+            data: One image or many, see ``learn``; labels that come with them are not looked at.
+            task: The task whose classes are possible, counted from 0.
+            reject: The answer is ``None`` where the most probable class is less probable than
+                this, from 0 to 1; see ``reject_threshold``.
+        """
+        names = self.classes
+        if reject is None:
+            answers = self.scores(data, task).argmax(dim=1).tolist()
+            self._warn_without(task)
+            return [names[index] for index in answers]
+        if not 0 <= reject <= 1:
+            raise ScenarioError(
+                f"reject is {reject}; it is a probability, from 0 to 1. Use 0.5, or "
+                f"reject_threshold(0.05) to reject 5 % of known images."
+            )
+        sure, best = self.predict_proba(data, task).max(dim=1)
+        pairs = zip(sure.tolist(), best.tolist(), strict=True)
+        return [names[index] if share >= reject else None for share, index in pairs]
+
+    def predict_proba(self, data: Data, task: int | None = None) -> Tensor:
+        """The probability of every class (N, C), in the order of ``classes``.
+
+        It is softmax(scores / T). T is fitted on held images, see ``calibration``. The score of a
+        nearest-mean classifier is minus a squared distance, so its classes are taken for
+        Gaussians of one width around their means, and T is twice their variance.
+        """
+        scores = self.scores(data, task)
+        self._warn_without(task)
+        found = self.calibration(task_known=task is not None)
+        if found.basis != ALL:
+            self._say_once(
+                "calibration",
+                f"The temperature behind the probabilities is {found.basis}: the learner holds no "
+                f"images of {'earlier' if found.images else 'its'} tasks. They rank classes, and "
+                f"may be too sure or not sure enough.",
+            )
+        return (scores.double() / found.temperature).softmax(dim=1).float()
+
+    def top_k(
+        self, data: Data, k: int = 5, task: int | None = None
+    ) -> list[list[tuple[Label, float]]]:
+        """The most probable labels of each image with their probabilities, best first.
+
+        Args:
+            data: See ``predict``.
+            k: How many; fewer where fewer classes are possible.
+            task: See ``predict``.
+        """
+        if k < 1:
+            raise ScenarioError(f"k is {k}; give 1 or more.")
+        names = self.classes
+        possible = len(names) if task is None else len(self._task(task).names)
+        found = self.predict_proba(data, task).topk(min(k, possible), dim=1)
+        return [
+            [(names[index], share) for index, share in zip(row, shares, strict=True)]
+            for row, shares in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        ]
+
+    def evaluate(self, data: Data, labels: Any = None, task: int | None = None) -> float:
+        """The share of images that get their own label."""
+        own, answers = self._answered(data, labels, task)
+        return sum(a == b for a, b in zip(own, answers, strict=True)) / len(own)
+
+    def confusion(
+        self, data: Data = None, labels: Any = None, task: int | None = None
+    ) -> Confusion:
+        """How often images of each class get each label.
+
+        Args:
+            data: Images, or a dataset of (image, label); the held images where left out.
+            labels: Their labels.
+            task: See ``predict``; held images have their own task where the scenario is ``til``.
+        """
+        if data is not None:
+            return confused(self.classes, *self._answered(data, labels, task), GIVEN)
+        if self._held is None:
+            return confused(self.classes, [], [], NONE)
+        scores = self._held_scores(task_known=self.scenario == "til")
+        own, answers = self._held.samples.y.tolist(), scores.argmax(dim=1).tolist()
+        return confused(self.classes, own, answers, self._basis)
+
+    def report(self, data: Data = None, labels: Any = None, task: int | None = None) -> Report:
+        """Accuracy in all, and recall and precision per class; see ``confusion``.
+
+        Without images it is measured on held ones, and says which tasks those are of.
+        """
+        tasks = [task.index for task in self._tasks if adds_classes(task) for _ in task.names]
+        return report_of(self.confusion(data, labels, task), tasks)
+
+    # -- how sure ----------------------------------------------------------------------------
+
+    def calibration(self, *, task_known: bool | None = None) -> Calibration:
+        """The temperature of probabilities, fitted on held images, and the error left.
+
+        Args:
+            task_known: Whether classes compete only within their task; left out, as the
+                scenario says.
+        """
+        aware = self.scenario == "til" if task_known is None else task_known
+        if self._held is None:
+            return Calibration(1.0, 0, NONE)
+        if aware not in self._fitted:
+            scores, y = self._held_scores(task_known=aware), self._held.samples.y
+            warmth = fit_temperature(scores, y)
+            before, after = (
+                calibration_error((scores.double() / t).softmax(dim=1), y) for t in (1.0, warmth)
+            )
+            self._fitted[aware] = Calibration(warmth, len(y), self._basis, after, before)
+        return self._fitted[aware]
+
+    def reject_threshold(self, rate: float = 0.05, *, task_known: bool | None = None) -> float:
+        """A value for ``reject`` that rejects this share of the held images, which are all known.
+
+        Raises:
+            ScenarioError: There are no held images.
+        """
+        if not 0 <= rate < 1:
+            raise ScenarioError(f"rate is {rate}; it is from 0 to below 1.")
+        found = self.calibration(task_known=task_known)
+        if found.images == 0:
+            raise ScenarioError(
+                "A threshold is found on held images, and this learner has none. Give reject a "
+                "probability, such as 0.5."
+            )
+        aware = self.scenario == "til" if task_known is None else task_known
+        scores = self._held_scores(task_known=aware).double() / found.temperature
+        sure = scores.softmax(dim=1).float().amax(dim=1).sort().values
+        return float(sure[int(rate * len(sure))])
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _images(self, data: Data) -> Tensor:
+        if self._form is None:
+            raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
+        return read_images(data, self._form, self._say)
+
+    def _answered(self, data: Data, labels: Any, task: int | None) -> tuple[list[int], list[int]]:
+        """The position of each image's own class and of its answer."""
+        x, given = read_labelled(data, labels, self._form, self._say)
+        position = {name: index for index, name in enumerate(self.classes)}
+        strangers = sorted(set(given) - position.keys(), key=str)
+        if strangers:
+            raise ScenarioError(
+                f"The labels {', '.join(map(repr, strangers[:5]))} were never learned. Known are: "
+                f"{', '.join(map(repr, self.classes))}."
+            )
+        self._warn_without(task)
+        with torch.no_grad():
+            scores = self._among(self._score(x), task)
+        return [position[name] for name in given], scores.argmax(dim=1).tolist()
+
+    def _task(self, task: int) -> Task:
+        if not 0 <= task < len(self._tasks):
+            raise ScenarioError(
+                f"There is no task {task}. Learned are 0 to {len(self._tasks) - 1}."
+            )
+        return self._tasks[task]
+
+    def _among(self, scores: Tensor, task: int | None) -> Tensor:
+        """Scores of the classes of a task, where one is given."""
+        if task is not None:
+            chosen = torch.full((len(scores),), task)
+            return within(scores, chosen, [self._task(task)], first=task)
+        return scores
+
+    def _warn_without(self, task: int | None) -> None:
+        """Say once that the task of an image is chosen too, where it should be given."""
+        if task is None and self.scenario == "til" and len(self._tasks) > 1:
+            self._say_once(
+                "task",
+                "No task is given, so the scores choose it too, among the classes of all tasks. "
+                "With scenario='til' each task was learned to be told apart within itself: give "
+                "the task of the images, predict(images, task=0), or learn with scenario='cil'.",
+            )
+
+    @torch.no_grad()
+    def _held_scores(self, *, task_known: bool) -> Tensor:
+        assert self._held is not None
+        scores = self._score(self._held.samples.x)
+        return within(scores, self._held.task, self._tasks) if task_known else scores
+
+    @property
+    def _basis(self) -> str:
+        """Which tasks the held images are of."""
+        if self._held is None:
+            return NONE
+        found = sorted(set(self._held.task.tolist()))
+        if found == list(range(len(self._tasks))):
+            return ALL
+        if found == [len(self._tasks) - 1]:
+            return NEWEST
+        return f"tasks {', '.join(map(str, found))}"
+
+
+def within(scores: Tensor, of: Tensor, tasks: Sequence[Task], first: int = 0) -> Tensor:
+    """Scores with minus infinity outside each image's own task.
+
+    Args:
+        scores: (N, C).
+        of: The task of each image.
+        tasks: Tasks, counted from ``first``.
+        first: The number of the first of them.
+    """
+    masked = torch.full_like(scores, float("-inf"))
+    for index, task in enumerate(tasks, start=first):
+        rows = of == index
+        masked[rows, task.classes] = scores[rows, task.classes]
+    return masked
+
+
+def built(
+    method: Method, setting: Setting, tasks: Sequence[Task], entries: Mapping[str, StageResult]
+) -> tuple[Network, Known]:
+    """The network that tasks left behind, and what inference may look at besides its output."""
+    found = strip_prefix("network", entries["network"].tensors)
+    network = setting.architecture.restore(ClassHistory.of(tasks).blocks, found)
+    network.to(setting.device)
+    read = {part: entry for part, entry in entries.items() if part in method.infer.reads}
+    classes = tasks[-1].classes.stop
+    return network, known(network, setting.images, setting.device, classes, read)
+
+
+def make_scorer(method: Method, network: Network, looked: Known) -> Scorer:
+    """From images to scores, as the method chooses classes."""
+    score = method.infer.scorer(looked)
+
+    def scores(x: Tensor) -> Tensor:
+        return score(looked.answer(Samples(x, torch.zeros(len(x), dtype=torch.long))))
+
+    return scores
+
+
+@torch.no_grad()
+def measured(
+    scorer: Scorer, held: Exemplars | None, tasks: Sequence[Task], *, task_known: bool
+) -> tuple[float | None, ...]:
+    """The accuracy on the held images of every task; nothing for tasks without any."""
+    if held is None:
+        return (None,) * len(tasks)
+    scores = scorer(held.samples.x)
+    scores = within(scores, held.task, tasks) if task_known else scores
+    right = scores.argmax(dim=1) == held.samples.y
+    own = [right[held.task == index] for index in range(len(tasks))]
+    return tuple(float(each.double().mean()) if len(each) else None for each in own)
+
+
+def set_apart(task: Task, most: int, before: Exemplars | None) -> Exemplars | None:
+    """Held images with those of a task: the first ``most`` validation images of each class.
+
+    They are in the order of their hashes, so the first are as good as any. None of them is
+    trained on.
+    """
+    val = task.load().val
+    chosen = [val.of_class(number)[:most] for number in sorted(set(val.y.tolist()))]
+    if not most or not chosen:
+        return before
+    samples = val.take(torch.cat(chosen))
+    n = len(samples)
+    own = Exemplars(samples, torch.full((n,), task.index), torch.ones(n, dtype=torch.bool))
+    return Exemplars.joined([before, own]) if before else own

@@ -1,0 +1,195 @@
+"""The model card: what a learner knows, from which data, and how well, as Markdown.
+
+It is for readers. Nothing is read back from it.
+"""
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from annotated_types import Ge, Le
+
+from ancl.checks import checked
+from ancl.errors import printable
+from ancl.experiments.state import FinalState, TaskState
+from ancl.files import MARK
+from ancl.learner.config import LearnerConfig
+
+CARD = "README.md"
+"""The card's name in the directory of a saved learner."""
+Share = Annotated[float, Ge(0), Le(1)]
+_SCENARIOS = {
+    "til": "the task of an image is known, and the classes of this task compete",
+    "cil": "all classes compete",
+    "dil": "all tasks have the same classes, in other domains",
+}
+
+
+class Measured(NamedTuple):
+    """The accuracy on every task so far, after one of them.
+
+    Args:
+        on: The images it was measured on.
+        accuracy: A share for each task, none where it was not measured.
+    """
+
+    on: str
+    accuracy: tuple[Share | None, ...]
+
+
+def read_measured(values: Any, tasks: int) -> tuple[Measured | None, ...]:
+    """What was saved of measurements.
+
+    Raises:
+        ValueError: It is none of this number of tasks.
+    """
+    rows: tuple[Measured | None, ...] = checked(tuple[Measured | None, ...], values)
+    if len(rows) != tasks or any(
+        row and len(row.accuracy) != number for number, row in enumerate(rows, start=1)
+    ):
+        raise ValueError("what was measured does not fit the tasks")
+    return rows
+
+
+def model_card(
+    config: LearnerConfig,
+    state: FinalState,
+    measured: Sequence[Measured | None],
+    *,
+    parameters: int,
+    kept: int,
+    accepted: Sequence[str] = (),
+    file: str = "",
+) -> str:
+    """The card of a learner.
+
+    Args:
+        config: What the learner was made of.
+        state: What it learned.
+        measured: What was measured after each task; none where nothing was.
+        parameters: The number of the network's parameters.
+        kept: The number of images that are kept of earlier tasks.
+        accepted: Parts whose code differs from what was trained with.
+        file: Lines on an exported file.
+    """
+    classes = len({name for task in state.tasks for name in task.names})
+    method = config.method_name or config.method.name
+    parts = [
+        f"<!-- A model card, {MARK}. The next save or export replaces it. -->\n",
+        f"# A classifier of {classes} classes\n\nLearned in {len(state.tasks)} "
+        f"{'task' if len(state.tasks) == 1 else 'tasks'} with {_code(method)}.\n",
+        _facts(config, state, method, parameters, kept),
+        _data(state.tasks),
+        _accuracy(measured),
+        "## Limits\n\nIt answers one of its classes for every image, also for images of none of "
+        "them. Accuracy\nholds for images like those it was measured on.\n",
+    ]
+    if accepted:
+        listed = "\n".join(f"- {_plain(change)}" for change in accepted)
+        parts.append(
+            f"## Accepted changes\n\nCode that differs from what was trained with:\n\n{listed}\n"
+        )
+    if file:
+        parts.append(f"## File\n\n{file}")
+    return "\n".join(parts)
+
+
+def _facts(
+    config: LearnerConfig, state: FinalState, method: str, parameters: int, kept: int
+) -> str:
+    """One row for each decision."""
+    settings = ", ".join(f"{name} = {value}" for name, value in config.settings.items())
+    network = config.network if isinstance(config.network, str) else type(config.network).__name__
+    rows = {
+        "method": f"{_code(method)}{f', {_plain(settings)}' if settings else ''}",
+        "scenario": f"`{config.scenario}`: {_SCENARIOS[config.scenario]}",
+        "network": f"{_code(network)}, {parameters:,} parameters",
+        "input": _input(state),
+        "images kept": f"{kept:,} of earlier tasks" if kept else "none",
+        "training": f"{config.training.epochs} epochs at most, augmentation `{config.augment}`",
+        "seed": str(config.seed),
+        "versions": f"ancl {version('ancl')}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}",
+    }
+    lines = [f"| {name} | {value} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines, ""])
+
+
+def _input(state: FinalState) -> str:
+    channels, *size = state.input_shape
+    if state.moments is None:
+        return f"float32 ({', '.join(map(str, ('B', *state.input_shape)))})"
+    moments = [
+        "(" + ", ".join(f"{value:g}" for value in each) + ")"
+        for each in (state.moments.mean, state.moments.std)
+    ]
+    return (
+        f"uint8 images ({', '.join(map(str, ('B', *size, channels)))}), normalised inside: mean "
+        f"{moments[0]}, std {moments[1]} of pixels between 0 and 1"
+    )
+
+
+def _data(tasks: Sequence[TaskState]) -> str:
+    """Classes, counts and hashes, task by task."""
+    lines = [
+        f"| {number} | {', '.join(_code(str(name)) for name in task.names)} | {task.sizes[0]:,} | "
+        f"{task.sizes[1]:,} | `{task.key[:16]}` |"
+        for number, task in enumerate(tasks, start=1)
+    ]
+    head = ["| task | classes | images to train on | to validate on | data |"]
+    note = "\nData: the start of a hash of these images, their labels and the way they were split."
+    return "\n".join(["## Classes and data\n", *head, "|---|---|--:|--:|---|", *lines, note, ""])
+
+
+def _accuracy(measured: Sequence[Measured | None]) -> str:
+    """The accuracy on every task after every task, and what was forgotten."""
+    if not any(measured):
+        return "## Accuracy\n\nNot measured.\n"
+    numbers = range(1, len(measured) + 1)
+    head = "| after | " + " | ".join(f"task {number}" for number in numbers) + " | on |"
+    lines = [head, "|---" + "|--:" * len(measured) + "|---|"]
+    for number, row in zip(numbers, measured, strict=True):
+        shares = row.accuracy if row else ()
+        cells = [
+            _percent(shares[j] if j < len(shares) else None, j < number)
+            for j in range(len(measured))
+        ]
+        lines.append(f"| task {number} | {' | '.join(cells)} | {_plain(row.on) if row else ''} |")
+    lost = [f"task {number}: {_lost(measured, number - 1)}" for number in numbers[:-1]]
+    forgetting = (
+        f"\nForgotten since the best moment before the last task: {'; '.join(lost)}.\n"
+        if lost
+        else ""
+    )
+    return "\n".join(["## Accuracy in %\n", *lines, forgetting])
+
+
+def _percent(share: float | None, learned: bool) -> str:
+    if share is None:
+        return "not measured" if learned else ""
+    return f"{100 * share:.1f}"
+
+
+def _lost(measured: Sequence[Measured | None], task: int) -> str:
+    """The best accuracy before the last task minus the last, where both are of the same images."""
+    last = measured[-1]
+    now = last.accuracy[task] if last else None
+    before = [row.accuracy[task] for row in measured[task:-1] if row and last and row.on == last.on]
+    found = [share for share in before if share is not None]
+    if now is None or not found:
+        return "not measured"
+    return f"{100 * (max(found) - now):.1f} points"
+
+
+def _plain(text: str) -> str:
+    """Text in a cell of a table: no markup, no line breaks."""
+    shown = printable(text, 500).replace("\n", " ").replace("\t", " ")
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|#!" else c for c in shown)
+
+
+def _code(text: str) -> str:
+    """A name, as code; a backtick or a bar in it would end the code or the cell."""
+    shown = printable(text, 200).replace("\n", " ").replace("\t", " ")
+    return _plain(shown) if set("`|") & set(shown) else f"`{shown}`"

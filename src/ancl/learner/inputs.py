@@ -1,0 +1,273 @@
+"""What is handed to a learner, as the images it learned from: converted where that is certain.
+
+Nothing is guessed: images whose layout or values may mean two things are refused with the way out.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ancl.data import Label, Samples, as_images, as_labels
+from ancl.data.convert import check_finite, read_items, read_loader, stacked, to_tensor
+from ancl.data.pictures import is_picture_like, read_pictures
+from ancl.errors import ScenarioError
+
+Data = Any
+"""Images: an array or tensor, one image or many; a list of arrays, of Pillow images or of files;
+a map-style torch ``Dataset`` or a ``DataLoader``, of images or of (image, label)."""
+
+_CHANNELS = (1, 3, 4)
+_DARK = 128
+"""Bytes that end below this may have another largest value than 255."""
+_FAR = 10
+"""Values this many times larger than training's are on another scale."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the images of a learner are; its first task decides it.
+
+    Args:
+        shape: The shape of one image as the network sees it: channels first.
+        pixels: Whether they are bytes, which are normalized; floats are read as they are.
+        values: The smallest and the largest value learned from; nothing where that is not known.
+    """
+
+    shape: tuple[int, ...]
+    pixels: bool
+    values: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, x: Tensor) -> Self:
+        """The form of checked images."""
+        shape = Samples(x, torch.zeros(len(x), dtype=torch.long)).input_shape
+        return cls(shape, x.dtype == torch.uint8, _range(x))
+
+    def widened(self, x: Tensor) -> Self:
+        """The same after more images were learned from."""
+        (low, high), before = _range(x), self.values
+        return replace(self, values=(min(before[0], low), max(before[1], high)) if before else None)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether samples have channels, height and width."""
+        return len(self.shape) == 3 and self.shape[0] in _CHANNELS
+
+    @property
+    def picture(self) -> tuple[int, int, int] | None:
+        """The shape that pictures are converted to; nothing where samples are no images."""
+        if len(self.shape) != 3:
+            return None
+        c, h, w = self.shape
+        return c, h, w
+
+    def fit(self, x: Tensor, say: Callable[[str], None]) -> Tensor:
+        """Images in this form; a single one gets an axis for their number.
+
+        Args:
+            x: Bytes or floats, channels first or last.
+            say: Takes a warning.
+
+        Raises:
+            ScenarioError: They have another size, or what their values stand for is not certain.
+        """
+        x = self._arranged(x)
+        if x.dtype != torch.uint8:
+            check_finite(x)
+        return self._as_bytes(x) if self.pixels else self._as_floats(x, say)
+
+    # -- layout ------------------------------------------------------------------------------
+
+    def _arranged(self, x: Tensor) -> Tensor:
+        """With the axes (N, H, W, C) for a learner of bytes, as the network reads them else."""
+        found = self._batch(x)
+        if found is None:
+            found = self._batch(x.unsqueeze(0))
+        if found is not None:
+            return found
+        own = Samples(x, torch.empty(0)).input_shape if x.ndim == 4 else tuple(x.shape)
+        raise ScenarioError(
+            f"The images have shape {own}, but this learner began with {self.shape} (channels "
+            f"first). Resize them to it; files and Pillow images are resized for you."
+        )
+
+    def _batch(self, x: Tensor) -> Tensor | None:
+        shape = tuple(x.shape[1:])
+        if len(self.shape) != 3:
+            return x if shape == self.shape else None
+        c, h, w = self.shape
+        if c == 1 and shape == (h, w):
+            return x.unsqueeze(3) if self.pixels else x.unsqueeze(1)
+        # Where both fit, bytes have their channels last and floats first, as everywhere here.
+        layouts = {(h, w, c): self._last, (c, h, w): self._first}
+        if x.dtype == torch.uint8:
+            layouts = {(c, h, w): self._first, (h, w, c): self._last}
+        return layouts[shape](x) if shape in layouts else None
+
+    def _first(self, x: Tensor) -> Tensor:
+        return x.permute(0, 2, 3, 1).contiguous() if self.pixels else x
+
+    def _last(self, x: Tensor) -> Tensor:
+        return x if self.pixels else x.permute(0, 3, 1, 2).contiguous()
+
+    # -- values ------------------------------------------------------------------------------
+
+    def _as_bytes(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.uint8:
+            return x
+        low, high = _range(x)
+        if low >= 0 and high <= 1:
+            if self.values and 1 < self.values[1] < _DARK and high > 0:
+                raise ScenarioError(
+                    f"The images are floats from {low:g} to {high:g}, and this learner learned "
+                    f"from bytes up to {self.values[1]:g}: what 1.0 stands for is not certain. "
+                    f"Give bytes (uint8) of the same scale."
+                )
+            return (x * 255).round().to(torch.uint8)
+        if _whole_bytes(x):
+            return x.to(torch.uint8)
+        raise ScenarioError(
+            f"The images are floats from {low:g} to {high:g}, but this learner learned from bytes "
+            f"(uint8, 0 to 255) and normalizes them itself. Give them as they were before they "
+            f"were normalized: uint8, or floats from 0 to 1."
+        )
+
+    def _as_floats(self, x: Tensor, say: Callable[[str], None]) -> Tensor:
+        unit, byte = self._scale()
+        if x.dtype == torch.uint8:
+            if self.is_image and (unit or byte):
+                return x.float() / 255 if unit else x.float()
+            raise ScenarioError(
+                f"The images are bytes (uint8), but this learner learned from floats"
+                f"{self._learned()}, and how those were made of bytes is not known. Convert them "
+                f"as you did for learning."
+            )
+        if self.values is None:
+            return x
+        low, high = _range(x)
+        if not self.is_image:
+            self._warn_if_far(low, high, say)
+            return x
+        if unit and _whole_bytes(x) and high > 1:
+            return x / 255
+        if byte and low >= 0 and high <= 1:
+            return x * 255
+        odd = self._far(low, high) or (self.values[0] < 0 and high > 0 and _shares(x))
+        if unit:
+            odd = low < 0 or high > 1
+        if byte:
+            odd = low < 0 or high > 255
+        if odd:
+            raise ScenarioError(
+                f"The images have values from {low:g} to {high:g}, but this learner learned from "
+                f"floats{self._learned()}. Prepare them as you did for learning."
+            )
+        return x
+
+    def _scale(self) -> tuple[bool, bool]:
+        """Whether values learned from were shares, 0 to 1, or bytes, 0 to 255."""
+        if self.values is None or self.values[0] < 0:
+            return False, False
+        return self.values[1] <= 1, _DARK <= self.values[1] <= 255
+
+    def _far(self, low: float, high: float) -> bool:
+        reach = max(map(abs, self.values or (0.0,)))
+        return 0 < _FAR * reach < max(abs(low), abs(high))
+
+    def _warn_if_far(self, low: float, high: float, say: Callable[[str], None]) -> None:
+        if self._far(low, high):
+            say(
+                f"The samples have values from {low:g} to {high:g}, and this learner learned from "
+                f"floats{self._learned()}. If that is another scale, prepare them as for learning."
+            )
+
+    def _learned(self) -> str:
+        return f" from {self.values[0]:g} to {self.values[1]:g}" if self.values else ""
+
+
+def _range(x: Tensor) -> tuple[float, float]:
+    low, high = x.aminmax()
+    return float(low), float(high)
+
+
+def _whole_bytes(x: Tensor) -> bool:
+    """Whether floats are whole numbers from 0 to 255."""
+    return bool(((x >= 0) & (x <= 255) & (x == x.round())).all())
+
+
+def _shares(x: Tensor) -> bool:
+    """Whether floats are bytes divided by 255: all of them multiples, from 0 to 1."""
+    scaled = x * 255
+    return bool(((x >= 0) & (x <= 1) & ((scaled - scaled.round()).abs() < 1e-3)).all())
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+def read_images(data: Data, form: Form | None, say: Callable[[str], None]) -> Tensor:
+    """Images alone, in the learner's form; labels that come with them are left out.
+
+    Raises:
+        ScenarioError: They cannot be read, or do not have the form.
+    """
+    return _formed(_read(data, form, ordered=True)[0], form, say)
+
+
+def read_labelled(
+    data: Data, labels: Any, form: Form | None, say: Callable[[str], None]
+) -> tuple[Tensor, list[Label]]:
+    """Images and their labels, from both or from a dataset or loader that yields pairs.
+
+    Raises:
+        ScenarioError: They cannot be read, do not have the form, or have no labels.
+    """
+    raw, own = _read(data, form, ordered=labels is not None)
+    if own is not None and labels is not None:
+        raise ScenarioError(
+            f"This {type(data).__name__} yields labels, and others are given too. Leave them out."
+        )
+    given = own if own is not None else _labels(labels)
+    if given is None:
+        raise ScenarioError(
+            f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
+            f"Dataset of (image, label)."
+        )
+    x = _formed(raw, form, say)
+    if len(x) != len(given):
+        raise ScenarioError(
+            f"There are {len(x)} images and {len(given)} labels. Give one label per image."
+        )
+    return x, given
+
+
+def _labels(labels: Any) -> list[Label] | None:
+    """Labels as a list; a single one is one label, not the letters of its text."""
+    if labels is None:
+        return None
+    return as_labels([labels] if isinstance(labels, str | int) else labels)
+
+
+def _formed(x: Tensor, form: Form | None, say: Callable[[str], None]) -> Tensor:
+    return as_images(x) if form is None else form.fit(x, say)
+
+
+def _read(data: Data, form: Form | None, *, ordered: bool) -> tuple[Tensor, list[Label] | None]:
+    """Images as bytes or floats, and labels that come with them."""
+    if isinstance(data, DataLoader):
+        return read_loader(data, ordered=ordered)
+    if isinstance(data, Dataset):
+        return read_items(data)
+    if is_picture_like(data):
+        data = [data]
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        if len(data) == 0:
+            raise ScenarioError("There are no images: the list is empty.")
+        if is_picture_like(data[0]):
+            return torch.from_numpy(read_pictures(data, form.picture if form else None)), None
+        if all(hasattr(each, "shape") for each in data):
+            return stacked(data), None
+    return to_tensor(data), None

@@ -1,0 +1,213 @@
+"""What is measured on held images: temperature, calibration error, confusions, per-class rates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ancl.data import Label
+from ancl.errors import counted
+from ancl.wording import percent
+
+ALL, NEWEST, NONE, GIVEN = "all tasks", "newest task only", "not measured", "given images"
+"""What a measurement stands on: held images of all tasks, of the newest alone (``NEWEST``), no
+images at all, or those that were given."""
+
+_COLDEST, _HOTTEST = 1e-3, 1e3
+_HALVINGS = 60
+_UNKNOWN = 0.25
+"""Images of unknown class that a fit adds. More made probabilities too careful on test images."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How scores become probabilities, and how well that fits.
+
+    Args:
+        temperature: What scores are divided by before the softmax; 1 where nothing is measured.
+        images: The number of held images it was fitted on.
+        basis: ``all tasks``, ``newest task only``, some tasks by number, or ``not measured``.
+        error: The expected calibration error on those images; nothing without any.
+        error_before: The same at a temperature of 1.
+    """
+
+    temperature: float
+    images: int
+    basis: str
+    error: float | None = None
+    error_before: float | None = None
+
+
+def fit_temperature(scores: Tensor, labels: Tensor) -> float:
+    """T that minimizes the cross-entropy of softmax(scores / T) to smoothed labels.
+
+    A quarter of an image is added whose class is unknown, every class equally likely: without
+    it, images that are all answered rightly would ask for a temperature of 0. The loss is convex
+    in 1 / T; its derivative is brought to 0 by halving.
+
+    Args:
+        scores: (N, C); minus infinity for classes that are no possible answer.
+        labels: The position of each image's own class.
+    """
+    scores = scores.double()
+    possible = scores.isfinite()
+    known = torch.where(possible, scores, 0.0)
+    unknown = _UNKNOWN / (len(labels) + _UNKNOWN)
+    wanted = known.gather(1, labels.unsqueeze(1)).squeeze(1) * (1 - unknown)
+    wanted = wanted + unknown * known.sum(dim=1) / possible.sum(dim=1)
+    coldest, hottest = torch.tensor([_COLDEST, _HOTTEST], dtype=torch.double).log().tolist()
+    for _ in range(_HALVINGS):
+        middle = (coldest + hottest) / 2
+        shares = (scores / torch.tensor(middle).double().exp()).softmax(dim=1)
+        slope = ((shares * known).sum(dim=1) - wanted).mean()
+        # The loss falls with 1 / T while the mean score is below the one wanted.
+        if slope < 0:
+            hottest = middle
+        else:
+            coldest = middle
+    return float(torch.tensor((coldest + hottest) / 2).exp())
+
+
+def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 10) -> float:
+    """The expected calibration error: |accuracy - confidence| over equal bins of confidence.
+
+    Bins weigh by their number of images.
+    """
+    confidence, answers = probabilities.max(dim=1)
+    right = (answers == labels).double()
+    place = (confidence * bins).long().clamp(max=bins - 1)
+    gap = torch.zeros(bins, dtype=torch.double).index_add_(0, place, right - confidence.double())
+    return float(gap.abs().sum() / len(labels))
+
+
+@dataclass(frozen=True)
+class ClassRates:
+    """How one class is answered.
+
+    Args:
+        label: The class.
+        task: The task that it came with.
+        images: The number of its images.
+        recall: The share of its images that get its label; nothing without images.
+        precision: The share of images with its label that are its own; nothing without answers.
+        mistaken_for: The label that its images get most often besides its own.
+    """
+
+    label: Label
+    task: int
+    images: int
+    recall: float | None
+    precision: float | None
+    mistaken_for: Label | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Accuracy in all and per class, and what it was measured on."""
+
+    accuracy: float | None
+    rows: tuple[ClassRates, ...]
+    images: int
+    basis: str
+
+    def __str__(self) -> str:
+        """A table."""
+        if self.accuracy is None:
+            return f"{NONE}: there are no held images. Give images and labels."
+        head = ("class", "task", "images", "recall", "precision", "mistaken for")
+        rows = [head] + [
+            (
+                str(row.label),
+                str(row.task),
+                str(row.images),
+                _percent(row.recall),
+                _percent(row.precision),
+                "" if row.mistaken_for is None else str(row.mistaken_for),
+            )
+            for row in self.rows
+        ]
+        on = _measured_on(self.images, self.basis)
+        return f"{_table(rows)}\naccuracy {percent(self.accuracy)} % on {on}"
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often images of each class (rows) get each label (columns).
+
+    Args:
+        classes: The labels, of rows and columns.
+        counts: A row for each class.
+        basis: What it was measured on.
+    """
+
+    classes: tuple[Label, ...]
+    counts: tuple[tuple[int, ...], ...]
+    basis: str
+
+    def __str__(self) -> str:
+        """A table; rows are the images' own classes."""
+        if not any(map(any, self.counts)):
+            return f"{NONE}: there are no held images. Give images and labels."
+        rows = [("", *map(str, self.classes))]
+        rows += [
+            (str(name), *map(str, row)) for name, row in zip(self.classes, self.counts, strict=True)
+        ]
+        on = _measured_on(sum(map(sum, self.counts)), self.basis)
+        return f"{_table(rows)}\nrows: own class, columns: answer; {on}"
+
+
+def confused(
+    classes: Sequence[Label], own: Sequence[int], answers: Sequence[int], basis: str
+) -> Confusion:
+    """The confusions of answers, both given as positions of classes."""
+    n = len(classes)
+    places = torch.tensor(own, dtype=torch.long) * n + torch.tensor(answers, dtype=torch.long)
+    counts = places.bincount(minlength=n * n).reshape(n, n).tolist()
+    return Confusion(tuple(classes), tuple(map(tuple, counts)), basis)
+
+
+def report_of(confusion: Confusion, tasks: Sequence[int]) -> Report:
+    """Rates of every class; ``tasks`` are the tasks that they came with."""
+    rows, counts = [], confusion.counts
+    for place, (label, task) in enumerate(zip(confusion.classes, tasks, strict=True)):
+        own, right = sum(counts[place]), counts[place][place]
+        answered = sum(row[place] for row in counts)
+        others = [(count, -i) for i, count in enumerate(counts[place]) if i != place and count]
+        mistaken = confusion.classes[-max(others)[1]] if others else None
+        rows.append(
+            ClassRates(
+                label,
+                task,
+                own,
+                right / own if own else None,
+                right / answered if answered else None,
+                mistaken,
+            )
+        )
+    total = sum(map(sum, counts))
+    correct = sum(row[place] for place, row in enumerate(counts))
+    accuracy = correct / total if total else None
+    return Report(accuracy, tuple(rows), total, confusion.basis if total else NONE)
+
+
+def _measured_on(images: int, basis: str) -> str:
+    if basis == GIVEN:
+        return counted(images, "image")
+    return f"{counted(images, 'held image')} ({basis})"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{percent(share)} %"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns, the first to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )

@@ -1,0 +1,102 @@
+"""What a learner tells while it learns, and what it must tell before."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from ancl.learner.config import LearnerConfig
+from ancl.networks import Architecture
+from ancl.seeding import seeded
+from ancl.stages.events import Events, Forward
+from ancl.stages.progress import Progress, make_progress
+
+_NAMES = ("fc", "classifier", "head", "heads", "logits", "last_linear")
+"""What classifiers call their last layer."""
+_MANY = 100
+"""A last linear layer with this many outputs is noticed whatever it is called."""
+
+
+class Warner(Events):
+    """Messages a user must see become Python's warnings; all else is silent."""
+
+    def say(self, message: str) -> None:
+        """A warning that names the line which called the library."""
+        level, frame = 2, sys._getframe(1)
+        while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] == "ancl":
+            level, frame = level + 1, frame.f_back
+        warnings.warn(message, UserWarning, stacklevel=level)
+
+
+@contextmanager
+def reporting(events: Events | None, verbose: bool | None) -> Iterator[Events]:
+    """Who receives what happens while a task is learned.
+
+    Args:
+        events: The user's own receiver, if there is one.
+        verbose: Whether progress is shown; left out, it is on a terminal where there is no
+            receiver.
+    """
+    shown: Progress | None = None
+    if verbose or (verbose is None and events is None and Console(stderr=True).is_terminal):
+        shown = make_progress(quiet=False)
+    with shown or nullcontext():
+        if shown and events:
+            yield Forward(shown, events)
+        else:
+            yield shown or events or Warner()
+
+
+def notes(config: LearnerConfig, net: Architecture) -> Iterator[str]:
+    """What a user should know before the first task is learned."""
+    method = config.method
+    if config.scenario == "cil" and not config.memory.size and method.data == "current":
+        yield (
+            f"{method.name} keeps no images of earlier tasks, and with scenario='cil' it must tell "
+            f"old classes from new ones that it never saw together: from the second task on, "
+            f"expect many images of old classes, often nearly all, to get labels of new ones. Give "
+            f"it memory=ancl.Memory(per_class=20), use a method that keeps images (wa, bic, icarl, "
+            f"lucir …), or scenario='til' where you know the task of an image when you predict."
+        )
+    yield from net.notes
+    found = classifier_layer(net)
+    if found:
+        name, outputs = found
+        yield (
+            f"The features of the network are the {outputs} outputs of its last linear layer "
+            f"{name!r}: it seems to be a whole classifier. Take that layer off, so that what lies "
+            f"before it is learned from: ancl.without_head(module, {name!r}). With timm: "
+            f"create_model(…, num_classes=0)."
+        )
+
+
+def classifier_layer(net: Architecture) -> tuple[str, int] | None:
+    """The linear layer whose outputs are a user's features, if it looks like a classifier's.
+
+    It is called as classifiers call it, or has 100 outputs or more.
+    """
+    if net.prototype is None and not (net.maker and net.maker.code):
+        return None
+    outputs: dict[str, Tensor] = {}
+    with seeded(0, "probe"), torch.no_grad():
+        module = net.backbone().eval()
+
+        def watched(name: str) -> None:
+            def keep(part: nn.Module, inputs: object, output: Tensor) -> None:
+                outputs[name] = output
+
+            module.get_submodule(name).register_forward_hook(keep)
+
+        for name, part in module.named_modules():
+            if isinstance(part, nn.Linear):
+                watched(name)
+        features = module(torch.zeros(2, *net.input_shape))
+    for name, output in outputs.items():
+        called = {name.partition(".")[0], name.rpartition(".")[2]} & set(_NAMES)
+        if output.data_ptr() == features.data_ptr() and (called or output.shape[1] >= _MANY):
+            return name or type(module).__name__, output.shape[1]
+    return None

@@ -1,0 +1,110 @@
+"""A finished run, opened as a learner."""
+
+import math
+from pathlib import Path
+
+from ancl.data import Augment
+from ancl.errors import StoreError
+from ancl.experiments.results import Places, RunResult, read_run
+from ancl.experiments.spec import GENERAL
+from ancl.experiments.state import FinalState
+from ancl.learner.card import Measured
+from ancl.learner.config import Given, config_of_spec, explained
+from ancl.learner.learner import Learner
+from ancl.methods.method import Method
+from ancl.stages.events import Events
+from ancl.store.entry import StageResult
+from ancl.store.store import Store
+
+
+def load_run(
+    directory: str | Path,
+    *,
+    store: str | Path | None = None,
+    method: str | Method | None = None,
+    network: str | None = None,
+    augment: Augment | None = None,
+    accept_changed: bool = False,
+    device: str = GENERAL["device"].default,
+    verbose: bool | None = None,
+    events: Events | None = None,
+) -> Learner:
+    """Open a finished run as a learner that predicts, evaluates, saves and learns on.
+
+    Its labels are the names of the classes in the run's data. No data is read.
+
+    Args:
+        directory: The directory of the run, as ``run`` and ``ancl run`` write it.
+        store: The store that holds its stages, and keeps what is learned on; by default
+            ``.store`` beside the run.
+        method: The method again, where the run has one from outside the package: a ``Method``,
+            or ``path/file.py:NAME``. It is compared with the run's.
+        network: The same for the network: ``path/file.py:NAME`` or ``package.module:NAME``.
+        augment: The same for the augmentation: a function, or ``path/file.py:NAME``.
+        accept_changed: Whether they may differ from those of the run; it is recorded in
+            ``accepted_changes`` of the learner, and saved with it.
+        device: ``auto``, ``cpu``, ``cuda`` …
+        verbose: Whether progress is shown while learning; left out, a bar on a terminal.
+        events: Receives every stage and epoch, and all warnings.
+
+    Raises:
+        StoreError: The directory is not a finished run, or the store lacks what it left behind.
+        SpecError: The network is from outside, and is not given or not the same.
+        MethodError: The same for the method.
+    """
+    place = Path(directory)
+    result = read_run(place)
+    spec, state = result.spec, result.state
+    if state is None:
+        raise StoreError(
+            f"{place} cannot be opened: its result.json does not say what was learned. Its stages "
+            f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
+        )
+    at = Places.of(place.absolute().parent, store).store
+    given = Given(place, "ancl.load_run", method, network, augment, accept_changed)
+    with explained(place, f"Run it again: {_again(place)}"):
+        config = config_of_spec(spec, given, state)
+        changes = config.check_given(given, state, str(spec.network["name"]))
+        learner = Learner.__new__(Learner)
+        learner._begin(config, device, at, events, verbose)
+        learner._accept(changes)
+        learner._continue_from(state, _stored(state, at, place))
+        learner._measured = _measured(result)
+    return learner
+
+
+def _measured(result: RunResult) -> tuple[Measured, ...]:
+    """The rows of the matrix that counts."""
+    rows = result.counted.tolist()
+    shares = [[None if math.isnan(share) else share for share in row] for row in rows]
+    return tuple(
+        Measured("test images of the run", tuple(row[: number + 1]))
+        for number, row in enumerate(shares)
+    )
+
+
+def _stored(state: FinalState, root: Path, place: Path) -> dict[str, StageResult]:
+    """The entries of a state.
+
+    Raises:
+        StoreError: One of them is missing or damaged.
+    """
+    store, problems = Store(root, lambda message: None), []
+    found: dict[str, StageResult] = {}
+    for part, key in state.keys.items():
+        entry = store.load(key)
+        if entry is None:
+            problems.append(f"{part} ({key[:12]}, {'damaged' if store.has(key) else 'missing'})")
+        else:
+            found[part] = entry
+    if problems:
+        raise StoreError(
+            f"The store {root} does not hold what {place} left behind: {', '.join(problems)}. Give "
+            f"another directory with store=, or compute it again: {_again(place)} --store {root}"
+        )
+    return found
+
+
+def _again(place: Path) -> str:
+    """The command that completes a run's results and its store."""
+    return f"ancl run --config {place / 'spec.yaml'} --runs {place.parent}"
