@@ -294,7 +294,11 @@ def test_learning_on_after_loading_equals_learning_on(weights: Path, tmp_path: P
 
 def test_a_fresh_start_after_loading_is_refused(weights: Path, tmp_path: Path) -> None:
     learner = Learner(
-        "dmc", "timm:tinynet", network_options={"weights": str(weights)}, training=SHORT
+        "dmc",
+        "timm:tinynet",
+        scenario="til",
+        network_options={"weights": str(weights)},
+        training=SHORT,
     )
     learner.learn(*part(0, 1))
     learner.save(tmp_path / "learner")
