@@ -285,8 +285,8 @@ class Given:
         )
 
 
-def config_of_spec(spec: RunSpec, given: Given, state: FinalState) -> LearnerConfig:
-    """What a learner is made of that learns on as a run did.
+def config_of_spec(spec: RunSpec, given: Given, state: FinalState | None) -> LearnerConfig:
+    """What a learner is made of that learns as a run would, or learns on from its ``state``.
 
     Raises:
         SpecError: A method or network is not there, or has no such option or not of this value.
@@ -361,16 +361,17 @@ def read_saved(path: Path) -> StageResult:
 
 
 def _checked_options(
-    network: str | nn.Module, options: Mapping[str, Any], state: FinalState
+    network: str | nn.Module, options: Mapping[str, Any], state: FinalState | None
 ) -> dict[str, Any]:
     """Options of a network by name, each of its type; ``architecture`` refuses unknown ones.
 
-    A file of weights is known by its hash from now on: what was learned is stored, and no file
-    that a directory names is read.
+    Once there is a state, a file of weights is known by its hash: what was learned is stored, and
+    no file that a directory names is read.
     """
     known = network_options(network) if isinstance(network, str) else {}
     taken = dict(options)
-    if isinstance(network, str) and in_library(network) and taken.get("weights") is not None:
+    named = isinstance(network, str) and in_library(network)
+    if state is not None and named and taken.get("weights") is not None:
         if state.pretrained is None:
             raise ValueError("the network has weights whose hash is not there")
         taken["weights"] = f"sha256:{state.pretrained}"

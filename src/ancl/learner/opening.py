@@ -33,6 +33,7 @@ def open_learner(
     *,
     method: str | Method | None = None,
     network: str | None = None,
+    augment: Augment | None = None,
     accept_changed: bool = False,
     store: str | Path | None = None,
     device: str = GENERAL["device"].default,
@@ -57,6 +58,7 @@ def open_learner(
         place,
         method=method,
         network=network,
+        augment=augment,
         accept_changed=accept_changed,
         store=store,
         device=device,
@@ -72,9 +74,9 @@ def learner_of(
     events: Events | None = None,
 ) -> Learner:
     """A new learner with the settings of a run; those of its data are left aside."""
-    given = Given(Path(), "ancl.spec", spec.method, str(spec.network["name"]))
+    given = Given(Path(), "ancl.spec", spec.method, str(spec.network["name"]), spec.data.augment)
     learner = Learner.__new__(Learner)
-    learner._begin(config_of_spec(spec, given), device, store, events, None)
+    learner._begin(config_of_spec(spec, given, None), device, store, events, None)
     return learner
 
 
