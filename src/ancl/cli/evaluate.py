@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from ancl.cli import flags
-from ancl.cli.flags import Given, grouped
+from ancl.cli.flags import GivenAgain, grouped
 
 if TYPE_CHECKING:
     from ancl.learner.files import Evaluation
@@ -24,7 +24,7 @@ def evaluate(
     learner: flags.Learner,
     *,
     data: Images,
-    given: Given,
+    given: GivenAgain,
     store: flags.LearnerStore = None,
     data_root: flags.DataRoot = None,
     device: flags.Device = None,

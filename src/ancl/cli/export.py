@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from ancl.cli import flags
-from ancl.cli.flags import Given, grouped
+from ancl.cli.flags import GivenAgain, grouped
 
 File = Annotated[
     Path | None,
@@ -27,7 +27,7 @@ def export(
     *,
     output: File = None,
     format: Format = None,
-    given: Given,
+    given: GivenAgain,
     store: flags.LearnerStore = None,
     overwrite: flags.Overwrite = False,
     as_json: flags.Json = False,

@@ -241,7 +241,7 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class GivenAgain:
     """Code from outside the package that a learner was trained with, named again."""
 
     method: GivenMethod = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from ancl.cli import flags
-from ancl.cli.flags import Given, grouped
+from ancl.cli.flags import GivenAgain, grouped
 from ancl.errors import SpecError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def predict(
     *,
     top_k: TopK = 1,
     task: flags.TaskNumber = None,
-    given: Given,
+    given: GivenAgain,
     store: flags.LearnerStore = None,
     device: flags.Device = None,
     as_json: flags.Json = False,
