@@ -135,31 +135,9 @@ DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and 
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress.")]
 
-Learner = Annotated[
-    Path, Argument(metavar="LEARNER", help="A saved learner, or the directory of a finished run.")
-]
-LearnerStore = Annotated[
-    Path | None, Option("--store", metavar="DIR", help="The store of a run. [.store beside it]")
-]
-TaskNumber = Annotated[
-    int | None,
-    Option("--task", metavar="N", help="Only the classes of this task compete; 1 is the first."),
-]
-
 DataRoot = Annotated[
     Path | None,
     Option("--data-root", metavar="DIR", help="Where data is. [$ANCL_DATA, $DATA_DIR or data]"),
-]
-
-GivenMethod = Annotated[
-    str | None,
-    Option("--method", metavar="NAME", help="The method again, if it is from a file of yours."),
-]
-GivenNetwork = Annotated[
-    str | None, Option("--network", metavar="NAME", help="The same for the network.")
-]
-AcceptChanged = Annotated[
-    bool, Option("--accept-changed", help="Although their code has changed since.")
 ]
 
 RUNS = Path("runs")
@@ -231,15 +209,6 @@ class Machine:
                 f"more."
             )
         return int(self.threads) if self.threads else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Given:
-    """Code from outside the package that a learner was trained with, named again."""
-
-    method: GivenMethod = None
-    network: GivenNetwork = None
-    accept_changed: AcceptChanged = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from ancl.cli import flags
+from ancl.cli import flags, learner_flags
 from ancl.cli.flags import Machine, Weights, grouped
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def learn(
     output: Output = None,
     method: Method = None,
     network: Network = None,
-    accept_changed: flags.AcceptChanged = False,
+    accept_changed: learner_flags.AcceptChanged = False,
     weights: Weights,
     start: Start,
     machine: Machine,
