@@ -128,6 +128,22 @@ def test_a_network_as_written(write, command) -> None:
     assert names["result"].matrices["taw"].shape == (5, 5)
 
 
+def test_backbones_as_written(write, command) -> None:
+    write("backbones.md")
+    from frozen import learner  # type: ignore[import-not-found]
+
+    (line,) = [line for line in commands("backbones.md") if "jitter" in line]
+    (run,) = command(line)["runs"]
+    samples = digits().train
+    for first in (0, 2):
+        chosen = (samples.y == first) | (samples.y == first + 1)
+        learner.learn(samples.x[chosen], samples.y[chosen].tolist())
+
+    assert run["spec"]["data"]["augment"] == "jitter.py:jitter"
+    assert learner.evaluate(samples.x[chosen], samples.y[chosen].tolist(), task=1) > 0.9
+    assert not learner._learned().architecture.learns
+
+
 def test_a_learner_as_written(write, capsys) -> None:
     names: dict[str, Any] = {}
     for block in write("learner.md"):

@@ -65,12 +65,15 @@ class Exemplars:
 
     def tensors(self) -> Params:
         """As named tensors, to be stored."""
-        return {"x": self.samples.x, "y": self.samples.y, "task": self.task, "held": self.held}
+        found = {"x": self.samples.x, "y": self.samples.y, "task": self.task, "held": self.held}
+        features = self.samples.features
+        return found if features is None else {**found, "features": features}
 
     @classmethod
     def of(cls, tensors: Params) -> "Exemplars":
         """From named tensors."""
-        return cls(Samples(tensors["x"], tensors["y"]), tensors["task"], tensors["held"])
+        samples = Samples(tensors["x"], tensors["y"], tensors.get("features"))
+        return cls(samples, tensors["task"], tensors["held"])
 
     def part(self, *, held: bool) -> Samples:
         """The images to train on, or those held out of it."""

@@ -67,6 +67,9 @@ class Step:
         answers: Anchors' outputs already known for this batch (validation images never change).
         rows: The main head's class weights (C, D), where it has one row per class.
         scale: The η by which the main head multiplied its logits, where it has one.
+        epoch: The epoch of the training, from 0.
+        progress: How much of the training is over, from 0 at its first step towards 1 at the end
+            of its last epoch. With ``schedule=patience`` it may end earlier.
     """
 
     def __init__(
@@ -83,12 +86,15 @@ class Step:
         answers: dict[Anchor, Output] | None = None,
         rows: Tensor | None = None,
         scale: Tensor | None = None,
+        epoch: int = 0,
+        progress: float = 0.0,
     ) -> None:
         self.x, self.y, self.out, self.weights, self.tasks = x, y, out, weights, tasks
         self.task_aware, self.exemplars = task_aware, exemplars
         given = exemplars is not None or not task_aware
         self.rehearses = given if rehearses is None else rehearses
         self.rows, self.scale = rows, scale
+        self.epoch, self.progress = epoch, progress
         self._answers = {} if answers is None else answers
 
     @property

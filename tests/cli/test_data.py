@@ -105,3 +105,43 @@ def test_a_folder_of_ones_own_is_learned(ancl: Any, tmp_path: Path) -> None:
     assert ended.json["runs"][0]["spec"]["data"]["source"] == "folder:pictures@8"
     wrong = ancl("run", "finetune", "digits/5", "--data", "folder:pictures", "--tasks", "3")
     assert (wrong.code, "4 classes cannot be split into 3" in wrong.err) == (2, True)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two classes of 6 images, one of which is none."""
+    for number, name in enumerate(("cat", "dog")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(6):
+            pixels = np.full((4, 4, 3), 100 * number + 7 * i, np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
+    (tmp_path / "photos" / "dog" / "2.png").write_bytes(b"")
+    return tmp_path / "photos"
+
+
+def test_your_own_folder_is_checked(ancl: Any, photos: Path) -> None:
+    ended = ancl("data", "check", f"folder:{photos}")
+    assert ended.code == 1
+    assert "dog/2.png is no image that can be read" in ended.out
+    report = ancl("data", "check", f"folder:{photos}", "--json").json["data"][0]
+    assert list(report["bad"]) == ["dog/2.png"]
+
+    (photos / "dog" / "2.png").unlink()
+    ended = ancl("data", "check", f"folder:{photos}")
+    assert (ended.code, ended.err) == (0, "")
+    assert f"9 training and 2 test images of 2 classes in {photos}" in ended.out
+    missing = ancl("data", "check", "folder:nowhere")
+    assert (missing.code, "There is no folder nowhere" in missing.out) == (1, True)
+
+
+def test_bad_images_are_left_out_by_a_flag_and_named(ancl: Any, photos: Path) -> None:
+    given = ("run", "finetune", "--data", f"folder:{photos}", "--tasks", "1", *QUICK)
+    refused = ancl(*given)
+    assert (refused.code, "--skip-bad-images" in refused.err) == (2, True)
+
+    ended = ancl(*given, "--skip-bad-images")
+    assert ended.code == 0
+    assert "1 files that are no images were left out: dog/2.png." in ended.err + ended.out
+
+    wrong = ancl("run", "finetune", "digits/5", "--skip-bad-images")
+    assert wrong.err.strip() == "--skip-bad-images is for a folder of images: --data folder:PATH."

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ancl.data import folder_source
 from ancl.data.registry import known_source
 from ancl.errors import ScenarioError
 
@@ -90,3 +91,49 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path: Path, flat: Path) -> 
         known_source(f"folder:{flat}").load()
     with pytest.raises(ScenarioError, match="images of no possible size"):
         known_source(f"folder:{flat}@0")
+
+
+def bad_folder(tmp_path: Path) -> Path:
+    """Two classes of 8 images, and three files that are none."""
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(8):
+            pixels = np.full((4, 5, 3), 20 * i + len(name) + ord(name[0]), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
+    (tmp_path / "cat" / "3.png").write_bytes(b"not an image")
+    (tmp_path / "dog" / "x.jpg").write_bytes(b"")
+    Image.fromarray(np.full((4, 5), 300, np.uint16)).save(tmp_path / "dog" / "deep.png")
+    return tmp_path
+
+
+def test_all_bad_images_are_listed_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        folder_source(bad_folder(tmp_path))
+
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"3 of 18 images in {tmp_path} cannot be used:"
+    assert [line.split()[0] for line in lines[1:4]] == ["cat/3.png", "dog/deep.png", "dog/x.jpg"]
+    assert "more than 8 bits" in lines[2]
+    assert "0x" not in str(caught.value)
+    assert lines[4].startswith("Remove or replace them. Or go on without: --skip-bad-images")
+
+
+def test_bad_images_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    found = known_source(f"folder:{bad_folder(tmp_path)}@6+skip-bad").load()
+
+    assert (len(found.train), len(found.test)) == (12, 3)
+    assert found.train.input_shape == (3, 6, 6)
+    assert found.notes == (
+        "3 files that are no images were left out: cat/3.png, dog/deep.png, dog/x.jpg.",
+    )
+    for bad in ("cat/3.png", "dog/deep.png", "dog/x.jpg"):
+        (tmp_path / bad).unlink()
+    assert folder_source(tmp_path, 6).fingerprint == found.fingerprint
+
+
+def test_a_class_of_bad_images_alone_is_named(tmp_path: Path) -> None:
+    bad_folder(tmp_path)
+    for file in (tmp_path / "cat").iterdir():
+        file.write_bytes(b"")
+    with pytest.raises(ScenarioError, match="no images in the folder of 'cat'"):
+        folder_source(tmp_path, skip_bad=True)

@@ -27,14 +27,15 @@ from ancl.stages.events import Events
 from ancl.store.store import Store
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
+SLOW = (pytest.mark.slow, pytest.mark.timeout(600))
 RAY = (
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
+    *SLOW,
     pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'ancl[ray]'"),
 )
 ANCL = (sys.executable, "-c", "from ancl.cli import start; start()")
-WORK = ("compare", "ewc", "a-lwf", "--on", "digits/5", "--epochs", "20", "--threads", "1")
-WORK += ("--set", "training.batch_size=8")
+SHORT = ("--epochs", "20", "--threads", "1", "--set", "training.batch_size=8")
+WORK = ("compare", "ewc", "a-lwf", "--on", "digits/5", *SHORT)
+LITTLE = ("run", "lwf", "digits/5", *SHORT)
 MARK = "ANCL_TEST_MARK"
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="processes are found in /proc"
@@ -71,9 +72,9 @@ def none_left(mark: str, title: str = "", seconds: float = 20.0) -> bool:
 
 
 @contextmanager
-def working(runs: Path, *labour: str) -> Iterator[subprocess.Popen[str]]:
-    """The command at work; it is killed at the end of a test that fails."""
-    command = [*ANCL, *WORK, *labour, "--runs", str(runs)]
+def working(runs: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command at work; it is killed at the end of a test that fails."""
+    command = [*ANCL, *words, "--runs", str(runs)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, start_new_session=True, **pipes) as process:
         try:
@@ -112,46 +113,45 @@ def assert_as_serial(runs: Path, serial: Path) -> None:
         assert all(torch.equal(tensors[name], actual[key][name]) for name in tensors), key
 
 
-LOCAL_RAY = ("--executor", "ray", "--workers", "2")
+POOL, LOCAL_RAY = ("--workers", "2"), ("--executor", "ray", "--workers", "2")
 TRAINED, BEGUN = "main:", " to do "
 
 
 @pytest.mark.parametrize(
-    ("labour", "sent", "code", "when"),
+    ("words", "labour", "sent", "when"),
     [
-        pytest.param(("--workers", "2"), signal.SIGINT, 130, TRAINED, id="pool int"),
-        pytest.param(
-            ("--workers", "2"), signal.SIGTERM, 143, BEGUN, id="pool term", marks=pytest.mark.slow
-        ),
-        pytest.param(LOCAL_RAY, signal.SIGINT, 130, TRAINED, id="ray int", marks=RAY),
-        pytest.param(LOCAL_RAY, signal.SIGTERM, 143, TRAINED, id="ray term", marks=RAY),
-        pytest.param(LOCAL_RAY, signal.SIGINT, 130, BEGUN, id="ray early int", marks=RAY),
-        pytest.param(LOCAL_RAY, signal.SIGTERM, 143, BEGUN, id="ray early term", marks=RAY),
+        pytest.param(LITTLE, POOL, signal.SIGINT, TRAINED, id="pool int"),
+        pytest.param(WORK, POOL, signal.SIGINT, BEGUN, id="pool early int", marks=SLOW),
+        pytest.param(WORK, POOL, signal.SIGTERM, TRAINED, id="pool term", marks=SLOW),
+        pytest.param(WORK, LOCAL_RAY, signal.SIGINT, TRAINED, id="ray int", marks=RAY),
+        pytest.param(WORK, LOCAL_RAY, signal.SIGTERM, TRAINED, id="ray term", marks=RAY),
+        pytest.param(WORK, LOCAL_RAY, signal.SIGINT, BEGUN, id="ray early int", marks=RAY),
+        pytest.param(WORK, LOCAL_RAY, signal.SIGTERM, BEGUN, id="ray early term", marks=RAY),
     ],
 )
 def test_a_signal_leaves_no_process_and_the_same_command_resumes(
+    words: tuple[str, ...],
     labour: tuple[str, ...],
     sent: signal.Signals,
-    code: int,
     when: str,
     tmp_path: Path,
     mark: str,
 ) -> None:
     runs = tmp_path / "runs"
-    with working(runs, *labour) as process:
+    with working(runs, *words, *labour) as process:
         until(process, when)
-        time.sleep(1)
+        time.sleep(when == BEGUN)  # while Ray, or the workers, start
         os.killpg(process.pid, sent)  # as a terminal does
         _, said = process.communicate(timeout=120)
 
-    assert process.returncode == code
+    assert process.returncode == 128 + sent
     assert said.endswith("Stopped. What was finished is stored; the same command resumes.\n")
     assert "Traceback" not in said
     assert none_left(mark)
-    again = subprocess.run([*ANCL, *WORK, "--runs", str(runs)], capture_output=True, check=False)
+    again = subprocess.run([*ANCL, *words, "--runs", str(runs)], capture_output=True, check=False)
     assert again.returncode == 0
     assert (b" 0 stored" in again.stderr) == (when == BEGUN)
-    if "ray" in labour:
+    if words == WORK:
         assert_as_serial(runs, tmp_path / "serial")
 
 
@@ -178,7 +178,7 @@ def test_each_of_three_machines_is_lost_once_and_the_bits_are_those_of_one_proce
 ) -> None:
     runs = tmp_path / "runs"
     first, second = machines.worker_nodes
-    with working(runs, "--address", machines.address) as process:
+    with working(runs, *WORK, "--address", machines.address) as process:
         said = until(process, TRAINED)
         machines.remove_node(first, allow_graceful=False)
         said += until(process, "Ray lost 1 machine (2 left)")
@@ -207,7 +207,7 @@ def test_each_of_three_machines_is_lost_once_and_the_bits_are_those_of_one_proce
 def test_a_signal_to_the_command_frees_a_cluster_that_others_use(
     machines: Any, tmp_path: Path, mark: str
 ) -> None:
-    with working(tmp_path, "--address", machines.address) as process:
+    with working(tmp_path, *WORK, "--address", machines.address) as process:
         until(process, TRAINED)
         assert marked(mark, "ray::_Board")
         assert marked(mark, "ray::ewc") or marked(mark, "ray::a-lwf")

@@ -231,6 +231,9 @@ def net(shape, *, width: int = 4):
 
 def data():
     return shades()
+
+def augment(x):
+    return x.flip(1)
 """
 OWN_PARTS = """
 import math
@@ -251,7 +254,7 @@ from ancl.executors.graph import Graph
 from ancl.executors.ray import unpack
 shipped = pickle.loads(Path(sys.argv[1]).read_bytes())
 specs = [unpack(each) for each in shipped]
-print(json.dumps([[s.method, s.network["name"], s.data.source] for s in specs]))
+print(json.dumps([[s.method, s.network["name"], s.data.source, s.data.augment] for s in specs]))
 print(json.dumps([list(Graph([spec]).nodes) for spec in specs]))
 """
 
@@ -269,13 +272,14 @@ def elsewhere(tmp_path: Path, shipped: list[Shipped]) -> tuple[Any, Any]:
     return json.loads(names), json.loads(keys)
 
 
-def test_method_network_and_data_travel_with_their_own_modules(
+def test_method_network_data_and_augmentation_travel_with_their_own_modules(
     tmp_path: Path, write: Callable[..., Path]
 ) -> None:
     files = {"own.py": OWN, "own_parts.py": OWN_PARTS, "mine.py": BROKEN}
     folder = write("driver", files)
     network, data = f"{folder}/own.py:net", f"{folder}/own.py:data"
     values = {"network.name": network, "data.tasks": 2, "threads": 1}
+    values["data.augment"] = f"{folder}/own.py:augment"
     both = Layer("test", {**values, "data.source": data})
     sent = [
         resolve(f"a-{folder}/mine.py:mine", None, [both]).spec,
@@ -292,7 +296,7 @@ def test_method_network_and_data_travel_with_their_own_modules(
     assert all(str(tmp_path) not in name for each in names for name in each)
     folders = {Path(name.rpartition(":")[0]).parent for name in (*names[0][1:], names[1][1])}
     assert len(folders) == 1  # one own_parts for all of them
-    assert [name.rpartition(":")[2] for name in names[0]] == ["mine", "net", "data"]
+    assert [name.rpartition(":")[2] for name in names[0]] == ["mine", "net", "data", "augment"]
     assert names[0][0].startswith("a-/")
 
 
@@ -308,7 +312,7 @@ def test_a_package_travels_unless_it_is_installed(
 
     names, keys = elsewhere(tmp_path, [shipped])
 
-    assert names == [["lwf", "travels.own:net", "digits"]]
+    assert names == [["lwf", "travels.own:net", "digits", "none"]]
     assert keys == [list(graph.nodes)]
     assert [name for name, _ in shipped.code[0].files] == sorted(files)
 

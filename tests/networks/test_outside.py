@@ -102,7 +102,7 @@ def test_weights_that_are_read_from_elsewhere_are_part_of_the_identity(write: Wr
     folder = write("mine", {"net.py": text, "w": "1"})
     first = architecture(f"{folder}/net.py:net", (3,)).identity()
     write("mine", {"w": "2", "net.py": text})
-    from ancl.networks.registry import _TRIED
+    from ancl.networks.trial import _TRIED
 
     _TRIED.clear()  # as another process would read it
     assert architecture(f"{folder}/net.py:net", (3,)).identity() != first

@@ -16,7 +16,7 @@ from ancl.methods.registry import MethodRef
 from ancl.methods.regularization import joint
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.events import Events
-from ancl.stages.plan import StateKeys, plan_kept, plan_task
+from ancl.stages.plan import BACKBONE, StateKeys, plan_kept, plan_task
 from ancl.stages.runner import MemoryStore, Runner, Storage
 from ancl.stages.stage import Stage
 from ancl.stages.work import read_importance
@@ -175,7 +175,7 @@ def _plan_before(host: Method, experiment: Experiment, task: int) -> tuple[Train
 
 def _start(state: StateKeys) -> StateKeys:
     """What a multitask network starts from: no importance, no memory."""
-    return {name: key for name, key in state.items() if name in ("network", "first rate")}
+    return {name: key for name, key in state.items() if name in ("network", "first rate", BACKBONE)}
 
 
 def storage_for(plans: TrainingPlans, store: Storage, say: Callable[[str], None]) -> Storage:

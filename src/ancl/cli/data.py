@@ -22,7 +22,11 @@ app = typer.Typer(no_args_is_help=True, help="List, fetch, check and import data
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as cifar100: ancl data list")]
 MaybeName = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", show_default=False, help="One data set; all that are here."),
+    typer.Argument(
+        metavar="NAME",
+        show_default=False,
+        help="One data set, or your own: folder:PATH@32. Else all that are here.",
+    ),
 ]
 ImportPath = Annotated[
     Path, typer.Argument(metavar="PATH", help="The archive as published, or the folder it holds.")
@@ -99,8 +103,9 @@ def check(
     from ancl.errors import ScenarioError
 
     root = root_of(data_root)
-    chosen = _here(root) if name is None else [_published(name)]
-    reports = []
+    own = name is not None and ":" in name
+    chosen = [] if own else _here(root) if name is None else [_published(name)]
+    reports = [_checked_own(str(name), root)] if own else []
     for data in chosen:
         if data.find(root) is None:
             data.load(root)  # says where it was looked for
@@ -129,6 +134,20 @@ def import_data(
     _report([_checked(data, root, import_from(data, path, root))], as_json)
 
 
+def _checked_own(name: str, root: Path) -> dict[str, Any]:
+    """What your own data holds, or all that is wrong with it."""
+    from ancl.data.formats.folders import SKIP_BAD
+    from ancl.data.registry import known_source
+    from ancl.errors import ScenarioError
+
+    place = name.partition(":")[2].removesuffix(SKIP_BAD)
+    try:
+        return _contents(name, place, known_source(name).load(root))
+    except ScenarioError as error:
+        bad = getattr(error.__cause__, "bad", {})
+        return {"name": name, "place": place, "fault": str(error), "bad": dict(bad)}
+
+
 def _published(name: str) -> Published:
     from ancl.data import PUBLISHED
     from ancl.errors import ScenarioError, unknown
@@ -151,9 +170,13 @@ def _fetch_hint(name: str) -> str:
 
 
 def _checked(data: Published, root: Path, source: Source) -> dict[str, Any]:
+    return _contents(data.name, str(data.find(root)), source)
+
+
+def _contents(name: str, place: str, source: Source) -> dict[str, Any]:
     return {
-        "name": data.name,
-        "place": str(data.find(root)),
+        "name": name,
+        "place": place,
         "classes": len(source.classes),
         "train": len(source.train),
         "test": len(source.test),

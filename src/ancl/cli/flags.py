@@ -61,6 +61,9 @@ Order = Annotated[
     ),
 ]
 Data = Annotated[str | None, Option("--data", metavar="SOURCE", help="Images: ancl list data")]
+SkipBadImages = Annotated[
+    bool, Option("--skip-bad-images", help="Leave out files of the folder that are no images.")
+]
 Network = Annotated[
     str | None,
     Option("--network", metavar="NAME", help="ancl list networks, or your own: path/file.py:NAME"),
@@ -173,6 +176,7 @@ class Settings:
     order: Order = None
     data: Data = None
     data_root: DataRoot = None
+    skip_bad_images: SkipBadImages = False
     network: Network = None
     memory_per_class: MemoryPerClass = None
     memory: Memory = None
@@ -383,10 +387,24 @@ def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
     for flag, (key, read) in FLAGS.items():
         if (text := given.get(flag[2:].replace("-", "_"))) is not None:
             values[key], labels[key] = read(text), flag
+    if given.get("skip_bad_images"):
+        _skip_bad(values, labels, mistakes)
     first = "training.epochs_first"
     if labels.get("training.epochs") == "--epochs" and first not in values:
         values[first], labels[first] = None, "--epochs"  # it counts for the first task too
     return Layer("command line", values, labels=labels)
+
+
+def _skip_bad(values: dict[str, Any], labels: dict[str, str], mistakes: list[str]) -> None:
+    """Say in the name of the folder that files which are no images are left out."""
+    from ancl.data.formats.folders import SKIP_BAD
+
+    source = values.get("data.source")
+    if not isinstance(source, str) or not source.startswith("folder:"):
+        mistakes.append("--skip-bad-images is for a folder of images: --data folder:PATH.")
+    else:
+        values["data.source"] = source.removesuffix(SKIP_BAD) + SKIP_BAD
+        labels["data.source"] = "--data"
 
 
 def _seeds(given: Mapping[str, Any], mistakes: list[str]) -> tuple[int, ...]:

@@ -25,6 +25,9 @@ GivenMethod = Annotated[
 GivenNetwork = Annotated[
     str | None, Option("--network", metavar="NAME", help="The same for the network.")
 ]
+GivenAugment = Annotated[
+    str | None, Option("--augment", metavar="NAME", help="The same for the augmentation.")
+]
 AcceptChanged = Annotated[
     bool, Option("--accept-changed", help="Although their code has changed since.")
 ]
@@ -36,4 +39,5 @@ class Given:
 
     method: GivenMethod = None
     network: GivenNetwork = None
+    augment: GivenAugment = None
     accept_changed: AcceptChanged = False

@@ -74,6 +74,7 @@ def networks(*, as_json: flags.Json = False) -> None:
     """Networks for --network NAME, with their options."""
     from ancl.cli.text import shown_value
     from ancl.experiments.settings import list_networks
+    from ancl.networks import NAMES
 
     found = list_networks()
     rows = [
@@ -81,7 +82,9 @@ def networks(*, as_json: flags.Json = False) -> None:
         for name, given in found.items()
     ]
     named = [{"name": name, "options": given} for name, given in found.items()]
-    _show({"networks": named}, table(["network", "options"], rows, "lw"), as_json)
+    forms = [name for name in NAMES if name not in found]
+    text = f"{table(['network', 'options'], rows, 'lw')}\n\nOthers and your own: {', '.join(forms)}"
+    _show({"networks": named, "forms": forms}, text, as_json)
 
 
 def _show(found: dict[str, Any], text: str, as_json: bool) -> None:

@@ -1,6 +1,13 @@
 """Data: sources of images, streams of tasks, augmentation."""
 
-from ancl.data.augment import AUGMENTATIONS, Augmentation, augmentation
+from ancl.data.augment import (
+    AUGMENTATIONS,
+    Augment,
+    Augmentation,
+    augmentation,
+    check_augmentation,
+    find_augmentation,
+)
 from ancl.data.batches import Batch, Batches
 from ancl.data.class_split import class_order, task_sizes
 from ancl.data.convert import as_images, as_labels, read_dataset
@@ -34,6 +41,7 @@ __all__ = [
     "AUGMENTATIONS",
     "PUBLISHED",
     "SCENARIOS",
+    "Augment",
     "Augmentation",
     "Batch",
     "Batches",
@@ -54,6 +62,7 @@ __all__ = [
     "augmentation",
     "canonical",
     "channel_statistics",
+    "check_augmentation",
     "class_order",
     "data_root",
     "digits",
@@ -61,6 +70,7 @@ __all__ = [
     "enough_classes",
     "fashion_digits",
     "fetch",
+    "find_augmentation",
     "fingerprint",
     "folder_classes",
     "folder_source",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,17 +11,117 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from ancl.data.random_resized_crop import draw_boxes, resize_boxes
-from ancl.errors import SpecError, unknown
+from ancl.data.samples import Normalization
+from ancl.errors import AnclError, SpecError, unknown
+from ancl.outside import FORMS, is_outside, load
+from ancl.seeding import seeded
 
 Augmentation = Callable[[Tensor, Generator], Tensor]
 """From a batch of images (B, H, W, C) and a source of randomness to a batch of the same shape."""
+Augment = str | Callable[..., Tensor]
+"""A name, or a function of your own: of a batch, or of a batch and a generator."""
+
+_WANTED = (
+    "a function of a batch of uint8 images (N, H, W, C), or of a batch and a torch.Generator, that "
+    "returns a batch of the same type and shape: def jitter(x, generator)"
+)
 
 
-def augmentation(name: str) -> Augmentation:
-    """The augmentation of this name: none, flip, crop or facil."""
-    if name not in AUGMENTATIONS:
-        raise SpecError(unknown("augmentation", name, AUGMENTATIONS))
-    return AUGMENTATIONS[name]
+def find_augmentation(given: Augment) -> Augment:
+    """A name of ours as it is; else the function that is given, or that a name stands for.
+
+    Raises:
+        SpecError: There is none, or it takes other arguments.
+    """
+    if isinstance(given, str):
+        if given in AUGMENTATIONS:
+            return given
+        if not is_outside(given):
+            raise SpecError(unknown("augmentation", given, [*AUGMENTATIONS, *FORMS]))
+        given = load(given, _WANTED, SpecError).value
+        assert not isinstance(given, str)
+    if not callable(given):
+        raise SpecError(
+            f"augment is of type {type(given).__name__}. Give a name ({', '.join(AUGMENTATIONS)}), "
+            f"or {_WANTED}."
+        )
+    _takes_generator(given)
+    return given
+
+
+def augmentation(given: Augment) -> Augmentation:
+    """What changes batches: ours by its name, or a user's own, whose results are checked."""
+    found = find_augmentation(given)
+    return AUGMENTATIONS[found] if isinstance(found, str) else _guarded(found)
+
+
+def check_augmentation(
+    given: Augment, shape: Sequence[int], normalization: Normalization | None
+) -> None:
+    """Call a user's own once, on two black images of this shape (channels first).
+
+    Raises:
+        SpecError: It stops, or returns something else than such images; or the data is no images,
+            which have a normalization.
+    """
+    if isinstance(given, str):
+        return
+    if normalization is None:
+        raise SpecError(
+            "Your own augmentation changes uint8 images (N, H, W, C), and this data has other "
+            "inputs. Use augment=none, or give uint8 images."
+        )
+    channels, height, width = shape
+    black = torch.zeros(2, height, width, channels, dtype=torch.uint8)
+    with seeded(0, "augmentation"):
+        _guarded(given)(black, Generator().manual_seed(0))
+
+
+def _guarded(own: Callable[..., Tensor]) -> Augmentation:
+    """A user's augmentation; every epoch seeds torch's own generator for one that takes none."""
+    name, both = getattr(own, "__name__", type(own).__name__), _takes_generator(own)
+
+    def change(x: Tensor, generator: Generator) -> Tensor:
+        _only_images(x, name)
+        try:
+            made: object = own(x, generator) if both else own(x)
+        except AnclError:
+            raise
+        except Exception as error:  # a user's code may raise anything
+            raise SpecError(
+                f"The augmentation {name} stopped with {type(error).__name__}: {error}. It was "
+                f"given uint8 images of shape {tuple(x.shape)}. Give {_WANTED}."
+            ) from error
+        if not isinstance(made, Tensor) or made.dtype != x.dtype or made.shape != x.shape:
+            shown = f"{made.dtype} of shape {tuple(made.shape)}" if isinstance(made, Tensor) else ""
+            raise SpecError(
+                f"The augmentation {name} returned {shown or type(made).__name__} for uint8 images "
+                f"of shape {tuple(x.shape)}. Give {_WANTED}."
+            )
+        return made
+
+    return change
+
+
+def _takes_generator(own: Callable[..., Tensor]) -> bool:
+    """Whether it takes two arguments, the second a generator; it may take one alone."""
+    try:
+        parameters = inspect.signature(own).parameters.values()
+    except (TypeError, ValueError):  # no signature at all
+        return False
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [each for each in parameters if each.default is each.empty and each.kind in plain]
+    keywords = [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    several = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+    if keywords or len(needed) > 2 or (not needed and not several):
+        name = getattr(own, "__name__", type(own).__name__)
+        shown = ", ".join([*(each.name for each in needed), *keywords])
+        raise SpecError(f"The augmentation {name} takes ({shown}). Give {_WANTED}.")
+    return len(needed) == 2
 
 
 def none(x: Tensor, generator: Generator) -> Tensor:

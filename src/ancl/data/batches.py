@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Generator, Tensor
 
-from ancl.data.augment import VERSIONS, Versions, augmentation
+from ancl.data.augment import VERSIONS, Augment, Versions, augmentation
 from ancl.data.samples import Normalization, Samples, as_input
 
 
@@ -24,11 +24,12 @@ class Batches:
     """Samples cut into batches.
 
     Args:
-        samples: The images; where there is a memory, its exemplars come last.
+        samples: The images; where there is a memory, its exemplars come last. Where their
+            features are known and nothing changes the images, batches are of features.
         size: Samples per batch. A last batch of one is joined to the one before it, because batch
             norm cannot learn from a single sample.
         normalization: What is subtracted and divided by.
-        augment: The name of an augmentation, used when shuffled.
+        augment: An augmentation, used when shuffled.
         device: Where the batches are needed.
         exemplars: How many of the last samples are exemplars.
         versions: Fixed versions of every image, used in place of an augmentation.
@@ -37,7 +38,7 @@ class Batches:
     samples: Samples
     size: int
     normalization: Normalization | None
-    augment: str = "none"
+    augment: Augment = "none"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     exemplars: int = 0
     versions: Versions | None = None
@@ -65,7 +66,7 @@ class Batches:
         for cut in self._cuts(len(order)):
             place = order[cut]
             index = place % n if versions else place
-            x = self.samples.x[index]
+            x = self._inputs[index]
             x = versions.of(x, index, place // n) if versions else change(x, randomness)
             yield self._batch(x, self.samples.y[index], index)
 
@@ -73,7 +74,13 @@ class Batches:
         """All samples once, in order, not augmented."""
         for cut in self._cuts(len(self.samples)):
             index = torch.arange(cut.start, cut.stop)
-            yield self._batch(self.samples.x[cut], self.samples.y[cut], index)
+            yield self._batch(self._inputs[cut], self.samples.y[cut], index)
+
+    @property
+    def _inputs(self) -> Tensor:
+        features = self.samples.features
+        changed = self.augment != "none" or self.versions is not None
+        return self.samples.x if features is None or changed else features
 
     def _batch(self, x: Tensor, y: Tensor, index: Tensor) -> Batch:
         mask = None

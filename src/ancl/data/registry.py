@@ -14,7 +14,7 @@ from torch import Tensor
 from ancl.data.convert import as_images, as_labels
 from ancl.data.formats.arrays import arrays_classes, arrays_part, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
-from ancl.data.formats.folders import folder_classes, folder_part, folder_source
+from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_part, folder_source
 from ancl.data.published import PUBLISHED
 from ancl.data.samples import Label
 from ancl.data.source import Source, make_source
@@ -125,11 +125,12 @@ def labelled_part(
     """
     kind, _, rest = name.partition(":")
     if kind == "folder":
-        path, size = _path_and_size(rest)
+        path, size, skip = _path_and_size(rest)
         square = shape is not None and len(shape) == 3 and shape[1] == shape[2]
         if size is None and shape is not None and square:
             size = shape[1]
-        x, y = folder_part(path, part, size, colour=bool(shape and shape[0] == 3))
+        colour = bool(shape and shape[0] == 3)
+        x, y = folder_part(path, part, size, colour=colour, skip_bad=skip)
         return as_images(x), as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)
@@ -139,22 +140,23 @@ def labelled_part(
     return samples.x, [source.classes[number] for number in samples.y.tolist()]
 
 
-def _path_and_size(text: str) -> tuple[Path, int | None]:
-    """A folder of images, perhaps with the size they are resized to after an ``@``."""
-    sized = re.fullmatch(r"(.+)@(\d+)", text)
-    path = Path(sized[1] if sized else text).expanduser()
+def _path_and_size(text: str) -> tuple[Path, int | None, bool]:
+    """A folder of images, perhaps with a size after an ``@``; and whether bad ones are left out."""
+    plain = text.removesuffix(SKIP_BAD)
+    sized = re.fullmatch(r"(.+)@(\d+)", plain)
+    path = Path(sized[1] if sized else plain).expanduser()
     size = int(sized[2][-9:]) if sized else None
     if sized and not 0 < len(sized[2].lstrip("0")) < 6:
         raise ScenarioError(
             f"folder:{printable(text, 200)} asks for images of no possible size. Write "
             "folder:PATH@32."
         )
-    return path, size
+    return path, size, plain != text
 
 
 def _folder(text: str) -> KnownSource:
-    path, size = _path_and_size(text)
-    read = partial(folder_source, path, size)
+    path, size, skip = _path_and_size(text)
+    read = partial(folder_source, path, size, skip_bad=skip)
     return KnownSource(lambda root: read(), folder_classes(path), "your images")
 
 

@@ -23,10 +23,12 @@ class Samples:
     Args:
         x: uint8 images (N, H, W, C), or float32 (N, ...) exactly as a network reads it.
         y: int64 class numbers (N,).
+        features: What a backbone that never learns makes of them (N, D), where that is known.
     """
 
     x: Tensor
     y: Tensor
+    features: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -39,7 +41,8 @@ class Samples:
 
     def take(self, index: Tensor) -> Samples:
         """The samples at these positions, in this order."""
-        return Samples(self.x[index], self.y[index])
+        features = None if self.features is None else self.features[index]
+        return Samples(self.x[index], self.y[index], features)
 
     def of_class(self, number: int) -> Tensor:
         """The positions of a class's samples, in order; none where it has no samples."""
@@ -52,8 +55,13 @@ class Samples:
 
     @staticmethod
     def concatenate(parts: Sequence[Samples]) -> Samples:
-        """All parts, one after the other."""
-        return Samples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+        """All parts, one after the other; with features where all of them have some."""
+        features = [part.features for part in parts if part.features is not None]
+        return Samples(
+            torch.cat([part.x for part in parts]),
+            torch.cat([part.y for part in parts]),
+            torch.cat(features) if len(features) == len(parts) else None,
+        )
 
 
 @dataclass(frozen=True)

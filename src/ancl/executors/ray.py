@@ -208,13 +208,15 @@ def _beside(ray: Any, made: type) -> Any:
 
 
 def ship(node: Node, root: Path | None) -> Shipped:
-    """A node's run with the source of the user's own method, network and data."""
+    """A node's run with the source of the user's own method, network, data and augmentation."""
     spec, method = node.spec, MethodRef(node.spec.method)
     before = f"{method.variant}-" if method.variant else ""
     network, data = str(spec.network["name"]), spec.data.source
     named = [("method", before, method.base)] if is_outside(method.base) else []
     named += [("network", "", network)] if is_outside(network) else []
     named += [("data", "", data)] if names_code(data) else []
+    augment = spec.data.augment
+    named += [("augment", "", augment)] if is_outside(augment) else []
     code = tuple(code for each in named for code in _code(*each))
     return Shipped(spec.model_dump_json(), code, str(root) if root else None, node.lambs)
 
@@ -255,6 +257,9 @@ def _renamed(spec: RunSpec, code: Code, file: Path) -> RunSpec:
     if code.setting == "network":
         name = moved(str(spec.network["name"]))
         return spec.model_copy(update={"network": {**spec.network, "name": name}})
+    if code.setting == "augment":
+        augment = moved(spec.data.augment)
+        return spec.model_copy(update={"data": replace(spec.data, augment=augment)})
     return spec.model_copy(update={"data": replace(spec.data, source=moved(spec.data.source))})
 
 

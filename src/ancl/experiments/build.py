@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ancl.data import Source, Stream, make_stream
+from ancl.data import Source, Stream, find_augmentation, make_stream
 from ancl.data.registry import load_source
 from ancl.errors import SpecError
 from ancl.experiments.spec import RunSpec, memory_problems
@@ -55,6 +55,7 @@ class Experiment:
         kept = self.setting.memory is not None or self.method.data == "all"
         if self.stream.scenario == "cil" and not kept:
             found.append(_COLLAPSE.format(method=self.spec.method))
+        found += self.setting.architecture.notes
         found += plan_notes(self.method, self.stream.tasks, self.setting)
         return (*found, *self.stream.source.notes)
 
@@ -103,18 +104,19 @@ def build(
     _check_memory(spec, method, stream)
     options = dict(spec.network)
     name = options.pop("name")
+    network = architecture(
+        name,
+        source.train.input_shape,
+        head=method.head,
+        head_options=method.head_options,
+        **options,
+    )
     setting = Setting(
-        architecture=architecture(
-            name,
-            source.train.input_shape,
-            head=method.head,
-            head_options=method.head_options,
-            **options,
-        ),
+        architecture=network,
         training=spec.training,
         auxiliary=spec.auxiliary,
-        normalization=source.normalization,
-        augment=data.augment,
+        normalization=network.moments(source.normalization),
+        augment=find_augmentation(data.augment),
         memory=spec.memory if spec.memory.size else None,
         task_aware=spec.task_aware,
         seed=spec.seed,

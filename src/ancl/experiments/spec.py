@@ -13,7 +13,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import BaseModel, ConfigDict
 
 from ancl.checks import checked
-from ancl.data import AUGMENTATIONS, class_order, enough_classes, task_domains, task_sizes
+from ancl.data import class_order, enough_classes, find_augmentation, task_domains, task_sizes
 from ancl.data.registry import known_source, names_code
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.experiments import BENCHMARKS
@@ -21,8 +21,7 @@ from ancl.experiments import benchmark as benchmark_named
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, arguments, method_defaults, section_of
-from ancl.networks import NETWORKS, network_options
-from ancl.outside import FORMS
+from ancl.networks import NAMES, network_options
 from ancl.runtime import resolve_device
 from ancl.training.config import Training
 
@@ -48,7 +47,7 @@ class DataSpec:
         val_fraction: Share of each class's training images kept for validation.
         per_class: Most training images per class.
         test_per_class: Most test images per class.
-        augment: Augmentation of training images.
+        augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
     """
 
     source: str = "digits"
@@ -185,7 +184,7 @@ def fields_for(method: MethodRef, network: str) -> dict[str, Field]:
     """Every setting a run of this method with this network accepts, by dotted key."""
     found = dict(GENERAL)
     found |= {f"data.{name}": field for name, field in _fields(DataSpec)}
-    known = f"One of {', '.join(NETWORKS)}, or your own: {' or '.join(FORMS)}."
+    known = f"One of {', '.join(NAMES)}."
     found["network.name"] = Field(str, DEFAULT_NETWORK, known)
     for name, parameter in network_options(network).items():
         found[f"network.{name}"] = Field(
@@ -337,8 +336,7 @@ class _Resolver:
             self.attempt(lambda: enough_classes(data.scenario, sizes))
         if sizes and made:
             self.check_memory(made, data.scenario, sum(sizes))
-        if data.augment not in AUGMENTATIONS:
-            self.mistakes.append(unknown("augmentation", data.augment, AUGMENTATIONS))
+        self.attempt(lambda: find_augmentation(data.augment))
         for name in ("training", "auxiliary"):
             training = Training(**self.section(name))
             problems = training.problems()

@@ -10,11 +10,11 @@ from typing import Annotated, Self
 from annotated_types import Ge, Len
 from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
-from ancl.data import Normalization, Split, Task
+from ancl.data import Augment, Normalization, Split, Task
 from ancl.errors import MethodError
-from ancl.hashing import describe, digest
+from ancl.hashing import UnstorableError, describe, digest
 from ancl.methods.method import Method
-from ancl.stages.plan import Setting, StateKeys
+from ancl.stages.plan import Setting, StateKeys, lasting
 
 Key = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 _CHECKED = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -78,6 +78,9 @@ class FinalState(BaseModel):
         normalization: Mean and standard deviation of each channel; none for other inputs.
         method: The hash of the method's description.
         network: The hash of the network's source code, where it comes from outside.
+        pretrained: The hash of the file of weights that the network began with, if there is one.
+        augment: The hash of the augmentation's source code, where it comes from outside and all
+            of it is known.
     """
 
     model_config = _CHECKED
@@ -88,6 +91,8 @@ class FinalState(BaseModel):
     normalization: dict[str, tuple[float, ...]] | None
     method: Key
     network: Key | None
+    pretrained: Key | None = None
+    augment: Key | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -115,12 +120,14 @@ class FinalState(BaseModel):
         moments = setting.normalization
         code = setting.architecture.maker and setting.architecture.maker.code
         return cls(
-            keys=dict(keys),
+            keys=lasting(keys),
             tasks=tuple(map(TaskState.of, tasks)),
             input_shape=setting.architecture.input_shape,
             normalization={"mean": moments.mean, "std": moments.std} if moments else None,
             method=digest(describe(method)),
             network=code.sources.digest if code else None,
+            pretrained=setting.architecture.pretrained,
+            augment=augment_digest(setting.augment),
         )
 
     @classmethod
@@ -146,6 +153,16 @@ class FinalState(BaseModel):
         if len(self.tasks) > 1 and (scenario == "dil") != (self.tasks[1].start == 0):
             raise ValueError(f"the classes of the tasks are not those of the scenario {scenario}")
         return tuple(task.task(index) for index, task in enumerate(self.tasks))
+
+
+def augment_digest(augment: Augment) -> str | None:
+    """The hash of an augmentation from outside; None for ours, and where not all is known."""
+    if isinstance(augment, str):
+        return None
+    try:
+        return digest(describe(augment))
+    except UnstorableError:
+        return None
 
 
 def _check_moments(moments: Mapping[str, tuple[float, ...]], shape: Sequence[int]) -> None:

@@ -299,8 +299,8 @@ def built(
     method: Method, setting: Setting, tasks: Sequence[Task], entries: Mapping[str, StageResult]
 ) -> tuple[Network, Known]:
     """The network that tasks left behind, and what inference may look at besides its output."""
-    network = setting.architecture.build(ClassHistory.of(tasks).blocks)
-    network.load(strip_prefix("network", entries["network"].tensors))
+    found = strip_prefix("network", entries["network"].tensors)
+    network = setting.architecture.restore(ClassHistory.of(tasks).blocks, found)
     network.to(setting.device)
     read = {part: entry for part, entry in entries.items() if part in method.infer.reads}
     classes = tasks[-1].classes.stop

@@ -11,17 +11,17 @@ import torch
 from torch import nn
 
 from ancl.checks import checked
-from ancl.data import AUGMENTATIONS, SCENARIOS, Normalization, Task
+from ancl.data import SCENARIOS, Augment, Normalization, Task, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError, unknown
 from ancl.experiments.spec import RunSpec, memory_problems
-from ancl.experiments.state import FinalState
+from ancl.experiments.state import FinalState, augment_digest
 from ancl.hashing import describe, digest
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import architecture, network_maker, network_options
-from ancl.outside import is_outside
+from ancl.outside import in_library, is_outside
 from ancl.stages.plan import Setting
 from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.training.config import Training
@@ -52,7 +52,7 @@ class LearnerConfig:
     training: Training
     auxiliary: Training
     val_fraction: float
-    augment: str
+    augment: Augment
     held: int = HELD
 
     def __post_init__(self) -> None:
@@ -65,8 +65,10 @@ class LearnerConfig:
             problems.append(f"val_fraction is {self.val_fraction}; it must be from 0 to below 1.")
         if self.held < 0:
             problems.append(f"held is {self.held}; it must be 0 or more.")
-        if self.augment not in AUGMENTATIONS:
-            problems.append(unknown("augmentation", self.augment, AUGMENTATIONS))
+        try:
+            find_augmentation(self.augment)
+        except AnclError as error:
+            problems.append(str(error))
         problems += self.method.training_problems(self.training)
         if self.training.schedule == "patience" and self.val_fraction == 0:
             problems.append("schedule=patience needs val_fraction above 0, or use cosine.")
@@ -82,18 +84,19 @@ class LearnerConfig:
         device: torch.device,
     ) -> Setting:
         """What stages are planned from, for images of this shape."""
+        network = architecture(
+            self.network,
+            input_shape,
+            head=self.method.head,
+            head_options=self.method.head_options,
+            **self._all_network_options(),
+        )
         return Setting(
-            architecture=architecture(
-                self.network,
-                input_shape,
-                head=self.method.head,
-                head_options=self.method.head_options,
-                **self._all_network_options(),
-            ),
+            architecture=network,
             training=self.training,
             auxiliary=self.auxiliary,
-            normalization=normalization,
-            augment=self.augment,
+            normalization=network.moments(normalization),
+            augment=find_augmentation(self.augment),
             memory=self.memory if self.memory.size else None,
             task_aware=self.scenario == "til",
             seed=self.seed,
@@ -113,7 +116,7 @@ class LearnerConfig:
         check_hold_out(setting.memory, self.method.hold_out, tasks[-1])
 
     def meta(self) -> dict[str, Any]:
-        """Everything as JSON; a method or network of the user's own is left out."""
+        """Everything as JSON; a method, network or augmentation of the user's own is left out."""
         return {
             "method": self.method_name,
             "settings": dict(self.settings),
@@ -125,7 +128,7 @@ class LearnerConfig:
             "training": dataclasses.asdict(self.training),
             "auxiliary": dataclasses.asdict(self.auxiliary),
             "val_fraction": self.val_fraction,
-            "augment": self.augment,
+            "augment": self.augment if isinstance(self.augment, str) else None,
             "held": self.held,
         }
 
@@ -148,13 +151,17 @@ class LearnerConfig:
                     f"accept_changed=True."
                 )
             accepted.append(f"method, trained as {state.method[:12]}")
+        if given.augment is not None:
+            accepted += self._check_augment(given, state)
         if given.network is None:
             return tuple(accepted)
         source = None
         if isinstance(self.network, str):
             code = network_maker(self.network).code
             source = code.sources.digest if code else None
-            same = self.network.rpartition(":")[2] == (named or "").rpartition(":")[2]
+            same = self.network == named or (
+                code is not None and code.attribute == (named or "").rpartition(":")[2]
+            )
         else:
             same = named is None
         if source != state.network or not same:
@@ -167,6 +174,17 @@ class LearnerConfig:
                 )
             accepted.append(f"network {shown}, trained as {(state.network or 'a module')[:12]}")
         return tuple(accepted)
+
+    def _check_augment(self, given: "Given", state: FinalState) -> list[str]:
+        """Refuse an augmentation whose code differs; where that is accepted, name it."""
+        if augment_digest(find_augmentation(self.augment)) == state.augment:
+            return []
+        if not given.accept_changed:
+            raise SpecError(
+                f"The augmentation given to {given.call} is not the one that {given.path} was "
+                f"trained with: its code differs. Give the same one, or accept_changed=True."
+            )
+        return [f"augmentation, trained as {(state.augment or 'one of ours')[:12]}"]
 
     def _memory_problems(self, groups: int) -> list[str]:
         return memory_problems(self.memory, self.method, self.scenario, groups)
@@ -232,6 +250,7 @@ class Given:
         call: The call that they are given to, for messages.
         method: The method, or where its code lies.
         network: The network, or where its code lies.
+        augment: The augmentation, or where its code lies.
         accept_changed: Whether they may differ from those that were trained with.
     """
 
@@ -239,6 +258,7 @@ class Given:
     call: str
     method: str | Method | None = None
     network: str | nn.Module | None = None
+    augment: Augment | None = None
     accept_changed: bool = False
 
     def method_or(self, saved: str | None) -> str | Method:
@@ -249,10 +269,15 @@ class Given:
         """The network given, or one of ours by its saved name."""
         return self.network if self.network is not None else self._ours("network", saved)
 
+    def augment_or(self, saved: str | None) -> Augment:
+        """The augmentation given, or one of ours by its saved name."""
+        return self.augment if self.augment is not None else self._ours("augment", saved)
+
     def _ours(self, part: str, saved: str | None) -> str:
         if saved is not None and not is_outside(saved):
             return saved
-        own = f"the {part} {saved}" if saved else f"a {part} of your own"
+        noun = {"augment": "augmentation"}.get(part, part)
+        own = f"the {noun} {saved}" if saved else f"{noun} code of your own"
         example = f"{saved!r}" if saved else "…"
         raise SpecError(
             f"{self.path} was trained with {own}. Code from outside is executed only where you "
@@ -260,8 +285,8 @@ class Given:
         )
 
 
-def config_of_spec(spec: RunSpec, given: Given) -> LearnerConfig:
-    """What a learner is made of that learns on as a run did.
+def config_of_spec(spec: RunSpec, given: Given, state: FinalState | None) -> LearnerConfig:
+    """What a learner is made of that learns as a run would, or learns on from its ``state``.
 
     Raises:
         SpecError: A method or network is not there, or has no such option or not of this value.
@@ -275,18 +300,18 @@ def config_of_spec(spec: RunSpec, given: Given) -> LearnerConfig:
         method_name=name,
         settings=settings,
         network=network,
-        network_options=_checked_options(network, options),
+        network_options=_checked_options(network, options, state),
         memory=spec.memory,
         scenario=spec.data.scenario,
         seed=spec.seed,
         training=spec.training,
         auxiliary=spec.auxiliary,
         val_fraction=spec.data.val_fraction,
-        augment=spec.data.augment,
+        augment=given.augment_or(spec.data.augment),
     )
 
 
-def config_of_meta(meta: Mapping[str, Any], given: Given) -> LearnerConfig:
+def config_of_meta(meta: Mapping[str, Any], given: Given, state: FinalState) -> LearnerConfig:
     """What a saved learner was made of; parts from outside are given."""
     chosen = given.method_or(meta["method"])
     saved = {} if isinstance(chosen, Method) else meta["settings"]
@@ -297,14 +322,14 @@ def config_of_meta(meta: Mapping[str, Any], given: Given) -> LearnerConfig:
         method_name=name,
         settings=settings,
         network=network,
-        network_options=_checked_options(network, meta["network_options"]),
+        network_options=_checked_options(network, meta["network_options"], state),
         memory=_whole(Memory, meta["memory"]),
         scenario=meta["scenario"],
         seed=checked(int, meta["seed"]),
         training=_whole(Training, meta["training"]),
         auxiliary=_whole(Training, meta["auxiliary"]),
         val_fraction=checked(float, meta["val_fraction"]),
-        augment=meta["augment"],
+        augment=given.augment_or(meta["augment"]),
         held=checked(int, meta["held"]),
     )
 
@@ -335,15 +360,26 @@ def read_saved(path: Path) -> StageResult:
     return entry
 
 
-def _checked_options(network: str | nn.Module, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a network by name, each of its type; ``architecture`` refuses unknown ones."""
+def _checked_options(
+    network: str | nn.Module, options: Mapping[str, Any], state: FinalState | None
+) -> dict[str, Any]:
+    """Options of a network by name, each of its type; ``architecture`` refuses unknown ones.
+
+    Once there is a state, a file of weights is known by its hash: what was learned is stored, and
+    no file that a directory names is read.
+    """
     known = network_options(network) if isinstance(network, str) else {}
     taken = dict(options)
-    for name in options.keys() & known.keys():
+    named = isinstance(network, str) and in_library(network)
+    if state is not None and named and taken.get("weights") is not None:
+        if state.pretrained is None:
+            raise ValueError("the network has weights whose hash is not there")
+        taken["weights"] = f"sha256:{state.pretrained}"
+    for name in taken.keys() & known.keys():
         try:
-            taken[name] = checked(known[name].annotation, options[name])
+            taken[name] = checked(known[name].annotation, taken[name])
         except ValueError as error:
-            raise SpecError(f"network.{name} is {options[name]!r}; it {error}.") from error
+            raise SpecError(f"network.{name} is {taken[name]!r}; it {error}.") from error
     return taken
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import Task, channel_statistics
+from ancl.data import Augment, Task, channel_statistics
 from ancl.errors import ScenarioError, StoreError, counted
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
 from ancl.experiments.state import FinalState, TaskState
@@ -38,7 +38,7 @@ from ancl.methods.method import Method
 from ancl.networks import Network
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, plan_notes, plan_task
+from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, lasting, plan_notes, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
 from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult, write_entry
@@ -53,8 +53,9 @@ class Learner(Answers):
 
     Args:
         method: A name such as ``a-lwf``, or a ``Method``.
-        network: A name such as ``resnet32``; ``path/file.py:NAME`` or ``package.module:NAME``,
-            see ``ancl.networks.architecture``; or a module that yields features (B, D).
+        network: A name such as ``resnet32``, ``timm:NAME`` or ``torchvision:NAME``;
+            ``path/file.py:NAME`` or ``package.module:NAME``, see ``ancl.networks.architecture``;
+            or a module that yields features (B, D).
         scenario: ``cil`` answers among all classes; with ``til`` the task is known; with ``dil``
             every task has the first one's classes, in another domain.
         seed: Where all randomness comes from.
@@ -65,7 +66,8 @@ class Learner(Answers):
         memory: What is kept of earlier tasks' images; as the method says where left out, and
             ``Memory()`` keeps nothing.
         val_fraction: Share of each class's images kept for validation.
-        augment: Augmentation of training images.
+        augment: Augmentation of training images: a name, or your own function of a batch of uint8
+            images (N, H, W, C), or of a batch and a ``torch.Generator``.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.
@@ -89,7 +91,7 @@ class Learner(Answers):
         network_options: Mapping[str, Any] | None = None,
         memory: Memory | None = None,
         val_fraction: float = DataSpec.val_fraction,
-        augment: str = DataSpec.augment,
+        augment: Augment = DataSpec.augment,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         held: int = HELD,
@@ -290,13 +292,14 @@ class Learner(Answers):
         *,
         network: str | nn.Module | None = None,
         method: str | Method | None = None,
+        augment: Augment | None = None,
         accept_changed: bool = False,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         verbose: bool | None = None,
         events: Events | None = None,
     ) -> Self:
-        """Read a saved learner; a network or method from outside the package is given again.
+        """Read a saved learner; a network, method or augmentation of your own is given again.
 
         What is given is compared with what the learner was trained with, and refused where it
         differs. ``accept_changed`` accepts it; ``accepted_changes`` then says so, for good.
@@ -305,10 +308,11 @@ class Learner(Answers):
             StoreError: The directory is not a saved learner, or is damaged.
         """
         entry = read_saved(Path(path))
-        meta, given = entry.meta, Given(Path(path), "Learner.load", method, network, accept_changed)
+        meta = entry.meta
+        given = Given(Path(path), "Learner.load", method, network, augment, accept_changed)
         with explained(given.path, "Give a directory that Learner.save wrote."):
             state = FinalState.read(meta["state"])
-            config = config_of_meta(meta, given)
+            config = config_of_meta(meta, given, state)
             changes = config.check_given(given, state, meta["network"])
             learner = cls.__new__(cls)
             learner._begin(config, device, store, events, verbose)
@@ -343,7 +347,8 @@ class Learner(Answers):
     ) -> dict[str, Any]:
         tasks = (*self._tasks, task)
         self._config.check_tasks(tasks, setting)
-        stages, state = plan_task(self.method, tasks, setting, self._state)
+        stages, planned = plan_task(self.method, tasks, setting, self._state)
+        state = lasting(planned)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
             events.say(f"What is learned is not stored: {unstored}")
@@ -376,7 +381,10 @@ class Learner(Answers):
         more = plan_notes(self.method, tasks, setting) if tasks[-1].index == 1 else ()
         for note in (*said, *more):
             events.say(note)
-        todo = {stage.key: stage for stage in stages if stage.name != "evaluate"}
+        # Nothing is evaluated here, nor are features computed of images that only that would read.
+        kept = [stage for stage in stages if stage.name != "evaluate"]
+        read = {key for stage in kept for key in stage.inputs.values()}
+        todo = {each.key: each for each in kept if each.name != "features" or each.key in read}
         titles = {key: f"task {len(tasks)} {stage.name}" for key, stage in todo.items()}
         events.work_begins(titles, {key: stage.epochs for key, stage in todo.items()}, todo)
 

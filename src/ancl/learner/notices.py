@@ -62,6 +62,7 @@ def notes(config: LearnerConfig, net: Architecture) -> Iterator[str]:
             f"it memory=ancl.Memory(per_class=20), use a method that keeps images (wa, bic, icarl, "
             f"lucir …), or scenario='til' where you know the task of an image when you predict."
         )
+    yield from net.notes
     found = classifier_layer(net)
     if found:
         name, outputs = found

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from ancl.data import Augment
 from ancl.errors import StoreError
 from ancl.experiments.results import Places, RunResult, read_run
 from ancl.experiments.spec import GENERAL, RunSpec
@@ -32,6 +33,7 @@ def open_learner(
     *,
     method: str | Method | None = None,
     network: str | None = None,
+    augment: Augment | None = None,
     accept_changed: bool = False,
     store: str | Path | None = None,
     device: str = GENERAL["device"].default,
@@ -56,6 +58,7 @@ def open_learner(
         place,
         method=method,
         network=network,
+        augment=augment,
         accept_changed=accept_changed,
         store=store,
         device=device,
@@ -71,9 +74,9 @@ def learner_of(
     events: Events | None = None,
 ) -> Learner:
     """A new learner with the settings of a run; those of its data are left aside."""
-    given = Given(Path(), "ancl.spec", spec.method, str(spec.network["name"]))
+    given = Given(Path(), "ancl.spec", spec.method, str(spec.network["name"]), spec.data.augment)
     learner = Learner.__new__(Learner)
-    learner._begin(config_of_spec(spec, given), device, store, events, None)
+    learner._begin(config_of_spec(spec, given, None), device, store, events, None)
     return learner
 
 
@@ -83,6 +86,7 @@ def load_run(
     store: str | Path | None = None,
     method: str | Method | None = None,
     network: str | None = None,
+    augment: Augment | None = None,
     accept_changed: bool = False,
     device: str = GENERAL["device"].default,
     verbose: bool | None = None,
@@ -99,6 +103,7 @@ def load_run(
         method: The method again, where the run has one from outside the package: a ``Method``,
             or ``path/file.py:NAME``. It is compared with the run's.
         network: The same for the network: ``path/file.py:NAME`` or ``package.module:NAME``.
+        augment: The same for the augmentation: a function, or ``path/file.py:NAME``.
         accept_changed: Whether they may differ from those of the run; it is recorded in
             ``accepted_changes`` of the learner, and saved with it.
         device: ``auto``, ``cpu``, ``cuda`` …
@@ -119,9 +124,9 @@ def load_run(
             f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
         )
     at = Places.of(place.absolute().parent, store).store
-    given = Given(place, "ancl.load_run", method, network, accept_changed)
+    given = Given(place, "ancl.load_run", method, network, augment, accept_changed)
     with explained(place, f"Run it again: {_again(place)}"):
-        config = config_of_spec(spec, given)
+        config = config_of_spec(spec, given, state)
         changes = config.check_given(given, state, str(spec.network["name"]))
         learner = Learner.__new__(Learner)
         learner._begin(config, device, at, events, verbose)

@@ -52,6 +52,7 @@ def teach(
     output: str | Path | None = None,
     method: str | Method | None = None,
     network: str | None = None,
+    augment: str | None = None,
     settings: Mapping[str, Any] | Layer | None = None,
     accept_changed: bool = False,
     overwrite: bool = False,
@@ -70,6 +71,7 @@ def teach(
         output: Where the learner is saved; by default where it was.
         method: The method of a new learner; or that of the learner again, if it is from outside.
         network: The same for its network.
+        augment: The same for the augmentation of its training images.
         settings: Of a new learner, by dotted key: ``training.epochs``, ``memory.per_class`` … A
             layer says, besides, what messages call them.
         accept_changed: See ``Learner.load``.
@@ -92,7 +94,7 @@ def teach(
             f"(output=DIR)."
         )
     layer = settings if isinstance(settings, Layer) else Layer("settings", dict(settings or {}))
-    asked = _Asked(place, data, method, network, layer, accept_changed, device)
+    asked = _Asked(place, data, method, network, augment, layer, accept_changed, device)
     before = asked.learned_before(target, data_root, events)
     if before is not None:
         return Taught(before, target, found=True)
@@ -117,6 +119,7 @@ class _Asked(NamedTuple):
     data: str
     method: str | Method | None
     network: str | None
+    augment: str | None
     settings: Layer
     accept_changed: bool
     device: str
@@ -158,6 +161,7 @@ class _Asked(NamedTuple):
             place,
             method=self.method,
             network=self.network,
+            augment=self.augment,
             accept_changed=self.accept_changed,
             store=store,
             device=self.device,
@@ -175,6 +179,8 @@ class _Asked(NamedTuple):
         begin = {"data.source": self.data, "data.tasks": 1, "data.scenario": "cil"}
         if self.network is not None:
             begin["network.name"] = self.network
+        if self.augment is not None:
+            begin["data.augment"] = self.augment
         if self.settings.values.get("data.scenario") == "dil":
             # A run makes domains of one source; a learner is given images of each.
             begin["data.domains"] = "rotation"

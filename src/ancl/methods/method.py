@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, overload
 
 import torch
 
-from ancl.data import Batches, Samples
+from ancl.data import Augment, Batches, Samples
 from ancl.errors import MethodError
 from ancl.inference import Argmax, Infer
 from ancl.losses import CrossEntropy, TaskLoss
@@ -112,7 +112,7 @@ class TaskWork(Protocol):
         ...
 
     @property
-    def augment(self) -> str:
+    def augment(self) -> Augment:
         """The run's augmentation."""
         ...
 
@@ -143,7 +143,7 @@ class TaskWork(Protocol):
         ...
 
     def batches(
-        self, parts: Sequence[Samples], *, augment: str = "none", size: int | None = None
+        self, parts: Sequence[Samples], *, augment: Augment = "none", size: int | None = None
     ) -> Batches:
         """The current task's samples, then any others, which are marked."""
         ...

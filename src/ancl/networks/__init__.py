@@ -1,17 +1,12 @@
 """Backbones, the network around them, and how to make it again."""
 
 from ancl.networks.backbones import Mlp, ResNet
+from ancl.networks.makers import NAMES, NETWORKS, network_maker, network_options
 from ancl.networks.network import Network, frozen, train_mode
-from ancl.networks.registry import (
-    NETWORKS,
-    Architecture,
-    architecture,
-    network_maker,
-    network_options,
-    without_head,
-)
+from ancl.networks.registry import Architecture, architecture, without_head
 
 __all__ = [
+    "NAMES",
     "NETWORKS",
     "Architecture",
     "Mlp",

@@ -17,15 +17,19 @@ class Network(nn.Module):
     Args:
         backbone: Samples to features (B, D).
         head: Features to logits.
+        reads_features: Whether it may be given features (B, D) in place of images, as a backbone
+            that never learns has made them.
     """
 
-    def __init__(self, backbone: nn.Module, head: Head) -> None:
+    def __init__(self, backbone: nn.Module, head: Head, *, reads_features: bool = False) -> None:
         super().__init__()
-        self.backbone, self.head = backbone, head
+        self.backbone, self.head, self.reads_features = backbone, head, reads_features
         self._contiguous = not _bears_channels_last(backbone)
 
     def forward(self, x: Tensor, maps: bool = False) -> Output:
         """Logits and features, and the stages' maps only if asked for."""
+        if self.reads_features and x.dim() == 2:
+            return Output(self.head(x), x)
         if self._contiguous:
             x = x.contiguous()
         if not maps:
@@ -160,7 +164,8 @@ def frozen(network: Network) -> Network:
     """
     folded = getattr(network.backbone, "folded", None)
     own = folded() if callable(folded) else copy.deepcopy(network.backbone)
-    twin = Network(own, copy.deepcopy(network.head)).eval().requires_grad_(False)
+    head = copy.deepcopy(network.head)
+    twin = Network(own, head, reads_features=network.reads_features).eval().requires_grad_(False)
     channels_last(twin)
     return twin
 

@@ -28,6 +28,8 @@ from ancl.outside.source import (
 
 FORMS = ("path/file.py:NAME", "package.module:NAME")
 """How to name your own code."""
+LIBRARIES = ("timm", "torchvision")
+"""Packages whose networks go by the names of their own lists: that is no code to load."""
 
 _DIGESTS: dict[str, str] = {}
 """The digest of the sources that each file was loaded with, by the name of its module."""
@@ -57,8 +59,16 @@ def is_outside(name: str) -> bool:
 
     >>> is_outside("mine.py:net"), is_outside("timm.models:net"), is_outside("resnet32")
     (True, True, False)
+    >>> is_outside("timm:resnet18")
+    False
     """
-    return ":" in name
+    return ":" in name and not in_library(name)
+
+
+def in_library(name: str) -> bool:
+    """Whether a name stands for a network of another library."""
+    library, colon, _ = name.partition(":")
+    return bool(colon) and library in LIBRARIES
 
 
 def load(

@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from ancl.data import Normalization, Task
-from ancl.errors import MethodError
-from ancl.hashing import UnstorableError, describe
+from ancl.data import Augment, Normalization, Task, check_augmentation
 from ancl.memory import Memory
 from ancl.methods.method import Auxiliary, Finish, Method, Rule, Term, weight_at
 from ancl.methods.task_history import ClassHistory, kept_counts
 from ancl.networks import Architecture
 from ancl.regularizers import WeightRegularizer
 from ancl.runtime import numerics
+from ancl.stages.features import Features, keeps_features
+from ancl.stages.plan_checks import check_method, why_unstored
 from ancl.stages.stage import AuxiliaryTraining, ImageFormat, Stage, TaskImages
 from ancl.stages.steps import (
     AuxiliaryImportance,
@@ -35,15 +35,6 @@ from ancl.stages.steps import (
 )
 from ancl.training.balance import Balance
 from ancl.training.config import TRIALS, Training
-
-RESERVED = frozenset(
-    each.name
-    for each in (
-        *(AuxiliaryImportance, Evaluate, Grow, Rate, RateTrial, TrainAuxiliary, TrainMain),
-        *(UpdateImportance, UpdateMemory),
-    )
-)
-"""The names of built-in stages, which no stage of a method may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +57,14 @@ class Setting:
     training: Training
     auxiliary: Training
     normalization: Normalization | None
-    augment: str = "none"
+    augment: Augment = "none"
     memory: Memory | None = None
     task_aware: bool = True
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def __post_init__(self) -> None:
+        check_augmentation(self.augment, self.architecture.input_shape, self.normalization)
 
     @property
     def images(self) -> ImageFormat:
@@ -80,6 +74,13 @@ class Setting:
 
 StateKeys = Mapping[str, str]
 """The keys of what the next task starts from: network, importance, memory and so on, by name."""
+BACKBONE = "backbone"
+"""The part of a state that all runs with a frozen backbone share: the network they began with."""
+
+
+def lasting(state: StateKeys) -> dict[str, str]:
+    """The state as it is kept: its network has the backbone that it began with."""
+    return {part: key for part, key in state.items() if part != BACKBONE}
 
 
 def drop_zero_terms(method: Method) -> Method:
@@ -110,7 +111,8 @@ def plan_each(
     for index, method in enumerate(methods):
         of_task, state = plan_task(method, tasks[: index + 1], setting, state)
         stages.extend(of_task)
-    return tuple(stages), state
+    # Features of a task's images are read after later tasks too.
+    return tuple({stage.key: stage for stage in stages}.values()), state
 
 
 def plan_task(
@@ -142,7 +144,10 @@ def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[
     if len(tasks) < 2:
         return []
     method, adds = drop_zero_terms(method), ClassHistory.of(tasks[:2]).adds_classes
-    auxiliary, notes = method.auxiliary, []
+    auxiliary, notes = method.auxiliary, list[str]()
+    if method.old and method.old.regularizer.reads in ("features", "maps"):
+        held = f"{method.name} holds the old network's features, which are frozen"
+        notes += [] if setting.architecture.learns else [f"{held}: its term changes nothing."]
     if not adds:
         left = [f"the {extra.name} term" for extra in method.extras if extra.new_classes]
         left += ["imprinting"] if method.imprint else []
@@ -174,25 +179,26 @@ class _Planner:
         if self.method.enlarge and not self.first:
             self.varied = replace(setting.images, versions=True)
         self.numerics = numerics(setting.device)
-        self.unstored = self._unstored()
+        self.unstored = why_unstored((*self.method.parts, setting.architecture, setting.augment))
         self.stages: list[Stage] = []
-        self._check_names()
-        self._check_weights_learn()
-        if method.trainer and method.auxiliary and method.auxiliary.renewed == "epoch":
-            raise MethodError(
-                f"{method.name} brings its own training, which cannot take turns with AFEC's "
-                f"auxiliary network. Use it without AFEC, or with ANCL."
-            )
+        fixed = setting.architecture.fixed and setting.augment == "none"
+        self.keeps_features = fixed and keeps_features(self.method)
+        check_method(self.method, setting.architecture.learns)
 
     def plan(self, state: StateKeys) -> tuple[tuple[Stage, ...], StateKeys]:
         """Every stage in order, and the state after the last."""
         method, auxiliary = self.method, self.method.auxiliary
         grown = self.grow(state)
         after: dict[str, str] = {}
-        shared = {"start": grown}
+        if self.keeps_features and (self.first or BACKBONE in state):
+            after[BACKBONE] = state.get(BACKBONE, grown)
+        state = {**state, **after}
+        shared = {"start": grown, **self.features(state, [self.task])}
         if self.setting.training.lr_search:
-            shared["rate"], after["first rate"] = self.rate(grown, state)
+            shared["rate"], after["first rate"] = self.rate(shared, state)
         inputs = {**shared, **self.old_inputs(state)}
+        if method.data == "all":
+            inputs |= self.features(state, self.tasks)
         if auxiliary and not self.first:
             inputs |= self.auxiliary(auxiliary, shared, state)
         main = self.add(TrainMain(**self.common(inputs), **self.main()))
@@ -203,7 +209,7 @@ class _Planner:
             key = self.finish(part, {**inputs, **after}, state)
             after |= dict.fromkeys(part.yields, key)
         after |= self.keep({"network": after["network"], "main": main, "start": grown}, state)
-        self.evaluate(after)
+        self.evaluate(after, state)
         return tuple(self.stages), after
 
     def keep(self, ends: Mapping[str, str], state: StateKeys) -> dict[str, str]:
@@ -221,6 +227,7 @@ class _Planner:
             )
         if self.setting.memory and method.data == "current":
             before = {"memory": state["memory"]} if not self.first else {}
+            before |= self.features(state, [self.task])
             found["memory"] = self.add(
                 UpdateMemory(
                     **self.common({"network": ends["network"], **before}),
@@ -250,37 +257,29 @@ class _Planner:
             found |= {"architecture": self.setting.architecture, "history": self.history}
         return found
 
-    def _unstored(self) -> str:
-        """Why nothing of the run is stored, where a part cannot be described."""
-        for part in (*self.method.parts, self.setting.architecture):
-            try:
-                describe(part)
-            except UnstorableError as error:
-                return str(error)
-        return ""
-
-    def _check_names(self) -> None:
-        names = [part.name for part in self.method.finish]
-        for name in names:
-            if name in RESERVED or names.count(name) > 1:
-                kind = "a built-in stage" if name in RESERVED else "another of its stages"
-                raise MethodError(
-                    f"{self.method.name} has a finishing stage named {name!r}, which is the name "
-                    f"of {kind}. Give the Finish another name; taken are: "
-                    f"{', '.join(sorted(RESERVED))}."
-                )
-
-    def _check_weights_learn(self) -> None:
-        """Refuse a term on weights where no weight of the backbone learns: it holds nothing."""
-        terms = (self.method.old, self.method.auxiliary)
-        on_weights = any(term and isinstance(term.regularizer, WeightRegularizer) for term in terms)
-        if on_weights and (self.method.trains == "head" or not self.setting.architecture.learns):
-            raise MethodError(
-                f"{self.method.name} holds weights of the backbone, and none of them learns. Let "
-                f"some learn (requires_grad), or use a method without a term on weights."
-            )
-
     # -- stages ------------------------------------------------------------------------------
+
+    def features(self, state: StateKeys, tasks: Sequence[Task]) -> dict[str, str]:
+        """Stages that compute the features of these tasks' images, where they never change."""
+        if not self.keeps_features:
+            return {}
+        if BACKBONE in state:
+            network, blocks = state[BACKBONE], ClassHistory.of(self.tasks[:1]).blocks
+        else:
+            network, blocks = state["network"], self.history.blocks_before
+        found: dict[str, str] = {}
+        for task in tasks:
+            stage = Features(
+                **(self.common({"network": network}, network=False) | {"task": task.index}),
+                architecture=self.setting.architecture,
+                images=self.setting.images,
+                blocks=blocks,
+                keys=(task.key, task.test_key),
+            )
+            found[f"features {task.index}"] = stage.key
+            if all(each.key != stage.key for each in self.stages):
+                self.add(stage)
+        return found
 
     def grow(self, state: StateKeys) -> str:
         """The network to begin with: the last task's with new rows, or a fresh one."""
@@ -290,11 +289,12 @@ class _Planner:
             before = {"network": state["network"]}
             if self.method.imprint and self.history.adds_classes:
                 imprint = Imprint(self.data, self.setting.images)
+                before |= self.features(state, [self.task])
         return self.add(Grow(**self.common(before), imprint=imprint))
 
-    def rate(self, grown: str, state: StateKeys) -> tuple[str, str]:
+    def rate(self, shared: Mapping[str, str], state: StateKeys) -> tuple[str, str]:
         """Trials of fine-tuning, and the best of them: this task's rate and the first task's."""
-        inputs = {"start": grown}
+        inputs = dict(shared)
         if not self.first:
             inputs["first rate"] = state["first rate"]
         fields = self.learning(AuxiliaryTraining(self.training(self.setting.training, True)))
@@ -339,16 +339,18 @@ class _Planner:
         """A finishing stage; it may read whatever the main training read."""
         read = {n: k for n, k in {**state, **inputs}.items() if n in part.reads}
         read |= {"network": inputs["network"], "start": inputs["start"]}
+        read |= self.features(state, [self.task])
         memory = self.setting.memory and self.chooser(self.setting.memory)
         fields = self.main() | {"correction": self.method.infer}
         stage = RunFinish(**self.common(read), **fields, part=part, memory=memory, kept=self.kept)
         return self.add(stage)
 
-    def evaluate(self, after: StateKeys) -> None:
+    def evaluate(self, after: StateKeys, state: StateKeys) -> None:
         """The stage that measures."""
         names = ("network", *self.method.infer.reads)
+        read = {name: after[name] for name in names if name in after}
         stage = Evaluate(
-            **self.common({name: after[name] for name in names if name in after}),
+            **self.common({**read, **self.features(state, self.tasks)}),
             images=self.setting.images,
             infer=self.method.infer,
             test=tuple(task.test_key for task in self.tasks),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ancl.data import Batches, Normalization, Samples, Split
+from ancl.data import Augment, Batches, Normalization, Samples, Split
 from ancl.hashing import UnstorableError, describe, digest
 from ancl.inference import Infer
 from ancl.losses import TaskLoss
@@ -135,7 +135,7 @@ class ImageFormat:
 
     normalization: Normalization | None
     batch_size: int
-    augment: str = "none"
+    augment: Augment = "none"
     versions: bool = False
 
     def answering(self, network: Network, device: torch.device) -> Callable[[Samples], Output]:

@@ -15,6 +15,7 @@ from ancl.methods.task_history import ClassHistory
 from ancl.networks import Architecture, Network, frozen
 from ancl.regularizers import WeightRegularizer
 from ancl.seeding import seeded
+from ancl.stages.features import with_features
 from ancl.stages.stage import (
     AuxiliaryTraining,
     ImageFormat,
@@ -67,17 +68,19 @@ class Grow(Stage):
             if "network" not in inputs:
                 network = self.architecture.build(blocks)
             else:
-                network = self.architecture.build(self.history.blocks_before)
-                network.load(strip_prefix("network", inputs["network"].tensors))
+                found = strip_prefix("network", inputs["network"].tensors)
+                network = self.architecture.restore(self.history.blocks_before, found)
                 if self.history.adds_classes:
                     network.add_task(blocks[-1])
             if self.imprint:
-                self._imprint(self.imprint, network, context)
+                self._imprint(self.imprint, network, inputs, context)
         return StageResult(prefixed("network", network.tensors()), {})
 
-    def _imprint(self, imprint: Imprint, network: Network, context: StageContext) -> None:
-        path = (self.seed, self.task)
-        train = hold_out(context.images(imprint.data.key).train, imprint.data.held, path)[0]
+    def _imprint(
+        self, imprint: Imprint, network: Network, inputs: Inputs, context: StageContext
+    ) -> None:
+        images = with_features(context.images, inputs)(imprint.data.key)
+        train = hold_out(images.train, imprint.data.held, (self.seed, self.task))[0]
         network.to(context.device)
         features = imprint.images.answering(network, context.device)(train).features
         block = len(self.history.blocks) - 1
@@ -336,7 +339,7 @@ class Evaluate(TaskStage):
         scorer = self.infer.scorer(work.known(network))
         rows: dict[str, list[float | None]] = {"taw": [], "tag": [], "taw_val": [], "tag_val": []}
         for test, val in zip(self.test, self.val, strict=True):
-            parts = ((context.images(test).test, ""), (context.images(val).val, "_val"))
+            parts = ((work.images(test).test, ""), (work.images(val).val, "_val"))
             for samples, suffix in parts:
                 aware, agnostic = accuracy(work, network, samples, scorer)
                 rows[f"taw{suffix}"].append(aware)

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ancl.data import Batches, Samples, Split
+from ancl.data import Augment, Batches, Samples, Split
 from ancl.inference import Argmax, Infer, Known
 from ancl.memory import Exemplars, Memory, select
 from ancl.methods.method import Auxiliary, Term, weight_at
 from ancl.networks import Network
 from ancl.regularizers import Evidence, Watcher, WeightRegularizer
 from ancl.seeding import generator, seeded
+from ancl.stages.features import with_features
 from ancl.stages.stage import (
     AuxiliaryTraining,
     ImageFormat,
@@ -43,9 +44,17 @@ def known(
     return Known(
         images.answering(network, device),
         classes,
-        Exemplars.of(strip_prefix("memory", memory.tensors)) if memory else None,
+        _exemplars(memory, network.reads_features) if memory else None,
         strip_prefix("bias", bias.tensors) if bias else {},
     )
+
+
+def _exemplars(memory: StageResult, features: bool) -> Exemplars:
+    """A memory; its features only where the network reads them."""
+    found = strip_prefix("memory", memory.tensors)
+    if not features:
+        found.pop("features", None)
+    return Exemplars.of(found)
 
 
 class StageWork:
@@ -55,6 +64,7 @@ class StageWork:
         self._stage, self.inputs, self._context = stage, inputs, context
         self.seed, self.index, self.history = stage.seed, stage.task, stage.history
         self.device = context.device
+        self.images = with_features(context.images, inputs)
 
     @property
     def drive(self) -> Drive:
@@ -69,18 +79,17 @@ class StageWork:
         """A network from one of the inputs."""
         blocks = self.history.blocks if sizes is None else sizes
         with seeded(self.seed, self.index, "build"):
-            network = self._stage.architecture.build(blocks)
-        network.load(strip_prefix("network", self.inputs[part].tensors))
-        return network.to(self.device)
+            found = strip_prefix("network", self.inputs[part].tensors)
+            return self._stage.architecture.restore(blocks, found).to(self.device)
 
     @cached_property
     def exemplars(self) -> Exemplars | None:
         """The memory that earlier tasks left."""
         found = self.inputs.get("memory")
-        return Exemplars.of(strip_prefix("memory", found.tensors)) if found else None
+        return _exemplars(found, self._stage.architecture.fixed) if found else None
 
     def batches(
-        self, parts: Sequence[Samples], *, augment: str = "none", size: int | None = None
+        self, parts: Sequence[Samples], *, augment: Augment = "none", size: int | None = None
     ) -> Batches:
         """The current task's samples, then any others, which are marked."""
         return Batches(
@@ -117,7 +126,7 @@ class ImageWork(StageWork):
     @cached_property
     def split(self) -> Split:
         """The task's images, without those held out for the memory's validation part."""
-        split = self._context.images(self._data.key)
+        split = self.images(self._data.key)
         return replace(split, train=self._parted[0])
 
     @property
@@ -127,7 +136,7 @@ class ImageWork(StageWork):
 
     @cached_property
     def _parted(self) -> tuple[Samples, Samples]:
-        train = self._context.images(self._data.key).train
+        train = self.images(self._data.key).train
         return hold_out(train, self._data.held, (self.seed, self.index))
 
     def varied(self, parts: Sequence[Samples], size: int, role: str) -> Batches:
@@ -183,7 +192,7 @@ class TrainingWork(ImageWork):
         self.view = View(self.history.tasks, stage.task_aware, self._rehearses())
 
     @property
-    def augment(self) -> str:
+    def augment(self) -> Augment:
         """The run's augmentation."""
         return self._stage.images.augment
 
@@ -296,7 +305,7 @@ class MainWork(TrainingWork):
         """Images to train and to validate the main network on: this task's first, then others."""
         train, val = [self.split.train], [self.split.val]
         for key in self._main.earlier:
-            split = self._context.images(key)
+            split = self.images(key)
             train.append(split.train)
             val.append(split.val)
         if self.exemplars and not self._main.earlier:

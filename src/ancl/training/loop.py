@@ -209,10 +209,10 @@ class Fit:
         batches = self.train.shuffled(generator(*self.path, "batches", self.epoch))
         for number, batch in enumerate(batches):
             self._set_rate(number)
-            terms = self._objective.answers(self._step(batch))
+            terms = self._objective.answers(self._step(batch, number / len(self.train)))
             self._optimizer.zero_grad(set_to_none=True)
-            # Gradients of several roots add up: the sum itself is never needed.
-            torch.autograd.backward(list(terms.values()))
+            # Gradients add up: the sum is never needed. Features of a frozen backbone have none.
+            torch.autograd.backward([term for term in terms.values() if term.requires_grad])
             self._update(len(batch.y))
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
@@ -249,7 +249,7 @@ class Fit:
         for number, batch in enumerate(self.val.in_order()):
             if number == len(self._answers):
                 self._answers.append({})
-            step = self._step(batch, self._answers[number])
+            step = self._step(batch, 1.0, self._answers[number])
             for name, term in self._objective.answers(step).items():
                 totals[name] = totals.get(name, torch.zeros_like(term)) + term * len(batch.y)
             logits = self._objective.scored(step.out).logits
@@ -257,7 +257,8 @@ class Fit:
         means = self._means(totals, len(self.val.samples))
         return means, int(correct) / len(self.val.samples)
 
-    def _step(self, batch: Batch, answers: dict[Anchor, Output] | None = None) -> Step:
+    def _step(self, batch: Batch, part: float, answers: dict[Anchor, Output] | None = None) -> Step:
+        """What the loss may look at, after a part of the epoch."""
         return Step(
             batch.x,
             batch.y,
@@ -270,6 +271,8 @@ class Fit:
             answers=answers,
             rows=self.network.head.rows() if self._objective.maps else None,
             scale=self.network.head.scale,
+            epoch=self.epoch,
+            progress=(self.epoch + part) / self.training.epochs,
         )
 
     def _means(self, totals: dict[str, Tensor], count: int) -> dict[str, float]:

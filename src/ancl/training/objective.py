@@ -331,4 +331,6 @@ def only_current(step: Step) -> Step:
         tasks,
         rows=None if step.rows is None else step.rows[current],
         scale=step.scale,
+        epoch=step.epoch,
+        progress=step.progress,
     )

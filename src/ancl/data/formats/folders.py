@@ -6,9 +6,10 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,18 +26,61 @@ from ancl.errors import ScenarioError
 from ancl.runtime import check_memory
 
 _TEST_NAMES = ("test", "val", "validation")
+_SHOWN = 200
 
 
-def folder_source(path: Path, size: int | None = None) -> Source:
+class BadImagesError(ScenarioError):
+    """Files that are no images: all of them, with the reason for each.
+
+    Args:
+        place: Where they are.
+        bad: The reasons, by the name of the file.
+        count: The number of files that were read.
+    """
+
+    def __init__(self, place: Path, bad: Mapping[str, str], count: int) -> None:
+        self.place, self.bad = place, bad
+        lines = [f"{name} {reason}" for name, reason in bad.items()][:_SHOWN]
+        lines.insert(0, f"{len(bad):,} of {count:,} images in {place} cannot be used:")
+        if len(bad) > _SHOWN:
+            lines.append(f"… and {len(bad) - _SHOWN:,} more")
+        them = "them" if len(bad) > 1 else "it"
+        super().__init__("\n".join(lines) + f"\nRemove or replace {them}.")
+
+
+def folder_source(path: Path, size: int | None = None, *, skip_bad: bool = False) -> Source:
     """The images below a folder.
 
     ``PATH/train`` and ``PATH/test`` (or ``val``, ``validation``) each hold one folder per class.
     Where there is no ``train``, ``PATH`` itself does, and a fifth of each class is for the test.
+
+    Args:
+        path: The folder.
+        size: Height and width to resize to; without it all images must be of one size.
+        skip_bad: Whether files that are no images are left out, which a note of the source says.
+
+    Raises:
+        ScenarioError: There are such files, and they are not left out; its cause has all of them.
     """
+    try:
+        return _source(path, size, {})
+    except BadImagesError as error:
+        if not skip_bad:
+            raise ScenarioError(
+                f"{error} Or go on without: --skip-bad-images, or folder:PATH{SKIP_BAD}."
+            ) from error
+        left_out = error.bad
+    found = _source(path, size, left_out)
+    names = ", ".join(list(left_out)[:_SHOWN]) + (", …" if len(left_out) > _SHOWN else "")
+    note = f"{len(left_out):,} files that are no images were left out: {names}."
+    return replace(found, notes=(note, *found.notes))
+
+
+def _source(path: Path, size: int | None, left_out: Mapping[str, str]) -> Source:
     train, test = _parts(path)
     classes = _classes(path / train)
     tree = FolderTree(path)
-    marks = tree.marks()
+    marks = {name: mark for name, mark in tree.marks().items() if name not in left_out}
     read = partial(read_pictures, tree, marks=marks, size=size)
     names, labels = _files(marks, train, classes)
     if test is None:
@@ -48,7 +92,12 @@ def folder_source(path: Path, size: int | None = None) -> Source:
 
 
 def folder_part(
-    path: Path, part: str, size: int | None = None, *, colour: bool = False
+    path: Path,
+    part: str,
+    size: int | None = None,
+    *,
+    colour: bool = False,
+    skip_bad: bool = False,
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """The images and classes of one part, ``train`` or ``test``; all where there are no parts.
 
@@ -57,6 +106,7 @@ def folder_part(
         part: Which.
         size: Height and width to resize to; without it all images must be of one size.
         colour: Give grey images three channels too.
+        skip_bad: Whether files that are no images are left out.
     """
     train, test = _parts(path)
     if part == "test" and train != "." and test is None:
@@ -68,7 +118,14 @@ def folder_part(
     tree = FolderTree(path)
     marks = tree.marks()
     names, labels = _files(marks, chosen, _classes(path / chosen))
-    return read_pictures(tree, names, marks=marks, size=size, colour=colour), labels
+    try:
+        return read_pictures(tree, names, marks=marks, size=size, colour=colour), labels
+    except BadImagesError as error:
+        if not skip_bad:
+            raise
+        good = {name: mark for name, mark in marks.items() if name not in error.bad}
+    names, labels = _files(good, chosen, _classes(path / chosen))
+    return read_pictures(tree, names, marks=good, size=size, colour=colour), labels
 
 
 def folder_classes(path: Path) -> int:
@@ -118,6 +175,8 @@ def _files(marks: dict[str, str], part: str, classes: list[str]) -> tuple[list[s
     return [name for name, _ in found], labels
 
 
+SKIP_BAD = "+skip-bad"
+"""What the name of a folder ends with to leave out files that are no images."""
 WORTH_KEEPING = 5_000
 """From this many images on, what was decoded is kept."""
 
@@ -142,8 +201,7 @@ def read_pictures(
     kept = _from_cache(cache, len(names))
     if kept is not None:
         return kept
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        images = list(pool.map(lambda name: _decode(tree, name, size), names))
+    images = _decoded(tree, names, size)
     _one_size(tree, names, images)
     if colour or any(image.ndim == 3 for image in images):
         images = [np.stack([image] * 3, axis=2) if image.ndim == 2 else image for image in images]
@@ -160,6 +218,24 @@ def is_picture(name: str) -> bool:
     return Path(name).suffix.lower() in SUFFIXES
 
 
+def _decoded(tree: Tree, names: Sequence[str], size: int | None) -> list[NDArray[np.uint8]]:
+    """Every image, or all files that are none."""
+    bad: dict[str, str] = {}
+
+    def decode(name: str) -> NDArray[np.uint8]:
+        try:
+            return _decode(tree, name, size)
+        except ScenarioError as error:
+            bad[name] = str(error).removeprefix(f"{tree.place}: {name} ")
+            return np.zeros((0, 0), np.uint8)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        images = list(pool.map(decode, names))
+    if bad:
+        raise BadImagesError(tree.place, {n: bad[n] for n in names if n in bad}, len(names))
+    return images
+
+
 def _decode(tree: Tree, name: str, size: int | None) -> NDArray[np.uint8]:
     """(H, W) for grey images, (H, W, 3) for all others, the way up they were taken."""
     try:
@@ -167,8 +243,13 @@ def _decode(tree: Tree, name: str, size: int | None) -> NDArray[np.uint8]:
             return pixels_of(opened, f"{tree.place}: {name}", (size, size) if size else None)
     except UNREADABLE as error:
         raise ScenarioError(
-            f"{tree.place}: {name} is no image that can be read ({error}). Remove or replace it."
+            f"{tree.place}: {name} is no image that can be read ({_reason(error)})."
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What Pillow says, without the object in memory that it names."""
+    return str(error).partition(" <")[0]
 
 
 def _one_size(tree: Tree, names: Sequence[str], images: Sequence[NDArray[np.uint8]]) -> None:

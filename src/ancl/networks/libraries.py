@@ -1,0 +1,342 @@
+"""Backbones of timm and torchvision: ``timm:NAME`` and ``torchvision:NAME``.
+
+A name is one of the library's own list, never an address. Nothing is fetched: pretrained
+weights come from a file, or from the cache where the library itself has put them.
+"""
+
+import importlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from annotated_types import Ge
+from torch import Tensor, nn
+
+from ancl.data.samples import Normalization
+from ancl.errors import SpecError, did_you_mean, printable
+from ancl.networks.weights import file_digest, read_weights
+from ancl.outside import LIBRARIES, in_library
+from ancl.seeding import seeded
+
+FORMS = tuple(f"{library}:NAME" for library in LIBRARIES)
+"""How to name a network of another library."""
+CACHED = "cached"
+"""What ``weights`` may be instead of a file: the library's own pretrained ones, if it has them."""
+_DIGEST = re.compile("sha256:([0-9a-f]{64})")
+
+
+class Pretrained(NamedTuple):
+    """A file of weights by its hash; the file itself is needed only to begin with it."""
+
+    digest: str
+    file: Path | None
+
+
+class LibraryBackbone(ABC):
+    """A backbone of another library.
+
+    Args:
+        name: As in ``timm:resnet18``.
+
+    Raises:
+        SpecError: The library is not installed, or does not list this name.
+    """
+
+    listing: str
+    """The call that shows all names."""
+    make: Callable[..., nn.Module]
+    """From the shape of a sample, and options by keyword, to a backbone."""
+
+    def __init__(self, name: str) -> None:
+        library, _, self.model = name.partition(":")
+        self.name, self.library = name, _imported(library)
+        self.version = f"{library} {self.library.__version__}"
+        if self.model not in (names := self.names()):
+            raise SpecError(
+                f"{library} lists no model {printable(self.model, 100)!r}."
+                f"{did_you_mean(self.model, names)} {self.listing} shows all {len(names):,}. "
+                f"Addresses of a hub are not read: give a file with network.weights=FILE."
+            )
+
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """The library's own list."""
+
+    @abstractmethod
+    def normalization(self) -> Normalization:
+        """What its pretrained weights expect."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Height and width of the images that its pretrained weights have seen."""
+
+    @abstractmethod
+    def _places(self) -> Iterator[Path]:
+        """Where the library keeps the pretrained weights, if it has them."""
+
+    def located(self, weights: str | None) -> Pretrained | None:
+        """The file of weights that a setting names.
+
+        Raises:
+            SpecError: It is not there.
+        """
+        if weights is None:
+            return None
+        if known := _DIGEST.fullmatch(weights):
+            return Pretrained(known[1], None)
+        file = self._cached() if weights == CACHED else Path(weights).expanduser()
+        return Pretrained(file_digest(file), file)
+
+    def moments(self, channels: int) -> Normalization:
+        """The normalization for images of this number of channels: grey ones get the mean."""
+        found = self.normalization()
+        if len(found.mean) == channels:
+            return found
+        mean, std = (sum(each) / len(each) for each in (found.mean, found.std))
+        return Normalization((mean,) * channels, (std,) * channels)
+
+    def notes(self, shape: Sequence[int]) -> tuple[str, ...]:
+        """What a user should know before pretrained weights are used for such images."""
+        if tuple(shape[1:]) == (self.size(), self.size()):
+            return ()
+        return (
+            f"The weights of {self.name} were trained on images of {self.size()}x{self.size()} "
+            f"pixels, and yours have {shape[2]}x{shape[1]}. Features may be poor: resize the "
+            f"images, as in folder:PATH@{self.size()}.",
+        )
+
+    def tensors(self, weights: str | None) -> dict[str, Tensor] | None:
+        """The weights to begin with; None for new ones.
+
+        Raises:
+            SpecError: The file is not there or cannot be read.
+        """
+        found = self.located(weights)
+        if found is None:
+            return None
+        if found.file is None:
+            raise SpecError(
+                f"A new {self.name} is to begin with pretrained weights (sha256 "
+                f"{found.digest[:12]}), whose file is not known any more: a saved learner keeps "
+                f"what was learned alone. Learn all tasks without saving in between, or use a "
+                f"method that goes on from the old network."
+            )
+        return read_weights(found.file)
+
+    def _cached(self) -> Path:
+        looked = list(self._places())
+        for place in looked:
+            if place.is_file():
+                return place
+        where = ", ".join(str(place) for place in looked) or "no place is known"
+        raise SpecError(
+            f"The pretrained weights of {self.name} are not in your cache ({where}), and nothing "
+            f"is fetched unasked. Have {self.version.split()[0]} fetch them, or give a file: "
+            f"network.weights=FILE."
+        )
+
+    def _image(self, shape: Sequence[int]) -> tuple[int, int, int]:
+        if len(shape) != 3:
+            raise SpecError(
+                f"{self.name} reads images (channels, height, width), but the samples have shape "
+                f"{tuple(shape)}. Use mlp, or your own module."
+            )
+        return shape[0], shape[1], shape[2]
+
+    def _misfit(self, reason: object) -> SpecError:
+        shown = printable(" ".join(str(reason).split()).rstrip("."), 300)
+        return SpecError(
+            f"The file for network.weights does not fit {self.name}: {shown}. Give weights of this "
+            f"very model."
+        )
+
+
+class _Timm(LibraryBackbone):
+    """A backbone of timm, without its classifier; vision transformers get the images' size."""
+
+    listing = "timm.list_models()"
+
+    def make(
+        self,
+        shape: Sequence[int],
+        *,
+        weights: str | None = None,
+        frozen: bool = False,
+        patch_size: Annotated[int, Ge(1)] | None = None,
+    ) -> nn.Module:
+        """A new one, or with the weights of a file, which timm fits to size and channels."""
+        channels, height, width = self._image(shape)
+        options: dict[str, Any] = {"num_classes": 0, "in_chans": channels}
+        if self._card().fixed_input_size:
+            options["img_size"] = (height, width)
+        if patch_size is not None:
+            options["patch_size"] = patch_size
+        tensors = self.tensors(weights)
+        made = self._loaded(options, tensors) if tensors else self._made(options)
+        return made.requires_grad_(not frozen)
+
+    def names(self) -> Sequence[str]:
+        """Architectures, and those with the tag of their pretrained weights."""
+        return [*self.library.list_models(), *self.library.list_models(pretrained=True)]
+
+    def normalization(self) -> Normalization:
+        """As timm notes it."""
+        card = self._card()
+        return Normalization(tuple(card.mean), tuple(card.std))
+
+    def size(self) -> int:
+        """As timm notes it."""
+        return int(self._card().input_size[1])
+
+    def _card(self) -> Any:
+        return self.library.get_pretrained_cfg(self.model)
+
+    def _made(self, options: Mapping[str, Any]) -> nn.Module:
+        made: nn.Module = self.library.create_model(self.model, pretrained=False, **options)
+        return made
+
+    def _loaded(self, options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:
+        """With these weights; timm itself would go on where some are missing."""
+        with seeded(0, "fresh"):
+            fresh = self._made(options).state_dict()
+        overlay = {"state_dict": dict(tensors), "source": None}
+        try:
+            with seeded(0, "fresh"):
+                made: nn.Module = self.library.create_model(
+                    self.model, pretrained=True, pretrained_cfg_overlay=overlay, **options
+                )
+        except (RuntimeError, KeyError, ValueError, AttributeError) as error:
+            raise self._misfit(error) from error
+        own = made.state_dict()
+        # What is random still was not in the file.
+        absent = [
+            name
+            for name, value in own.items()
+            if value.is_floating_point() and _varies(value) and torch.equal(value, fresh[name])
+        ]
+        if absent:
+            raise self._misfit(f"it lacks {', '.join(absent[:3])}")
+        # A classifier is left out, and perhaps a layer before it; a larger model is another one.
+        more = [name for name in tensors if name not in own] if own.keys() <= tensors.keys() else []
+        if len(more) > max(8, len(own) // 10):
+            raise self._misfit(f"it has {len(more)} tensors more, such as {', '.join(more[:3])}")
+        card = getattr(made, "pretrained_cfg", None)
+        if isinstance(card, dict):
+            card.pop("state_dict", None)  # else every copy of the network would copy the file
+        return made
+
+    def _places(self) -> Iterator[Path]:
+        card = self._card()
+        if card.hf_hub_id:
+            named = [card.hf_hub_filename] if card.hf_hub_filename else []
+            for name in (*named, "model.safetensors", "pytorch_model.bin"):
+                with suppress(ImportError):  # timm brings it, but may be installed without
+                    hub = importlib.import_module("huggingface_hub")
+                    found = hub.try_to_load_from_cache(repo_id=card.hf_hub_id, filename=name)
+                    if isinstance(found, str):
+                        yield Path(found)
+        if card.url and not card.url.endswith(".npz"):
+            yield _downloaded(card.url)
+
+
+class _Torchvision(LibraryBackbone):
+    """A classifier of torchvision whose last linear layer passes its input on."""
+
+    listing = "torchvision.models.list_models(module=torchvision.models)"
+
+    def make(
+        self, shape: Sequence[int], *, weights: str | None = None, frozen: bool = False
+    ) -> nn.Module:
+        """A new one, or with the weights of a file."""
+        channels, height, width = self._image(shape)
+        if channels != 3:
+            raise SpecError(
+                f"{self.name} reads images of 3 channels, and yours have {channels}. Use "
+                f"timm:NAME, which fits any number, or give images in colour."
+            )
+        options: dict[str, Any] = {}
+        if self.model.startswith("vit_"):
+            if height != width:
+                raise SpecError(f"{self.name} reads square images, not {width}x{height}.")
+            options["image_size"] = height
+        if self.model.startswith("maxvit"):
+            options["input_size"] = (height, width)
+        made: nn.Module = self.library.models.get_model(self.model, weights=None, **options)
+        head = self._headless(made)
+        tensors = self.tensors(weights)
+        if tensors:
+            own = {n: t for n, t in tensors.items() if not n.startswith(f"{head}.")}
+            try:
+                made.load_state_dict(own)
+            except RuntimeError as error:
+                raise self._misfit(error) from error
+        return made.requires_grad_(not frozen)
+
+    def names(self) -> Sequence[str]:
+        """Classifiers; detection, segmentation and video have no such list here."""
+        models = self.library.models
+        plain = models.list_models(module=models)
+        # Without one plain last layer, or with several answers while they train.
+        odd = ("squeezenet", "googlenet", "inception")
+        return [name for name in plain if not name.startswith(odd)]
+
+    def normalization(self) -> Normalization:
+        """As the transforms of its weights have it."""
+        found = self._weights().transforms()
+        return Normalization(tuple(found.mean), tuple(found.std))
+
+    def size(self) -> int:
+        """As the transforms of its weights have it."""
+        return int(self._weights().transforms().crop_size[0])
+
+    def _weights(self) -> Any:
+        return self.library.models.get_model_weights(self.model).DEFAULT
+
+    def _headless(self, made: nn.Module) -> str:
+        """Take the classifier off, and say which layer it was."""
+        linear: list[str] = [
+            path for path, part in made.named_modules() if isinstance(part, nn.Linear)
+        ]
+        parent, _, child = linear[-1].rpartition(".")
+        setattr(made.get_submodule(parent), child, nn.Identity())
+        return linear[-1]
+
+    def _places(self) -> Iterator[Path]:
+        yield _downloaded(self._weights().url)
+
+
+def library_backbone(name: str) -> LibraryBackbone:
+    """The backbone that a name stands for; see ``LibraryBackbone``."""
+    assert in_library(name)
+    return _Timm(name) if name.startswith("timm:") else _Torchvision(name)
+
+
+def _imported(library: str) -> ModuleType:
+    try:
+        found = importlib.import_module(library)
+        if library == "torchvision":
+            importlib.import_module("torchvision.models")
+    except ModuleNotFoundError as error:
+        raise SpecError(
+            f"{library}:NAME needs the package {error.name}, which is not installed. Install it: "
+            f"pip install 'ancl[{library}]'."
+        ) from error
+    except Exception as error:  # a torchvision that does not fit torch stops with several kinds
+        raise SpecError(
+            f"{library} cannot be imported ({type(error).__name__}: {error}). Install versions of "
+            f"torch and torchvision that belong together, both for the CPU or both for CUDA."
+        ) from error
+    return found
+
+
+def _downloaded(url: str) -> Path:
+    return Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+
+
+def _varies(values: Tensor) -> bool:
+    return values.numel() > 1 and bool((values != values.flatten()[0]).any())
