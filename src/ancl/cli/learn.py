@@ -87,7 +87,7 @@ def learn(
     from ancl.learner.teaching import teach
     from ancl.stages.progress import make_progress
 
-    layer, count = flags.make_layer(weights, start), machine.thread_count()
+    layer, count = flags.make_layer(weights, start), learner_flags.thread_count(machine)
     with make_progress(quiet) as events, threads(count) if count else nullcontext():
         taught = teach(
             learner,
