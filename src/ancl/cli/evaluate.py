@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from ancl.cli import flags
-from ancl.cli.flags import GivenAgain, grouped
+from ancl.cli import flags, learner_flags
+from ancl.cli.flags import grouped
+from ancl.cli.learner_flags import GivenAgain
 
 if TYPE_CHECKING:
     from ancl.learner.files import Evaluation
@@ -21,11 +22,11 @@ Images = Annotated[
 
 @grouped
 def evaluate(
-    learner: flags.Learner,
+    learner: learner_flags.Learner,
     *,
     data: Images,
     given: GivenAgain,
-    store: flags.LearnerStore = None,
+    store: learner_flags.LearnerStore = None,
     data_root: flags.DataRoot = None,
     device: flags.Device = None,
     as_json: flags.Json = False,

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from typer import Option
 
-from ancl.cli import flags
-from ancl.cli.flags import GivenAgain, grouped
+from ancl.cli import flags, learner_flags
+from ancl.cli.flags import grouped
+from ancl.cli.learner_flags import GivenAgain
 
 File = Annotated[
     Path | None,
@@ -23,12 +24,12 @@ Format = Annotated[
 
 @grouped
 def export(
-    learner: flags.Learner,
+    learner: learner_flags.Learner,
     *,
     output: File = None,
     format: Format = None,
     given: GivenAgain,
-    store: flags.LearnerStore = None,
+    store: learner_flags.LearnerStore = None,
     overwrite: flags.Overwrite = False,
     as_json: flags.Json = False,
 ) -> None:

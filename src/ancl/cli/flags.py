@@ -138,34 +138,9 @@ DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and 
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress.")]
 
-Learner = Annotated[
-    Path, Argument(metavar="LEARNER", help="A saved learner, or the directory of a finished run.")
-]
-LearnerStore = Annotated[
-    Path | None, Option("--store", metavar="DIR", help="The store of a run. [.store beside it]")
-]
-TaskNumber = Annotated[
-    int | None,
-    Option("--task", metavar="N", help="Only the classes of this task compete; 1 is the first."),
-]
-
 DataRoot = Annotated[
     Path | None,
     Option("--data-root", metavar="DIR", help="Where data is. [$ANCL_DATA, $DATA_DIR or data]"),
-]
-
-GivenMethod = Annotated[
-    str | None,
-    Option("--method", metavar="NAME", help="The method again, if it is from a file of yours."),
-]
-GivenNetwork = Annotated[
-    str | None, Option("--network", metavar="NAME", help="The same for the network.")
-]
-GivenAugment = Annotated[
-    str | None, Option("--augment", metavar="NAME", help="The same for the augmentation.")
-]
-AcceptChanged = Annotated[
-    bool, Option("--accept-changed", help="Although their code has changed since.")
 ]
 
 RUNS = Path("runs")
@@ -226,29 +201,6 @@ class Machine:
     device: Device = None
     threads: Threads = None
 
-    def thread_count(self) -> int | None:
-        """The number that ``--threads`` gives, if it is given.
-
-        Raises:
-            SpecError: It is no number of threads.
-        """
-        if self.threads is not None and not _count(self.threads):
-            raise SpecError(
-                f"--threads: {printable(self.threads, 40)!r} is no number of threads. Write 1 or "
-                f"more."
-            )
-        return int(self.threads) if self.threads else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GivenAgain:
-    """Code from outside the package that a learner was trained with, named again."""
-
-    method: GivenMethod = None
-    network: GivenNetwork = None
-    augment: GivenAugment = None
-    accept_changed: AcceptChanged = False
-
 
 @dataclass(frozen=True, kw_only=True)
 class Machines(Machine):
@@ -262,14 +214,14 @@ class Machines(Machine):
         """The executor that the flags ask for."""
         from ancl.executors import choose_executor
 
-        if self.workers is not None and not _count(self.workers):
+        if self.workers is not None and not is_count(self.workers):
             raise SpecError(
                 f"--workers: {printable(self.workers, 40)!r} is no number of workers. Write 1 or "
                 f"more."
             )
         workers = int(self.workers) if self.workers else None
         # A mistake in --threads is reported together with those of the other settings.
-        threads = int(self.threads) if self.threads and _count(self.threads) else None
+        threads = int(self.threads) if self.threads and is_count(self.threads) else None
         return choose_executor(self.executor, workers, self.address, threads)
 
 
@@ -291,7 +243,8 @@ class Results:
         return Places.of(self.runs, self.store, data_root, overwrite=self.overwrite)
 
 
-def _count(text: str) -> bool:
+def is_count(text: str) -> bool:
+    """Whether a text is a number from 1 on."""
     return bool(re.fullmatch(r"0*[1-9]\d{0,5}", text))
 
 

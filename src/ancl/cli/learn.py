@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from ancl.cli import flags
+from ancl.cli import flags, learner_flags
 from ancl.cli.flags import Machine, Weights, grouped
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def learn(
     output: Output = None,
     method: Method = None,
     network: Network = None,
-    augment: flags.GivenAugment = None,
-    accept_changed: flags.AcceptChanged = False,
+    augment: learner_flags.GivenAugment = None,
+    accept_changed: learner_flags.AcceptChanged = False,
     weights: Weights,
     start: Start,
     machine: Machine,
@@ -87,7 +87,7 @@ def learn(
     from ancl.learner.teaching import teach
     from ancl.stages.progress import make_progress
 
-    layer, count = flags.make_layer(weights, start), machine.thread_count()
+    layer, count = flags.make_layer(weights, start), learner_flags.thread_count(machine)
     with make_progress(quiet) as events, threads(count) if count else nullcontext():
         taught = teach(
             learner,

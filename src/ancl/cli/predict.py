@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from ancl.cli import flags
-from ancl.cli.flags import GivenAgain, grouped
+from ancl.cli import flags, learner_flags
+from ancl.cli.flags import grouped
+from ancl.cli.learner_flags import GivenAgain
 from ancl.errors import SpecError
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ Csv = Annotated[bool, Option("--csv", help="CSV on standard output: a line for e
 
 @grouped
 def predict(
-    learner: flags.Learner,
+    learner: learner_flags.Learner,
     images: Images,
     *,
     top_k: TopK = 1,
-    task: flags.TaskNumber = None,
+    task: learner_flags.TaskNumber = None,
     given: GivenAgain,
-    store: flags.LearnerStore = None,
+    store: learner_flags.LearnerStore = None,
     device: flags.Device = None,
     as_json: flags.Json = False,
     as_csv: Csv = False,
