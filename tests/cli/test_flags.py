@@ -34,7 +34,8 @@ def test_a_group_is_spread_into_its_flags_and_gathered_again() -> None:
         """A command."""
         got.update(method=method, weights=weights, log=log, out=out)
 
-    names = ["method", "lamb", "lamb_a", "log", "runs", "store", "dry_run", "as_json", "quiet"]
+    results = ["runs", "store", "overwrite", "dry_run", "as_json", "quiet"]
+    names = ["method", "lamb", "lamb_a", "log", *results]
     assert list(inspect.signature(command).parameters) == names
 
     app = typer.Typer()
@@ -93,5 +94,6 @@ def test_every_flag_of_a_setting_is_in_a_group() -> None:
 def test_stages_lie_beside_the_results_unless_said() -> None:
     data = Path("images")
 
-    assert Results(runs=Path("a")).places(data) == (Path("a"), Path("a/.store"), data)
-    assert Results(store=Path("b")).places(None) == (Path("runs"), Path("b"), None)
+    assert Results(runs=Path("a")).places(data) == (Path("a"), Path("a/.store"), data, False)
+    named = Results(store=Path("b"), overwrite=True)
+    assert named.places(None) == (Path("runs"), Path("b"), None, True)
