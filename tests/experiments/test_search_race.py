@@ -195,7 +195,9 @@ def test_a_race_picks_what_the_grid_picks_with_fewer_epochs_and_loses_none(tmp_p
             assert not trial["chosen"]
     written = json.loads((raced.directory / "trials.json").read_text())
     assert written == list(raced.trials)
-    assert json.loads((raced.directory / "decision.json").read_text())["race"] is True
+    assert json.loads((raced.directory / "decision.json").read_text())["race"] == [
+        {"step": step, "value": value, **stop} for step, value, stop in stops if stop
+    ]
     assert sum(" stopped after task " in note for note in spent.notes) == len(losers)
 
 

@@ -110,13 +110,13 @@ def worse(standings: Mapping[float, Standing], remaining: int) -> dict[float, St
         return {}
     best = max(standings, key=lambda value: _mean(standings[value][-1]))
     found = {}
-    for value, standing in standings.items():
-        gaps = [_differences(*each) for each in zip(standings[best], standing, strict=True)]
+    for value, own in standings.items():
+        gaps = [_differences(*each) for each in zip(standings[best], own, strict=True)]
         if not gaps[-1]:
             continue  # after the first task AIAC has nothing to compare
         mean, low, high, _, pairs = t_interval(gaps[-1])
         if mean >= MARGIN and low > 0 and not _closing(gaps, remaining):
-            found[value] = Stop(len(standing), best, mean, low, high, pairs)
+            found[value] = Stop(len(own), best, mean, low, high, pairs)
     return found
 
 

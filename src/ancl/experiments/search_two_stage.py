@@ -152,10 +152,7 @@ class TwoStageSearch(Search):
             self.trials += trials
             winner = best(trials)
             if winner is None:
-                left = " that was left" if any(trial.stopped for trial in trials) else ""
-                raise TrainingError(
-                    f"Every value of {SIGNS[step]}{left} failed. {failures_message(self.failures)}"
-                )
+                raise TrainingError(self._all_failed(step, trials))
             self.chosen[step] = winner.value
             if on_edge(winner, self.grids[step]):
                 self.notes.append(
@@ -163,6 +160,15 @@ class TwoStageSearch(Search):
                     f"may be outside."
                 )
         return self._result()
+
+    def _all_failed(self, step: str, trials: Sequence[Trial]) -> str:
+        reasons = failures_message(self.failures)
+        if not any(trial.stopped for trial in trials):
+            return f"Every value of {SIGNS[step]} failed. {reasons}"
+        return (
+            f"Every value of {SIGNS[step]} that the race did not stop failed. Without --race the "
+            f"others go on where they stopped. {reasons}"
+        )
 
     def _method_of(self, step: str) -> MethodRef:
         """λ is searched with the plain method, λ_a with the variant."""
@@ -228,6 +234,14 @@ class TwoStageSearch(Search):
             trials.append(make_trial(step, value, own, self.store, why))
         return trials
 
+    def _stops(self) -> list[dict[str, Any]]:
+        """Every value that a race stopped: after which task, by which numbers, against which."""
+        return [
+            {"step": trial.step, "value": trial.value, **trial.stopped.json()}
+            for trial in self.trials
+            if trial.stopped
+        ]
+
     def _result(self) -> SearchResult:
         seeds, noted = seeds_to_report(self.asked.report_seeds, self.seeds)
         follow_up = replace(
@@ -248,7 +262,7 @@ class TwoStageSearch(Search):
             tuple(trial.json(self.chosen) for trial in self.trials),
             self.directory.path,
             notes=(*self.notes, *noted),
-            details={"race": True} if self.asked.race else {},
+            details={"race": self._stops()} if self.asked.race else {},
             failures=tuple(self.failures),
             follow_up=follow_up,
             data_root=self.asked.places.data,
@@ -315,8 +329,8 @@ def make_trial(
         return Trial(*tried, {}, failed, tasks=tasks)
     runs = [(validation_matrix(plan, store), plan.val_sizes) for plan in plans]
     scores = {
-        plan.spec.seed: aac(matrix) if spec.task_aware else aiac(matrix, sizes)
-        for plan, (matrix, sizes) in zip(plans, runs, strict=True)
+        plan.spec.seed: validation_score(plan, matrix)
+        for plan, (matrix, _) in zip(plans, runs, strict=True)
     }
     compared = standing(runs, task_aware=spec.task_aware)
     return Trial(*tried, scores, standing=compared, tasks=tasks)
@@ -331,6 +345,11 @@ def validation_matrix(plan: Plan, store: Storage) -> Matrix:
             assert entry is not None, "the executor stored it"
             rows.append(entry.meta[f"{plan.spec.accuracy}_val"])
     return decode_matrix(rows)
+
+
+def validation_score(plan: Plan, matrix: Matrix) -> float:
+    """AAC in ``til``, else AIAC, of a run's accuracy on validation images."""
+    return aac(matrix) if plan.spec.task_aware else aiac(matrix, plan.val_sizes)
 
 
 def seconds_an_image(spec: RunSpec, root: Path | None = None) -> float:
