@@ -22,7 +22,7 @@ from ancl.errors import AnclError
 from ancl.executors.compute import Serial
 from ancl.executors.graph import Graph, Node
 from ancl.experiments import grids
-from ancl.experiments.search_two_stage import validation_score
+from ancl.experiments.search_two_stage import validation_matrix, validation_score
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.stages.events import Events
 from ancl.store.store import Store
@@ -128,7 +128,9 @@ def timed(groups: Iterable[list[RunSpec]]) -> tuple[float, list[float]]:
             graph = Graph(specs)
             assert not Serial().run(graph, store, Events())
             seconds += time.perf_counter() - began
-            scores += [validation_score(plan, store) for plan in graph.plans]
+            scores += [
+                validation_score(plan, validation_matrix(plan, store)) for plan in graph.plans
+            ]
     return seconds, scores
 
 

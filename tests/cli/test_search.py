@@ -102,9 +102,33 @@ def test_the_plan_comes_first_with_its_cost_and_trains_nothing(ancl: Any) -> Non
     assert not Path("runs").exists()
 
 
+def test_a_race_says_what_it_can_save_and_why_a_value_stopped(ancl: Any) -> None:
+    asked = ("search", "lwf", "digits/5", "--epochs", "1", "--threads", "1", "--race")
+    asked += ("--lamb-grid", "1,1000", "--search-seeds", "0-1")
+    plan = ancl(*asked, "--dry-run", "--json").json
+    ended = ancl(*asked)
+    stored = ancl(*asked, "--dry-run")
+    [directory] = Path("runs/searches").iterdir()
+    first, last = json.loads((directory / "trials.json").read_text())
+
+    # Per seed one first task, then 2 values on 4 tasks, or on 2 until the earliest stop.
+    assert plan["most_epochs_to_do"] == 2 * (1 + 2 * 4)
+    assert (plan["earliest_stop"], plan["least_epochs_to_do"]) == (3, 2 * (1 + 2 * 2))
+    assert "after task 3 at the earliest" in ended.err
+    assert "It saves nothing where no value stops, and at most 8 of 18 epochs (44%)." in ended.err
+    assert " at most 8 of 8 epochs (100%)." in stored.out  # a race is over after three tasks
+    assert (first["chosen"], first["tasks_learned"], first["stopped"]) == (True, 3, {})
+    assert (last["stopped"]["after"], last["stopped"]["best"]) == (3, 1.0)
+    [line] = [line for line in ended.out.splitlines() if "1000" in line]
+    gap = 100 * (sum(first["scores"].values()) - sum(last["scores"].values())) / 2
+    assert f"stopped after task 3, {gap:.1f} points below λ=1 (95 % interval" in line
+    assert ended.err.count("λ=1000 stopped after task 3") == 1
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (("search", "lwf", "digits/5", "--protocol", "per-task", "--race"), "so no values race"),
         (("search", "a-lwf", "digits/5"), "has no grid for λ of a-lwf. Give one: --lamb-grid"),
         (("search", "lwf", "digits/5", "--lamb-grid", "1,x"), "'1,x' is no list of numbers ≥ 0"),
         (("search", "joint", "digits/5"), "joint has neither λ nor λ_a"),

@@ -22,6 +22,8 @@ SHORT = ("--epochs", "2", "--tasks", "2", "--threads", "1")
 TWO_STAGE = ("search", "a-lwf", "digits/5", *SHORT, "--lamb-grid", "1,10", "--lamb-a-grid", "0.5,1")
 PER_TASK = ("search", "lwf", "digits/5", *SHORT, "--protocol", "per-task", "--lamb", "100")
 ONE_STEP = ("search", "lwf", "digits/5", *SHORT, "--lamb-grid", "1,10")
+RACE = ("search", "lwf", "digits/5", "--epochs", "2", "--threads", "1", "--lamb-grid", "1,3,1000")
+RACE += ("--search-seeds", "0-1", "--race")
 POOL, RAY = ("--workers", "2"), ("--executor", "ray", "--workers", "2")
 no_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'ancl[ray]'"
@@ -61,6 +63,7 @@ def assert_same(one: Path, other: Path) -> None:
         pytest.param(ONE_STEP, POOL, id="pool"),
         pytest.param(TWO_STAGE, POOL, id="pool two-stage", marks=pytest.mark.slow),
         pytest.param(PER_TASK, POOL, id="pool per-task", marks=pytest.mark.slow),
+        pytest.param(RACE, POOL, id="pool race", marks=pytest.mark.slow),
         pytest.param(TWO_STAGE, RAY, id="ray two-stage", marks=[pytest.mark.slow, no_ray]),
         pytest.param(PER_TASK, RAY, id="ray per-task", marks=[pytest.mark.slow, no_ray]),
     ],
@@ -133,23 +136,27 @@ def children_gone(store: Path) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc")
 @pytest.mark.parametrize(
-    "labour",
-    [pytest.param((), id="serial"), pytest.param(POOL, id="pool", marks=pytest.mark.slow)],
+    ("asked", "labour"),
+    [
+        pytest.param(TWO_STAGE, (), id="serial"),
+        pytest.param(TWO_STAGE, POOL, id="pool", marks=pytest.mark.slow),
+        pytest.param(RACE, (), id="race", marks=pytest.mark.slow),
+    ],
 )
 def test_a_search_whose_command_is_killed_goes_on_at_the_next_start(
-    ancl: Any, tmp_path: Path, labour: tuple[str, ...]
+    ancl: Any, tmp_path: Path, asked: tuple[str, ...], labour: tuple[str, ...]
 ) -> None:
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     there = ("--runs", str(stopped))
 
-    killed([*ANCL, *TWO_STAGE, *labour, *there])
+    killed([*ANCL, *asked, *labour, *there])
     while not children_gone(stopped / ".store"):  # without a command a worker ends by itself
         time.sleep(0.05)
     before = {info.key for info in Store(stopped / ".store").entries()}
     noted = set(json.loads(decided(stopped)["stages.json"])["keys"])
     pruned = ancl("store", "prune", *there, "--json").json
-    again = ancl(*TWO_STAGE, *labour, *there, "--json")
-    alone = ancl(*TWO_STAGE, "--runs", str(whole), "--json", "--quiet")
+    again = ancl(*asked, *labour, *there, "--json")
+    alone = ancl(*asked, "--runs", str(whole), "--json", "--quiet")
 
     assert before
     assert before < noted  # all of a step, before any of it is computed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,6 +34,9 @@ AuxiliaryGrid = Annotated[
 SearchSeeds = Annotated[
     str, Option("--search-seeds", metavar="0-2,7", help="Seeds that decide, by their mean.")
 ]
+Race = Annotated[
+    bool, Option("--race", help="Values that are worse beyond doubt stop after half of the tasks.")
+]
 ReportSeeds = Annotated[
     str | None,
     Option("--seeds", metavar="0-2,7", help="Seeds of the command that runs what was found."),
@@ -49,6 +53,7 @@ def search(
     lamb_a_grid: AuxiliaryGrid = None,
     search_seeds: SearchSeeds = "0",
     seeds: ReportSeeds = None,
+    race: Race = False,
     weights: Weights,
     settings: PresetSettings,
     machines: Machines,
@@ -69,6 +74,7 @@ def search(
         flags.parse_seeds(seeds) if seeds is not None else None,
         results.places(settings.data_root),
         machines.choose(),
+        race,
     )
     _search(asked, results)
 
@@ -112,7 +118,19 @@ def plan_text(protocol: str, plan: SearchPlan) -> str:
         f"{SIGNS[step]} of {method} in {', '.join(f'{value:g}' for value in grid)}"
         for step, method, grid in plan.tried
     )
-    return f"Search by {plan.decided_by}: {tried}\n{plan.summary}; {cost}"
+    race = f"\n{_race_text(plan.counts)}" if "earliest_stop" in plan.counts else ""
+    return f"Search by {plan.decided_by}: {tried}\n{plan.summary}; {cost}{race}"
+
+
+def _race_text(counts: Mapping[str, int]) -> str:
+    """What a race can save at least and at most."""
+    most, first = counts["most_epochs_to_do"], counts["earliest_stop"]
+    saved = most - counts["least_epochs_to_do"]
+    share = f" ({saved / most:.0%})" if most else ""
+    return (
+        f"Race: values that are worse beyond doubt stop, after task {first} at the earliest. It "
+        f"saves nothing where no value stops, and at most {saved} of {most} epochs{share}."
+    )
 
 
 def _halving_text(plan: SearchPlan, cost: str) -> str:
@@ -149,19 +167,32 @@ def _trials_table(result: SearchResult) -> str:
     from ancl.cli.text import percent, table
     from ancl.experiments.search import SIGNS
 
+    race = "race" in result.details
     rows = [
         [
             SIGNS[each["step"]],
             each["method"],
             *("" if each[name] is None else f"{each[name]:g}" for name in SIGNS),
-            percent(math.nan if each["mean"] is None else each["mean"]),
+            *([str(each["tasks_learned"])] if race else []),
+            percent(fmean(each["scores"].values()) if each["scores"] else math.nan),
             str(len(each["scores"])),
-            "failed" if each["failed"] else "chosen" if each["chosen"] else "",
+            _outcome(each),
         ]
         for each in result.trials
     ]
-    head = ["searched", "method", "λ", "λ_a", f"{result.decided_by}, %", "n", ""]
-    return table(head, rows, "llrrrrl")
+    tasks = ["tasks"] if race else []
+    head = ["searched", "method", "λ", "λ_a", *tasks, f"{result.decided_by}, %", "n", ""]
+    return table(head, rows, "llrrrrrl" if race else "llrrrrl")
+
+
+def _outcome(trial: Mapping[str, Any]) -> str:
+    """What became of a value."""
+    from ancl.experiments.search import SIGNS
+    from ancl.experiments.search_race import Stop
+
+    if trial["stopped"]:
+        return Stop(**trial["stopped"]).text(SIGNS[trial["step"]])
+    return "failed" if trial["failed"] else "chosen" if trial["chosen"] else ""
 
 
 def _attempts_table(trials: Sequence[Any]) -> str:

@@ -71,7 +71,12 @@ class Plan(dict[str, Node]):
     """
 
     def __init__(
-        self, spec: RunSpec, root: Path | None, read: Reading, lambs: Sequence[float]
+        self,
+        spec: RunSpec,
+        root: Path | None,
+        read: Reading,
+        lambs: Sequence[float],
+        first_tasks: int | None,
     ) -> None:
         with threads(spec.threads):
             experiment = build(spec, root, read, lambs)
@@ -79,6 +84,7 @@ class Plan(dict[str, Node]):
         super().__init__(
             (stage.key, Node(stage, spec, len(tasks), tasks[stage.task].sizes[0], tuple(lambs)))
             for stage in experiment.stages
+            if first_tasks is None or stage.task < first_tasks
         )
         self.spec = spec
         self.sizes = tuple(task.sizes for task in tasks)
@@ -123,17 +129,22 @@ class Graph:
         specs: The runs. All have one thread count, which is part of every key.
         root: Where data is; see ``ancl.data.data_root``.
         lambs: The λ of each task, where λ is decided task by task; later tasks are left out.
+        first_tasks: Only the stages of this number of first tasks, with the keys of the whole run.
 
     Raises:
         SpecError: The runs have different thread counts.
     """
 
     def __init__(
-        self, specs: Iterable[RunSpec], root: Path | None = None, lambs: Sequence[float] = ()
+        self,
+        specs: Iterable[RunSpec],
+        root: Path | None = None,
+        lambs: Sequence[float] = (),
+        first_tasks: int | None = None,
     ) -> None:
         self.root = root
         self.read = lru_cache(maxsize=1)(load_source)  # once for all runs; a later graph reads anew
-        self.plans = [Plan(spec, root, self.read, lambs) for spec in _alike(specs)]
+        self.plans = [Plan(spec, root, self.read, lambs, first_tasks) for spec in _alike(specs)]
         self.nodes: dict[str, Node] = {}
         for plan in self.plans:
             for key, node in plan.items():

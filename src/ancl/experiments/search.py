@@ -39,6 +39,7 @@ class SearchRequest:
         report_seeds: Seeds of the runs that follow.
         places: The directories of results, stages and data.
         executor: Where stages are computed.
+        race: Whether values that are worse beyond doubt stop early.
     """
 
     request: Request
@@ -47,6 +48,7 @@ class SearchRequest:
     report_seeds: Sequence[int] | None
     places: Places
     executor: ExecutorChoice
+    race: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,13 +164,13 @@ class Search(ABC):
         """The seeds that decide."""
         return tuple(spec.seed for spec in self.specs)
 
-    def graph(self, specs: Sequence[RunSpec]) -> Graph:
-        """The stages of some runs.
+    def graph(self, specs: Sequence[RunSpec], first_tasks: int | None = None) -> Graph:
+        """The stages of some runs, or those of their first tasks.
 
         Raises:
             SpecError: One of them cannot be stored.
         """
-        graph = Graph(specs, self.asked.places.data)
+        graph = Graph(specs, self.asked.places.data, first_tasks=first_tasks)
         unstored = next((n.stage.unstored for n in graph.nodes.values() if n.stage.unstored), "")
         if unstored:
             raise SpecError(f"A search needs stages that can be stored. {unstored}")
@@ -338,6 +340,7 @@ def search(
     lamb_a_grid: Sequence[float] | None = None,
     search_seeds: Sequence[int] = (0,),
     report_seeds: Sequence[int] | None = None,
+    race: bool = False,
     preset: str = "paper",
     quick: bool = False,
     config: str | Path | None = None,
@@ -364,6 +367,7 @@ def search(
         search_seeds: Seeds that decide, by their mean.
         report_seeds: Seeds of the runs that follow, see ``SearchResult.specs``; by default the
             three after those that decide.
+        race: Whether values that are worse beyond doubt stop early; see docs/search.md.
         preset: As in ``spec``.
         quick: As in ``spec``.
         config: As in ``spec``.
@@ -391,6 +395,7 @@ def search(
         report_seeds,
         Places.of(runs, store, data_root, overwrite=overwrite),
         choose_executor(executor, workers, address, threads if isinstance(threads, int) else None),
+        race,
     )
     return prepare_search(asked, events or Events()).run()
 

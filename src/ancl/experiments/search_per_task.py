@@ -91,6 +91,11 @@ class PerTaskSearch(Search):
                 "--protocol per-task halves λ, beginning with --lamb, so it has no grid. Leave out "
                 "--lamb-grid and --lamb-a-grid."
             )
+        if asked.race:
+            raise SpecError(
+                "--protocol per-task halves one λ, so no values race. Leave out --race, or give "
+                "--protocol two-stage."
+            )
         # The rate is searched by fine-tuning, which also shows what accuracy can be reached.
         request = asked.request.with_values("--protocol per-task", {"training.lr_search": True})
         super().__init__(asked, [resolved.spec for resolved in request.resolve()], events)

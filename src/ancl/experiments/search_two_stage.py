@@ -28,10 +28,11 @@ from ancl.experiments.search import (
     SearchResult,
     seeds_to_report,
 )
+from ancl.experiments.search_race import Standing, Stop, earliest, race, standing
 from ancl.experiments.settings import resolve_methods
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
-from ancl.metrics import aac, aiac
+from ancl.metrics import Matrix, aac, aiac
 from ancl.stages.events import Events
 from ancl.stages.runner import Storage, image_loader
 from ancl.stages.stage import StageContext
@@ -53,8 +54,11 @@ class Trial:
         method: What was trained.
         options: All its settings.
         value: The value.
-        scores: The validation score of each seed; none where it failed.
+        scores: The validation score of each seed, after the tasks learned; none where it failed.
         failed: Why it has none.
+        standing: What a race compares, after 1, 2, … tasks.
+        tasks: The number of tasks of its runs.
+        stopped: Why a race stopped it; nothing where it did not.
     """
 
     step: str
@@ -63,6 +67,14 @@ class Trial:
     value: float
     scores: Mapping[int, float]
     failed: str = ""
+    standing: Standing = ()
+    tasks: int = 0
+    stopped: Stop | None = None
+
+    @property
+    def learned(self) -> int:
+        """The number of tasks learned; a race may need fewer than all."""
+        return len(self.standing)
 
     @property
     def mean(self) -> float:
@@ -70,16 +82,18 @@ class Trial:
         return float(np.mean(list(self.scores.values()))) if not self.failed else math.nan
 
     def json(self, chosen: Mapping[str, float]) -> dict[str, Any]:
-        """The trial as JSON, given what was chosen; what failed has no score."""
+        """The trial as JSON, given what was chosen; what did not learn all tasks has no mean."""
         return {
             "step": self.step,
             "method": self.method,
             "lamb": self.options.get("lamb"),
             "lamb_a": self.options.get("lamb_a"),
             "scores": {str(seed): score for seed, score in self.scores.items()},
-            "mean": None if self.failed else self.mean,
+            "mean": self.mean if self.learned == self.tasks and not self.failed else None,
             "chosen": chosen[self.step] == self.value,
             "failed": self.failed,
+            "tasks_learned": self.learned,
+            "stopped": self.stopped.json() if self.stopped else {},
         }
 
 
@@ -98,7 +112,7 @@ class TwoStageSearch(Search):
         if not self.steps:
             raise SpecError(f"{self.ref.name} has neither λ nor λ_a: there is nothing to search.")
         self.grids = {step: self._grid(step) for step in self.steps}
-        decisive = [self.grids, self.seeds]
+        decisive = [self.grids, self.seeds, *(["race"] if asked.race else [])]
         self.directory = SearchDirectory(asked.places, "two-stage", self.spec, decisive)
         self.chosen: dict[str, float] = {}
         self.trials: list[Trial] = []
@@ -114,6 +128,11 @@ class TwoStageSearch(Search):
                 specs += self._specs({**chosen, step: value})
             chosen[step] = self.grids[step][0]
         graph = self.graph(specs)
+        counts = graph.counts(self.store)
+        if self.asked.race:
+            first = earliest(len(graph.plans[0].sizes))
+            least = self.graph(specs, first).counts(self.store)["most_epochs_to_do"]
+            counts |= {"earliest_stop": first, "least_epochs_to_do": least}
         todo = [graph.nodes[key] for key in graph.todo(self.store)]
         cost = (
             seconds_to_train(self.spec, todo, self.asked.places.data) / self.asked.executor.workers
@@ -121,7 +140,7 @@ class TwoStageSearch(Search):
         return SearchPlan(
             score_name(self.spec),
             tuple((step, self._method_of(step).name, self.grids[step]) for step in self.steps),
-            graph.counts(self.store),
+            counts,
             graph.summary(self.store),
             cost,
         )
@@ -133,9 +152,7 @@ class TwoStageSearch(Search):
             self.trials += trials
             winner = best(trials)
             if winner is None:
-                raise TrainingError(
-                    f"Every value of {SIGNS[step]} failed. {failures_message(self.failures)}"
-                )
+                raise TrainingError(self._all_failed(step, trials))
             self.chosen[step] = winner.value
             if on_edge(winner, self.grids[step]):
                 self.notes.append(
@@ -143,6 +160,15 @@ class TwoStageSearch(Search):
                     f"may be outside."
                 )
         return self._result()
+
+    def _all_failed(self, step: str, trials: Sequence[Trial]) -> str:
+        reasons = failures_message(self.failures)
+        if not any(trial.stopped for trial in trials):
+            return f"Every value of {SIGNS[step]} failed. {reasons}"
+        return (
+            f"Every value of {SIGNS[step]} that the race did not stop failed. Without --race the "
+            f"others go on where they stopped. {reasons}"
+        )
 
     def _method_of(self, step: str) -> MethodRef:
         """λ is searched with the plain method, λ_a with the variant."""
@@ -174,8 +200,29 @@ class TwoStageSearch(Search):
         return resolve_methods(request, [self._method_of(step).name], [self.ref.name])
 
     def _try(self, step: str) -> list[Trial]:
+        """Every value of a step, on all tasks or as far as a race takes it."""
         tried = {value: self._specs({**self.chosen, step: value}) for value in self.grids[step]}
-        graph = self.graph([spec for specs in tried.values() for spec in specs])
+        if not self.asked.race:
+            return self._learn(step, tried)
+        trials: dict[float, Trial] = {}
+
+        def learn(values: Sequence[float], tasks: int) -> dict[float, Standing]:
+            made = self._learn(step, {value: tried[value] for value in values}, tasks)
+            trials.update({trial.value: trial for trial in made})
+            return {trial.value: trial.standing for trial in made if not trial.failed}
+
+        def tell(value: float, stop: Stop) -> None:
+            self.events.note(f"{SIGNS[step]}={value:g} {stop.text(SIGNS[step])}")
+
+        [plan] = self.graph([next(iter(tried.values()))[0]]).plans
+        stopped = race(list(tried), len(plan.sizes), learn, tell)
+        return [replace(trials[value], stopped=stopped.get(value)) for value in tried]
+
+    def _learn(
+        self, step: str, tried: Mapping[float, Sequence[RunSpec]], tasks: int | None = None
+    ) -> list[Trial]:
+        """Train values on all tasks, or on this number of first ones."""
+        graph = self.graph([spec for specs in tried.values() for spec in specs], tasks)
         failures = self.compute(graph, self.directory)
         self.failures += failures
         lacking = {failure.node.stage.key: failure.reason for failure in failures}
@@ -184,10 +231,16 @@ class TwoStageSearch(Search):
         for value, specs in tried.items():
             own = [next(plans) for _ in specs]
             why = next((lacking[key] for plan in own for key in plan if key in lacking), "")
-            scores = {plan.spec.seed: validation_score(plan, self.store) for plan in own if not why}
-            spec = specs[0]
-            trials.append(Trial(step, spec.method, spec.options, value, scores, why))
+            trials.append(make_trial(step, value, own, self.store, why))
         return trials
+
+    def _stops(self) -> list[dict[str, Any]]:
+        """Every value that a race stopped: after which task, by which numbers, against which."""
+        return [
+            {"step": trial.step, "value": trial.value, **trial.stopped.json()}
+            for trial in self.trials
+            if trial.stopped
+        ]
 
     def _result(self) -> SearchResult:
         seeds, noted = seeds_to_report(self.asked.report_seeds, self.seeds)
@@ -209,6 +262,7 @@ class TwoStageSearch(Search):
             tuple(trial.json(self.chosen) for trial in self.trials),
             self.directory.path,
             notes=(*self.notes, *noted),
+            details={"race": self._stops()} if self.asked.race else {},
             failures=tuple(self.failures),
             follow_up=follow_up,
             data_root=self.asked.places.data,
@@ -219,7 +273,7 @@ class TwoStageSearch(Search):
 
 def best(trials: Sequence[Trial]) -> Trial | None:
     """The trial of the highest mean, the first of equals; nothing where all failed."""
-    finished = [trial for trial in trials if not trial.failed]
+    finished = [trial for trial in trials if not trial.failed and not trial.stopped]
     return max(finished, key=lambda trial: trial.mean) if finished else None
 
 
@@ -265,15 +319,36 @@ def score_name(spec: RunSpec) -> str:
     return "validation AAC" if spec.task_aware else "validation AIAC"
 
 
-def validation_score(plan: Plan, store: Storage) -> float:
-    """AAC in ``til``, else AIAC, on the validation images of a run whose stages are stored."""
+def make_trial(
+    step: str, value: float, plans: Sequence[Plan], store: Storage, failed: str
+) -> Trial:
+    """A value whose stages are stored, or that failed; one plan per seed."""
+    spec, tasks = plans[0].spec, len(plans[0].sizes)
+    tried = (step, spec.method, spec.options, value)
+    if failed:
+        return Trial(*tried, {}, failed, tasks=tasks)
+    runs = [(validation_matrix(plan, store), plan.val_sizes) for plan in plans]
+    scores = {
+        plan.spec.seed: validation_score(plan, matrix)
+        for plan, (matrix, _) in zip(plans, runs, strict=True)
+    }
+    compared = standing(runs, task_aware=spec.task_aware)
+    return Trial(*tried, scores, standing=compared, tasks=tasks)
+
+
+def validation_matrix(plan: Plan, store: Storage) -> Matrix:
+    """The accuracy on validation images, after each task of a plan whose stages are stored."""
     rows = []
     for key, node in plan.items():
         if node.stage.name == "evaluate":
             entry = store.load(key)
             assert entry is not None, "the executor stored it"
             rows.append(entry.meta[f"{plan.spec.accuracy}_val"])
-    matrix = decode_matrix(rows)
+    return decode_matrix(rows)
+
+
+def validation_score(plan: Plan, matrix: Matrix) -> float:
+    """AAC in ``til``, else AIAC, of a run's accuracy on validation images."""
     return aac(matrix) if plan.spec.task_aware else aiac(matrix, plan.val_sizes)
 
 
