@@ -10,7 +10,7 @@ from typer import Option
 
 from ancl.cli import flags, learner_flags
 from ancl.cli.flags import grouped
-from ancl.cli.learner_flags import Given
+from ancl.cli.learner_flags import GivenAgain
 
 if TYPE_CHECKING:
     from ancl.learner.files import Evaluation
@@ -25,7 +25,7 @@ def evaluate(
     learner: learner_flags.Learner,
     *,
     data: Images,
-    given: Given,
+    given: GivenAgain,
     store: learner_flags.LearnerStore = None,
     data_root: flags.DataRoot = None,
     device: flags.Device = None,

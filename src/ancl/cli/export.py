@@ -10,7 +10,7 @@ from typer import Option
 
 from ancl.cli import flags, learner_flags
 from ancl.cli.flags import grouped
-from ancl.cli.learner_flags import Given
+from ancl.cli.learner_flags import GivenAgain
 
 File = Annotated[
     Path | None,
@@ -28,7 +28,7 @@ def export(
     *,
     output: File = None,
     format: Format = None,
-    given: Given,
+    given: GivenAgain,
     store: learner_flags.LearnerStore = None,
     overwrite: flags.Overwrite = False,
     as_json: flags.Json = False,

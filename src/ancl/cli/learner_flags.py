@@ -37,7 +37,7 @@ AcceptChanged = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class GivenAgain:
     """Code from outside the package that a learner was trained with, named again."""
 
     method: GivenMethod = None

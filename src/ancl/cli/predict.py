@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from ancl.cli import flags, learner_flags
 from ancl.cli.flags import grouped
-from ancl.cli.learner_flags import Given
+from ancl.cli.learner_flags import GivenAgain
 from ancl.errors import SpecError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def predict(
     *,
     top_k: TopK = 1,
     task: learner_flags.TaskNumber = None,
-    given: Given,
+    given: GivenAgain,
     store: learner_flags.LearnerStore = None,
     device: flags.Device = None,
     as_json: flags.Json = False,

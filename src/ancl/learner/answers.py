@@ -16,9 +16,9 @@ from ancl.learner.measures import (
     GIVEN,
     NEWEST,
     NONE,
+    AccuracyReport,
     Calibration,
     Confusion,
-    Report,
     calibration_error,
     confused,
     fit_temperature,
@@ -166,7 +166,9 @@ class Answers(ABC):
         own, answers = self._held.samples.y.tolist(), scores.argmax(dim=1).tolist()
         return confused(self.classes, own, answers, self._basis)
 
-    def report(self, data: Data = None, labels: Any = None, task: int | None = None) -> Report:
+    def report(
+        self, data: Data = None, labels: Any = None, task: int | None = None
+    ) -> AccuracyReport:
         """Accuracy in all, and recall and precision per class; see ``confusion``.
 
         Without images it is measured on held ones, and says which tasks those are of.

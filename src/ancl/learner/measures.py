@@ -103,7 +103,7 @@ class ClassRates:
 
 
 @dataclass(frozen=True)
-class Report:
+class AccuracyReport:
     """Accuracy in all and per class, and what it was measured on."""
 
     accuracy: float | None
@@ -167,7 +167,7 @@ def confused(
     return Confusion(tuple(classes), tuple(map(tuple, counts)), basis)
 
 
-def report_of(confusion: Confusion, tasks: Sequence[int]) -> Report:
+def report_of(confusion: Confusion, tasks: Sequence[int]) -> AccuracyReport:
     """Rates of every class; ``tasks`` are the tasks that they came with."""
     rows, counts = [], confusion.counts
     for place, (label, task) in enumerate(zip(confusion.classes, tasks, strict=True)):
@@ -188,7 +188,7 @@ def report_of(confusion: Confusion, tasks: Sequence[int]) -> Report:
     total = sum(map(sum, counts))
     correct = sum(row[place] for place, row in enumerate(counts))
     accuracy = correct / total if total else None
-    return Report(accuracy, tuple(rows), total, confusion.basis if total else NONE)
+    return AccuracyReport(accuracy, tuple(rows), total, confusion.basis if total else NONE)
 
 
 def _measured_on(images: int, basis: str) -> str:
