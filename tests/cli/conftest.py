@@ -35,3 +35,19 @@ def ancl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ancl:
         return Ended(result.exit_code, result.stdout, result.stderr)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One finished run with its store."""
+    place = tmp_path_factory.mktemp("finished")
+    words = "run lwf digits/5 --tasks 2 --epochs 1 --threads 1 --quiet --set data.per_class=10"
+    given = [*words.split(), "--set", "network.name=mlp", "--runs", str(place / "runs")]
+    assert CliRunner().invoke(app, given).exit_code == 0
+    return place / "runs"
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without figures, which take most of their time."""
+    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)

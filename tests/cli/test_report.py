@@ -1,5 +1,7 @@
+import csv
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,3 +116,19 @@ def test_nothing_that_a_strangers_results_name_is_imported(ancl: Any) -> None:
     assert "evil.py:make" in Path("runs/report/report.html").read_text()
     assert not ran.exists()
     assert "evil" not in sys.modules
+
+
+def test_cells_of_a_strangers_results_are_no_formulas(ancl: Any, finished: Path) -> None:
+    shutil.copytree(finished, "runs")
+    file = next(Path("runs").glob("digits*")) / "result.json"
+    found = json.loads(file.read_text())
+    found["spec"] |= {"method": 'x.py:=HYPERLINK("x")', "benchmark": "@SUM(1)"}
+    file.write_text(json.dumps(found))
+
+    assert ancl("report").code == 0
+
+    tables = [path.read_text() for path in Path("runs/report/tables").glob("*.csv")]
+    cells = {cell for text in tables for row in csv.reader(text.splitlines()) for cell in row}
+    assert {'\'=HYPERLINK("x")', "'@SUM(1)"} <= cells
+    numbers = {cell for cell in cells if re.fullmatch(r"[-+]?[\d.]+", cell)}
+    assert [c for c in cells - numbers if c.startswith(("=", "+", "-", "@"))] == []

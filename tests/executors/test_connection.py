@@ -122,6 +122,18 @@ def test_a_cluster_that_cannot_be_used_is_one_message(
     assert "This machine must be part of the cluster" in str(caught.value)
 
 
+def test_no_cluster_on_this_machine_is_one_message(fake_ray: Callable[[str], None]) -> None:
+    fake_ray("raise ConnectionError('Could not find one. Please say where.')")
+
+    with pytest.raises(SpecError) as caught:
+        try_address("auto")
+
+    assert str(caught.value) == (
+        "--address: no Ray cluster can be used on this machine: Could not find one. Start one with "
+        "'ray start --head', or leave out --address."
+    )
+
+
 def test_a_cluster_that_answers(listening: str, fake_ray: Callable[[str], None]) -> None:
     fake_ray("assert given['address'].startswith('127.0.0.1:')")
 

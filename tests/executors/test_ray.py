@@ -121,8 +121,12 @@ class StandIn:
             raise reference.value
         return reference.value
 
-    def wait(self, references: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
-        return references[:1], references[1:]
+    def wait(
+        self, references: list[Any], num_returns: int, timeout: float
+    ) -> tuple[list[Any], list[Any]]:
+        """As Ray: any that is ready where one is asked for, else all of them in the order given."""
+        ready = references[-1:] if num_returns == 1 else references[:3]
+        return ready, [each for each in references if each not in ready]
 
 
 class Reference:

@@ -91,15 +91,30 @@ def try_address(address: str) -> None:
                 f"--address: nothing answers at {address} ({error.strerror or error}). Is the "
                 f"cluster running ('ray start --head'), and is this its port?"
             ) from error
+    why = _refusal(address)
+    if why and address == AUTO:
+        raise SpecError(
+            f"--address: no Ray cluster can be used on this machine: {why.split('. ')[0]}. Start "
+            f"one with 'ray start --head', or leave out --address."
+        )
+    if why:
+        raise SpecError(
+            f"--address: no Ray cluster can be used at {address}: {why}. Is it the port of 'ray "
+            f"start --head', with the same versions of Ray and Python? This machine must be part "
+            f"of the cluster: 'ray start --address=HOST:PORT'."
+        )
+
+
+def _refusal(address: str) -> str:
+    """Why Ray cannot connect; empty where it can."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path),
         "RAY_gcs_server_request_timeout_seconds": str(int(_ANSWER_SECONDS / 2)),
     }
-    command = [sys.executable, "-P", "-c", _TRIAL, address]
     try:
         ended = subprocess.run(
-            command,
+            [sys.executable, "-P", "-c", _TRIAL, address],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -108,16 +123,10 @@ def try_address(address: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        why = f"it did not answer within {_ANSWER_SECONDS:.0f} seconds"
-    else:
-        if ended.returncode == 0:
-            return
-        why = ended.stdout.strip() or f"Ray ended with code {ended.returncode}"
-    raise SpecError(
-        f"--address: no Ray cluster can be used at {address}: {why.rstrip('.')}. Is it the port of "
-        f"'ray start --head', with the same versions of Ray and Python? This machine must be part "
-        f"of the cluster: 'ray start --address=HOST:PORT'."
-    )
+        return f"it did not answer within {_ANSWER_SECONDS:.0f} seconds"
+    if ended.returncode == 0:
+        return ""
+    return ended.stdout.strip().rstrip(".") or f"Ray ended with code {ended.returncode}"
 
 
 def _reach(address: str) -> None:

@@ -134,6 +134,8 @@ class _Shift:
         keys = self._submit(todo)
         while keys:
             ready, _ = self._ray.wait(list(keys), num_returns=1, timeout=_POLL_SECONDS)
+            if ready:  # all of them, in the order of the plan: inputs before what reads them
+                ready, _ = self._ray.wait(list(keys), num_returns=len(keys), timeout=0)
             self._tell()
             self._watch.look()
             for reference in ready:
