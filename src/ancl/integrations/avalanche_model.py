@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from ancl.errors import MethodError
+from ancl.errors import MethodError, TrainingError
 from ancl.losses import TaskLoss
 from ancl.methods.method import Auxiliary, weight_at
 from ancl.methods.task_history import ClassHistory
@@ -40,9 +40,14 @@ class Strategy(Protocol):
     mb_output: Any
 
     @property
-    def mb_x(self) -> Any: ...
+    def mb_x(self) -> Any:
+        """The images of the batch."""
+        ...
+
     @property
-    def mb_y(self) -> Any: ...
+    def mb_y(self) -> Any:
+        """Their classes."""
+        ...
 
 
 class _Answering(nn.Module):
@@ -117,7 +122,16 @@ class Learning:
         return {name: weight.detach().clone() for name, weight in self.weights().items()}
 
     def anchor(self, omega: Regularizer, classes: slice, importance: Importance) -> Anchor:
-        """A frozen copy, with just what this Ω reads of it."""
+        """A frozen copy, with just what this Ω reads of it.
+
+        Raises:
+            TrainingError: Its weights are not finite: it would spoil all that follows.
+        """
+        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+            raise TrainingError(
+                f"A network's weights are not finite in experience {len(self.tasks)}. Lower the "
+                f"learning rate, or lamb and lamb_a."
+            )
         if isinstance(omega, WeightRegularizer):
             return Anchor(classes, weights=self.copied_weights(), importance=importance)
         return anchor_from(self.network, classes)
