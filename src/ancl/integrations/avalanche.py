@@ -20,9 +20,11 @@ from ancl.integrations.avalanche_model import (
     listen,
 )
 from ancl.losses import CrossEntropy
-from ancl.methods.method import Auxiliary, Method, weight_at, with_afec, with_ancl
+from ancl.methods.method import Auxiliary, Method, weight_at
 from ancl.methods.registry import MethodRef
+from ancl.methods.variants import with_afec, with_ancl
 from ancl.regularizers import Watcher, WeightRegularizer
+from ancl.training.balance import Balance
 from ancl.training.objective import Objective, PenaltyTerm, Quadratic
 from ancl.types import Anchor, Output, Params, Step
 
@@ -64,8 +66,10 @@ class _Plugin:
         old = self.method.old
         reads = {term.regularizer.reads for term in (old, self._auxiliary) if term}
         self._epochs = epochs
-        self._reads_features = "features" in reads
-        self._head = head if reads - {"logits"} else None
+        # A balance measures the force of an Ω on logits at the features.
+        balanced = reads == {"logits"} and isinstance(self._auxiliary.lamb_a, Balance)
+        self._reads_features = "features" in reads or balanced
+        self._head = head if reads != {"logits"} or balanced else None
         self._order: tuple[int, ...] = ()
         self._tasks: tuple[slice, ...] = ()
         self._old: Anchor | None = None
@@ -92,7 +96,7 @@ class _Plugin:
         self._start = learning.copied_weights()
         self._watcher = self.method.watcher() if self.method.watcher else None
         auxiliary = self._auxiliary
-        if len(self._tasks) > 1 and auxiliary.lamb_a != 0:
+        if len(self._tasks) > 1 and self._has_auxiliary_term():
             self._trained = AuxiliaryNetwork(auxiliary, self.method.task_loss, learning, strategy)
             if auxiliary.renewed == "task":
                 self._trained.learn(self._epochs or strategy.train_epochs)
@@ -168,6 +172,13 @@ class _Plugin:
                 f"experiences of new classes alone, or of the same classes every time."
             )
         self._tasks = (*self._tasks, slice(start, len(self._order)))
+
+    def _has_auxiliary_term(self) -> bool:
+        """Whether λ_a is not 0; a balance with no pull to the old network is."""
+        lamb_a = self._auxiliary.lamb_a
+        if isinstance(lamb_a, Balance):
+            return self._old is not None and lamb_a.rho > 0
+        return lamb_a != 0
 
     def _renew(self, learning: "Learning") -> None:
         """The terms with the anchors as they are now; one whose λ is 0 is left out."""
