@@ -19,7 +19,7 @@ benchmarks:
   digits/5:
     settings: {data.tasks: 2, training.epochs: 1}
     methods:
-      lwf: {lamb: [1, 3], lamb_a: [0.1, 1]}
+      lwf: {lamb: [1, 3, 10], lamb_a: [0.1, 1, 10]}
     references: {joint: {}}
 """
 

@@ -60,7 +60,7 @@ def test_every_other_spelling_of_lambda_is_told_its_name(ancl: Any, given: str, 
         ("lr", "training.lr"),
         ("epochs", "training.epochs"),
         ("batch_size", "training.batch_size"),
-        ("per_class", "memory.per_class"),
+        ("total", "memory.total"),
         ("scenario", "data.scenario"),
     ],
 )

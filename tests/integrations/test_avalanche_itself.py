@@ -4,8 +4,9 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -171,6 +172,24 @@ def test_every_omega_works_beside_replay(avalanche: Any, make: Callable[[], Any]
     assert not same(replay, model)
     assert own > 90
     assert among_all > 60
+
+
+def test_the_example_of_the_page_runs(avalanche: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "avalanche.md").read_text(encoding="utf-8")
+    code = page.split("```python\n")[1].split("```")[0]
+    source = embedded.digits()
+    parts = [digits(part) for part in (source.train, source.test)]
+    for images in parts:
+        small = images.tensors[0].reshape(-1, 8, 8)
+        images.tensors = (nn.functional.pad(small, (10, 10, 10, 10)), images.tensors[1])
+    benchmark = avalanche.nc_benchmark(*parts, 5, task_labels=False, seed=0, shuffle=True)
+    given = {"benchmark": benchmark}
+    torch.manual_seed(0)
+    exec(code, given)
+
+    own, among_all = accuracies(cast(nn.Module, given["model"]).eval(), benchmark.test_stream)
+    assert own > 90
+    assert among_all > 50
 
 
 def test_numbers_beside_avalanche_s_lwf(avalanche: Any) -> None:
