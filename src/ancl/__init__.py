@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ancl.store.store import Store
     from ancl.training.balance import Balance
     from ancl.training.config import Training
-    from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for
+    from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for, anchor_from
     from ancl.types import Anchor, Output, Step
 
 _PLACES = {
@@ -86,7 +86,7 @@ _PLACES = {
     ),
     "methods.variants": ("with_afec", "with_ancl"),
     "networks": ("Network", "architecture", "frozen", "without_head"),
-    "training.objective": ("Extra", "Objective", "PenaltyTerm", "anchor_for"),
+    "training.objective": ("Extra", "Objective", "PenaltyTerm", "anchor_for", "anchor_from"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
     "stages.events": ("Events",),
     "store.store": ("Store",),
@@ -138,6 +138,7 @@ __all__ = [
     "WeightRegularizer",
     "analyze",
     "anchor_for",
+    "anchor_from",
     "architecture",
     "compare",
     "errors",

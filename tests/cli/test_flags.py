@@ -84,6 +84,16 @@ def test_epochs_count_for_the_first_task_unless_it_has_its_own() -> None:
     assert own.values == {"training.epochs": 3, first: 2}
 
 
+def test_a_rate_counts_for_the_first_task_unless_it_has_its_own() -> None:
+    first = "training.lr_first"
+    both = make_request(None, None, Settings(lr="0.02", batch_size="16")).layers[0]
+    own = make_request(None, None, Settings(lr="search", setting=[f"{first}=0.3"])).layers[0]
+
+    assert both.values == {"training.lr": 0.02, "training.batch_size": 16, first: None}
+    assert both.label(first) == "--lr"
+    assert own.values == {"training.lr": "search", first: 0.3}
+
+
 def test_every_flag_of_a_setting_is_in_a_group() -> None:
     groups = (Weights, Seeding, Settings, Machines)
     names = [name for group in groups for name in inspect.signature(group).parameters]

@@ -55,6 +55,25 @@ def test_every_other_spelling_of_lambda_is_told_its_name(ancl: Any, given: str, 
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("lr", "training.lr"),
+        ("epochs", "training.epochs"),
+        ("batch_size", "training.batch_size"),
+        ("total", "memory.total"),
+        ("scenario", "data.scenario"),
+    ],
+)
+def test_a_setting_without_its_section_is_told_the_whole_name(
+    ancl: Any, given: str, meant: str
+) -> None:
+    ended = ancl("run", "a-lwf", "digits/5", "--set", f"{given}=1")
+
+    assert ended.code == 2
+    assert f"a-lwf has no setting {given!r}. Did you mean {meant!r}?" in ended.err
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("data:\n  tasks: 5\n  tasks: 2\n", "c.yaml:3: data.tasks is given twice."),

@@ -72,6 +72,38 @@ def test_help_does_not_wait_for_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_python_m_ancl_is_the_command() -> None:
+    command = [sys.executable, "-m", "ancl"]
+    found = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    wrong = subprocess.run(
+        [*command, "run", "lwff", "digits/5"], capture_output=True, text=True, check=False
+    )
+
+    assert re.fullmatch(r"ancl \d+\.\d+\.\d+\n", found.stdout)
+    assert wrong.returncode == 2
+    assert "Did you mean 'lwf'?" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"), [("ancl re", ["report"]), ("ancl run --batch", ["--batch-size"])]
+)
+def test_a_shell_completes_commands_and_flags_without_torch(
+    words: str, completed: list[str]
+) -> None:
+    code = (
+        "import sys; sys.argv = ['ancl']; sys.modules['torch'] = None\n"
+        "from ancl.cli.main import main; main()"
+    )
+    asked = {"_ANCL_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    asked["COMP_CWORD"] = str(len(words.split()) - 1)
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(
+        command, env={**os.environ, **asked}, capture_output=True, text=True, check=True
+    )
+
+    assert found.stdout.split() == completed
+
+
 def test_version() -> None:
     found = subprocess.run([*ANCL, "--version"], capture_output=True, text=True, check=True)
 

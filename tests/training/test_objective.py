@@ -6,7 +6,7 @@ import torch
 from ancl.losses import CrossEntropy
 from ancl.networks import Network, architecture
 from ancl.regularizers import Ewc, Lwf
-from ancl.training.objective import Objective, PenaltyTerm, anchor_for, only_current
+from ancl.training.objective import Objective, PenaltyTerm, anchor_for, anchor_from, only_current
 from ancl.types import Step
 
 TASKS = (slice(0, 2), slice(2, 5))
@@ -99,3 +99,49 @@ def test_the_auxiliary_network_scores_its_own_classes_alone() -> None:
     assert narrowed.out.logits.shape == (6, 3)
     assert narrowed.y.tolist() == [0, 1, 2, 2, 1, 0]
     assert own(step)["task"].item() == pytest.approx(expected)
+
+
+# -- anchors of anybody's network ------------------------------------------------------------
+
+
+def test_an_anchor_of_a_module_is_a_frozen_copy() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Dropout(0.5))
+    x, weight = torch.randn(5, 3), module[0].weight.detach().clone()
+    anchor = anchor_from(module, slice(0, 4))
+    before = module.eval()(x).detach()
+    module.train()
+    with torch.no_grad():
+        module[0].weight.add_(1.0)
+
+    assert anchor.forward is not None
+    answer = anchor.forward(x, False)
+    assert torch.equal(answer.logits, before)
+    assert not answer.logits.requires_grad
+    assert answer.features.shape == (5, 0)
+    assert not torch.equal(module[0].weight, weight)
+    assert module.training
+
+
+def test_an_anchor_of_a_function_gives_the_penalty_of_its_logits() -> None:
+    theirs, ours = torch.randn(6, 4), torch.randn(6, 4)
+    anchor = anchor_from(lambda x: x @ torch.eye(4), slice(1, 3))
+    y, tasks = torch.zeros(6, dtype=torch.long), (slice(0, 4),)
+    step = Step(theirs, y, Output(ours, ours[:, :0]), {}, tasks)
+
+    found = Lwf(temperature=1.0).penalty(step, anchor)
+    soft, own = theirs[:, 1:3].softmax(1), ours[:, 1:3].log_softmax(1)
+    torch.testing.assert_close(found, -(soft * own).sum(1).mean())
+
+
+def test_an_anchor_that_gives_too_little_is_told() -> None:
+    few = anchor_from(lambda x: x[:, :2], slice(0, 4)).forward
+    flat = anchor_from(lambda x: Output(x, x), slice(0, 4)).forward
+    x = torch.randn(2, 4)
+
+    assert few is not None
+    assert flat is not None
+    with pytest.raises(MethodError, match="classes 0 to 3 and gives 2 logits"):
+        few(x, False)
+    with pytest.raises(MethodError, match="reads feature maps, and the anchor gives none"):
+        flat(x, True)
+    assert torch.equal(flat(x, False).features, x)

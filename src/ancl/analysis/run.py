@@ -1,6 +1,8 @@
 """An analysis from values: choose λ if asked, train every network, measure them, write tables."""
 
+import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -313,13 +315,16 @@ def run_analysis(
         specs = [_with_lamb(spec, choose_lamb(lamb_rows)) for spec in specs]
     tables: Tables = {"lamb": lamb_rows} if lamb_rows else {}
     # Files in the way are told before the training.
-    AnalysisResult(specs, request.options, tables, ()).place(places.runs, overwrite=overwrite)
+    place = AnalysisResult(specs, request.options, tables, ()).place(
+        places.runs, overwrite=overwrite
+    )
     keys: dict[str, None] = {}
     for spec in specs:
         with threads(spec.threads):
             experiment = build(spec, root)
             plans = plan_networks(experiment, request.options.task, request.options.lamb_as)
             _announce(experiment, plans.stages, kept, events)
+            _begin_trainings(spec, plans, place / "trainings", events)
             found = measure(experiment, request.options, kept, events, more_tables)
         for name, rows in found.tables.items():
             tables.setdefault(name, []).extend(rows)
@@ -352,6 +357,14 @@ def measure(
     context = AnalysisContext(experiment, options, plans, networks, store, events)
     tables = make_tables(context, more_tables)
     return SeedTables(tables, tuple(context.keys))
+
+
+def _begin_trainings(spec: RunSpec, plans: TrainingPlans, place: Path, events: Events) -> None:
+    """Every network's training as a run of its own: two λ_a have the same stages and epochs."""
+    values = json.loads(spec.model_dump_json())
+    for number, plan in enumerate(plans.in_order):
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", f"seed{spec.seed} {number} {plan.title}")
+        events.run_begins(place / name, values, [stage.key for stage in plan.stages])
 
 
 def _announce(

@@ -81,11 +81,12 @@ def analyze(
     seeding: Seeding,
     settings: Settings,
     machine: Machine,
+    log: flags.Log = None,
     results: Results,
 ) -> None:
     """Weight distance, CKA and accuracy landscape of one task over a set of λ_a."""
     from ancl.analysis import make_request, plan_analysis, run_analysis
-    from ancl.cli.progress import make_progress
+    from ancl.cli.progress import progress_and_log
 
     given = flags.make_request(method, benchmark, Weights(lamb=lamb), seeding, settings, machine)
 
@@ -106,7 +107,7 @@ def analyze(
         plan = plan_analysis(request, store=places.store, data_root=places.data)
         print(json.dumps(plan.json()) if results.as_json else plan_text(plan))
         return
-    with make_progress(results.quiet) as events:
+    with progress_and_log(results.quiet, log) as events:
         result = run_analysis(
             request,
             runs=places.runs,

@@ -33,12 +33,13 @@ def demo(
     quick: Quick = False,
     seeds: Seeds = None,
     threads: Threads = None,
+    log: flags.Log = None,
     runs: flags.Runs = flags.RUNS,
     as_json: flags.Json = False,
     quiet: flags.Quiet = False,
 ) -> None:
     """Fine-tuning, LwF, LwF with ANCL and joint training on embedded images: what each does."""
-    from ancl.cli.progress import make_progress
+    from ancl.cli.progress import progress_and_log
     from ancl.cli.text import FAILED, failures_text
     from ancl.executors import choose_executor, cores
     from ancl.experiments.compare import compare_specs
@@ -59,7 +60,7 @@ def demo(
     workers = min(len(specs) // len(METHODS), cores())
     own = specs[0].threads
     choice = choose_executor(workers=workers, threads=own) if workers > 1 else None
-    with make_progress(quiet) as progress:
+    with progress_and_log(quiet, log) as progress:
         found = compare_specs(specs, Places.of(runs), choice, events=progress)
     if found.outcome.failures:
         print(json.dumps(found.json()) if as_json else failures_text(found.outcome.failures))

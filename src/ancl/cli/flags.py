@@ -80,6 +80,12 @@ MemorySelection = Annotated[
     Option("--memory-selection", metavar="RULE", help="herding, random, entropy or distance"),
 ]
 Epochs = Annotated[str | None, Option("--epochs", metavar="N", help="Most epochs per task.")]
+LearningRate = Annotated[
+    str | None, Option("--lr", metavar="X", help="Learning rate, of the first task too; or search.")
+]
+BatchSize = Annotated[
+    str | None, Option("--batch-size", metavar="N", help="Number of images in a batch.")
+]
 Set = Annotated[
     list[str] | None,
     Option(
@@ -182,6 +188,8 @@ class Settings:
     memory: Memory = None
     memory_selection: MemorySelection = None
     epochs: Epochs = None
+    lr: LearningRate = None
+    batch_size: BatchSize = None
     setting: Set = None
     config: Config = None
 
@@ -321,6 +329,8 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--memory": ("memory.total", scalar),
     "--memory-selection": ("memory.selection", _text),
     "--epochs": ("training.epochs", scalar),
+    "--lr": ("training.lr", scalar),
+    "--batch-size": ("training.batch_size", scalar),
     "--device": ("device", _text),
     "--threads": ("threads", scalar),
     "--seed": ("seed", scalar),
@@ -377,9 +387,10 @@ def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
             values[key], labels[key] = read(text), flag
     if given.get("skip_bad_images"):
         _skip_bad(values, labels, mistakes)
-    first = "training.epochs_first"
-    if labels.get("training.epochs") == "--epochs" and first not in values:
-        values[first], labels[first] = None, "--epochs"  # it counts for the first task too
+    for flag in ("--epochs", "--lr"):
+        key, first = FLAGS[flag][0], f"{FLAGS[flag][0]}_first"
+        if labels.get(key) == flag and first not in values:
+            values[first], labels[first] = None, flag  # it counts for the first task too
     return Layer("command line", values, labels=labels)
 
 

@@ -54,6 +54,8 @@ class Start:
     memory: flags.Memory = None
     memory_selection: flags.MemorySelection = None
     epochs: flags.Epochs = None
+    lr: flags.LearningRate = None
+    batch_size: flags.BatchSize = None
     seed: flags.Seed = None
     setting: flags.Set = None
 

@@ -57,6 +57,7 @@ def search(
     weights: Weights,
     settings: PresetSettings,
     machines: Machines,
+    log: flags.Log = None,
     results: Results,
 ) -> None:
     """Search λ and λ_a by validation images, and print the command that runs what was found."""
@@ -76,15 +77,15 @@ def search(
         machines.choose(),
         race,
     )
-    _search(asked, results)
+    _search(asked, log, results)
 
 
-def _search(asked: SearchRequest, shown: Results) -> None:
-    from ancl.cli.progress import make_progress
+def _search(asked: SearchRequest, log: str | None, shown: Results) -> None:
+    from ancl.cli.progress import progress_and_log
     from ancl.cli.text import FAILED
     from ancl.experiments.search import prepare_search
 
-    with make_progress(shown.quiet) as events:
+    with progress_and_log(shown.quiet, log) as events:
         search = prepare_search(asked, events)
         plan = search.plan()
         text = plan_text(asked.protocol, plan)

@@ -40,10 +40,11 @@ def study(
     executor: flags.Executor = None,
     workers: flags.Workers = None,
     address: flags.Address = None,
+    log: flags.Log = None,
     results: Results,
 ) -> None:
     """Carry out a study file: searches, then a table of every method. The same command resumes."""
-    from ancl.cli.progress import make_progress
+    from ancl.cli.progress import progress_and_log
     from ancl.experiments.study import Study
     from ancl.reporting import claim_study, write_study
 
@@ -57,7 +58,7 @@ def study(
         if results.dry_run:
             print(json.dumps(forecast._asdict()) if results.as_json else text)
             return
-        with make_progress(results.quiet) as events:
+        with progress_and_log(results.quiet, log) as events:
             events.note(text)
             asked.run(results.places(data_root), choice, events)
     result = asked.result()

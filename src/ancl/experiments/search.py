@@ -14,7 +14,7 @@ from typing import Any
 from ancl.errors import SpecError, StoreError, unknown
 from ancl.executors import ExecutorChoice, choose_executor
 from ancl.executors.graph import Graph
-from ancl.experiments.results import Places
+from ancl.experiments.results import Places, run_directory
 from ancl.experiments.run import Failure, compute
 from ancl.experiments.settings import Request, make_request
 from ancl.experiments.spec import RunSpec
@@ -157,6 +157,12 @@ class Search(ABC):
     def compute(self, graph: Graph, directory: "SearchDirectory") -> list[Failure]:
         """Compute what the store lacks of a graph; its stages are noted before."""
         directory.add_stages(graph.nodes)
+        for plan in graph.plans:
+            name = run_directory(Path(), plan.spec).name
+            # λ that is decided task by task is no part of the spec.
+            name = "_".join([name, *(f"{lamb:g}" for lamb in next(iter(plan.values())).lambs)])
+            values = json.loads(plan.spec.model_dump_json())
+            self.events.run_begins(directory.path / "trials" / name, values, [*plan])
         return compute(graph, self.store, self.asked.executor, self.events)
 
     @property

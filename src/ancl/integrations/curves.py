@@ -75,7 +75,10 @@ class RunLog(Events):
         self._runs: dict[Path, _Run] = {}
 
     def run_begins(self, directory: Path, spec: Mapping[str, Any], keys: Collection[str]) -> None:
-        """Open the writers of a run."""
+        """Open the writers of a run; one that is open goes on with more stages."""
+        if directory in self._runs:
+            self._runs[directory].keys |= frozenset(keys)
+            return
         writers = [make() for make in self._makers]
         self._runs[directory] = _Run(writers, keys)
         for writer in writers:
@@ -195,7 +198,8 @@ class WandB(Writer):
         self._run: Any = None
 
     def begin(self, directory: Path, spec: Mapping[str, Any]) -> None:
-        """Open the W&B run."""
+        """Open the W&B run, which wants its directory to be there."""
+        directory.mkdir(parents=True, exist_ok=True)
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT", "ancl"),
             id=directory.name,

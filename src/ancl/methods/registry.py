@@ -42,7 +42,10 @@ class MethodRef:
         own = list(self.settings)
         # Every other spelling of λ is told its own name: lambda, reg_lambda, lamb-a, λ_a.
         spelt = key.lower().replace("lambda", "lamb").replace("λ", "lamb").replace("-", "_")
-        near = did_you_mean(spelt, own) or did_you_mean(key, others)
+        # A setting of a section without its name: lr is training.lr before auxiliary.lr.
+        whole = {other.rpartition(".")[2]: other for other in reversed(list(others))}
+        near = f" Did you mean {whole[key]!r}?" if key in whole else did_you_mean(spelt, own)
+        near = near or did_you_mean(key, others)
         if key == "lamb_a":
             near = " It is λ_a, which only a-NAME and afec-NAME have."
         accepts = ", ".join(own) if own else "no setting of its own"

@@ -3,6 +3,7 @@
 Terms on weights are quadratic: several are one, added to the gradient in place.
 """
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ancl.errors import MethodError
 from ancl.losses import TaskLoss
@@ -316,6 +317,39 @@ def anchor_for(
     return Anchor(
         classes, forward=frozen(network), rows=None if rows is None else rows.detach().clone()
     )
+
+
+def anchor_from(answer: Callable[[Tensor], Tensor | Output], classes: slice) -> Anchor:
+    """An anchor that any function or module answers for, where an Ω reads answers.
+
+    A module is copied and frozen, so it may go on learning; a function is called as it is.
+
+    Args:
+        answer: A batch to its logits, one column per class so far; or to an ``Output``, where
+            the Ω reads features or maps too.
+        classes: The classes it speaks for.
+    """
+    ask = answer
+    if isinstance(answer, nn.Module):
+        ask = copy.deepcopy(answer).eval().requires_grad_(False)
+
+    def forward(x: Tensor, maps: bool) -> Output:
+        found = ask(x)
+        # Features of width 0: an Ω that reads them cannot go on with logits in their place.
+        output = found if isinstance(found, Output) else Output(found, found[:, :0])
+        if output.logits.shape[1] < classes.stop:
+            raise MethodError(
+                f"The anchor speaks for classes {classes.start} to {classes.stop - 1} and gives "
+                f"{output.logits.shape[1]} logits. Give one for every class so far."
+            )
+        if maps and not output.maps:
+            raise MethodError(
+                "The Ω reads feature maps, and the anchor gives none. Let it return "
+                "Output(logits, features, maps)."
+            )
+        return output
+
+    return Anchor(classes, forward=forward)
 
 
 def only_current(step: Step) -> Step:
