@@ -3,11 +3,12 @@
 import pytest
 import torch
 
+from ancl.errors import MethodError
 from ancl.losses import CrossEntropy
 from ancl.networks import Network, architecture
 from ancl.regularizers import Ewc, Lwf
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for, anchor_from, only_current
-from ancl.types import Step
+from ancl.types import Output, Step
 
 TASKS = (slice(0, 2), slice(2, 5))
 
