@@ -57,3 +57,18 @@ def test_arrays_and_named_sources_have_parts(tmp_path: Path) -> None:
     images, labels = labelled_part("digits", "test")
     assert torch.equal(images, digits().test.x)
     assert labels == digits().test.y.tolist()
+
+
+def test_bad_images_are_named_and_left_out_where_that_is_allowed(
+    tmp_path: Path, write_digits: Callable[..., str]
+) -> None:
+    name = write_digits(tmp_path / "photos", {"one": 1}, each=2)
+    (tmp_path / "photos/one/torn.png").write_bytes(b"no image")
+    with pytest.raises(ScenarioError, match=r"(?s)one/torn\.png .*--skip-bad-images"):
+        labelled_part(name, "train")
+
+    said: list[str] = []
+    x, labels = labelled_part(f"{name}+skip-bad", "train", say=said.append)
+
+    assert (len(x), labels) == (2, ["one", "one"])
+    assert said == ["1 files that are no images were left out: one/torn.png."]

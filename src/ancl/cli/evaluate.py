@@ -25,6 +25,7 @@ def evaluate(
     learner: learner_flags.Learner,
     *,
     data: Images,
+    skip_bad_images: flags.SkipBadImages = False,
     given: GivenAgain,
     store: learner_flags.LearnerStore = None,
     data_root: flags.DataRoot = None,
@@ -37,10 +38,11 @@ def evaluate(
     from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
 
+    named, events = flags.without_bad_images(data) if skip_bad_images else data, Progress()
     opened = open_learner(
-        learner, **vars(given), store=store, device=device or "auto", events=Progress()
+        learner, **vars(given), store=store, device=device or "auto", events=events
     )
-    x, labels = labelled_part(data, "test", data_root, opened.input_shape)
+    x, labels = labelled_part(named, "test", data_root, opened.input_shape, events.say)
     found = evaluate_tasks(opened, x, labels)
     print(json.dumps(evaluation_json(found)) if as_json else evaluation_text(found))
 

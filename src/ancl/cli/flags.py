@@ -386,7 +386,11 @@ def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
         if (text := given.get(flag[2:].replace("-", "_"))) is not None:
             values[key], labels[key] = read(text), flag
     if given.get("skip_bad_images"):
-        _skip_bad(values, labels, mistakes)
+        try:
+            values["data.source"] = without_bad_images(values.get("data.source"))
+            labels["data.source"] = "--data"
+        except SpecError as error:
+            mistakes.append(str(error))
     for flag in ("--epochs", "--lr"):
         key, first = FLAGS[flag][0], f"{FLAGS[flag][0]}_first"
         if labels.get(key) == flag and first not in values:
@@ -394,16 +398,17 @@ def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
     return Layer("command line", values, labels=labels)
 
 
-def _skip_bad(values: dict[str, Any], labels: dict[str, str], mistakes: list[str]) -> None:
-    """Say in the name of the folder that files which are no images are left out."""
+def without_bad_images(source: object) -> str:
+    """The name of a folder that says that files which are no images are left out.
+
+    Raises:
+        SpecError: It is no folder.
+    """
     from ancl.data.formats.folders import SKIP_BAD
 
-    source = values.get("data.source")
     if not isinstance(source, str) or not source.startswith("folder:"):
-        mistakes.append("--skip-bad-images is for a folder of images: --data folder:PATH.")
-    else:
-        values["data.source"] = source.removesuffix(SKIP_BAD) + SKIP_BAD
-        labels["data.source"] = "--data"
+        raise SpecError("--skip-bad-images is for a folder of images: --data folder:PATH.")
+    return source.removesuffix(SKIP_BAD) + SKIP_BAD
 
 
 def _seeds(given: Mapping[str, Any], mistakes: list[str]) -> tuple[int, ...]:

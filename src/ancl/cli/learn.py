@@ -65,6 +65,7 @@ def learn(
     learner: Place,
     *,
     data: Images,
+    skip_bad_images: flags.SkipBadImages = False,
     output: Output = None,
     method: Method = None,
     network: Network = None,
@@ -93,7 +94,7 @@ def learn(
     with make_progress(quiet) as events, threads(count) if count else nullcontext():
         taught = teach(
             learner,
-            data,
+            flags.without_bad_images(data) if skip_bad_images else data,
             output=output,
             method=method,
             network=network,

@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -111,6 +112,7 @@ def labelled_part(
     part: str,
     root: str | Path | None = None,
     shape: Sequence[int] | None = None,
+    say: Callable[[str], None] = warnings.warn,
 ) -> tuple[Tensor, list[Label]]:
     """The images of one part of a source, each with its label, in no certain order.
 
@@ -122,6 +124,7 @@ def labelled_part(
         root: Where data is; see ``data_root``.
         shape: The shape that image files are brought to, channels first, where the name gives
             no size: they are resized, and grey ones get three channels.
+        say: Receives which files were left out, where ``folder:PATH+skip-bad`` allows it.
     """
     kind, _, rest = name.partition(":")
     if kind == "folder":
@@ -130,7 +133,7 @@ def labelled_part(
         if size is None and shape is not None and square:
             size = shape[1]
         colour = bool(shape and shape[0] == 3)
-        x, y = folder_part(path, part, size, colour=colour, skip_bad=skip)
+        x, y = folder_part(path, part, size, colour=colour, skip_bad=skip, say=say)
         return as_images(x), as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)

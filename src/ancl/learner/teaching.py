@@ -105,7 +105,8 @@ def teach(
         )
     kept = Path(store) if store else target.with_name(f".{target.name}.learning")
     taught = asked.opened(kept, events)
-    taught.learn(*labelled_part(data, "train", data_root, taught.input_shape))
+    say = (events or Events()).say
+    taught.learn(*labelled_part(data, "train", data_root, taught.input_shape, say))
     taught.save(target, overwrite=overwrite)
     if store is None:
         _clear(kept)
@@ -131,7 +132,8 @@ class _Asked(NamedTuple):
         if not is_saved(target):
             return None
         there = self._open(target, None, events)
-        x, labels = labelled_part(self.data, "train", data_root, there.input_shape)
+        say = Events().say  # said once: when the images are learned
+        x, labels = labelled_part(self.data, "train", data_root, there.input_shape, say)
         return there if _learned_last(there, x, labels) else None
 
     def opened(self, store: Path, events: Events | None) -> Learner:

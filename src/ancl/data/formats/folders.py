@@ -6,7 +6,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -65,15 +66,19 @@ def folder_source(path: Path, size: int | None = None, *, skip_bad: bool = False
     try:
         return _source(path, size, {})
     except BadImagesError as error:
-        if not skip_bad:
-            raise ScenarioError(
-                f"{error} Or go on without: --skip-bad-images, or folder:PATH{SKIP_BAD}."
-            ) from error
-        left_out = error.bad
+        left_out, note = _left_out(error, skip_bad)
     found = _source(path, size, left_out)
-    names = ", ".join(list(left_out)[:_SHOWN]) + (", …" if len(left_out) > _SHOWN else "")
-    note = f"{len(left_out):,} files that are no images were left out: {names}."
     return replace(found, notes=(note, *found.notes))
+
+
+def _left_out(error: BadImagesError, skip_bad: bool) -> tuple[Mapping[str, str], str]:
+    """The files to go on without, and a note that says which; or a refusal."""
+    if not skip_bad:
+        raise ScenarioError(
+            f"{error} Or go on without: --skip-bad-images, or folder:PATH{SKIP_BAD}."
+        ) from error
+    names = ", ".join(list(error.bad)[:_SHOWN]) + (", …" if len(error.bad) > _SHOWN else "")
+    return error.bad, f"{len(error.bad):,} files that are no images were left out: {names}."
 
 
 def _source(path: Path, size: int | None, left_out: Mapping[str, str]) -> Source:
@@ -98,6 +103,7 @@ def folder_part(
     *,
     colour: bool = False,
     skip_bad: bool = False,
+    say: Callable[[str], None] = warnings.warn,
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """The images and classes of one part, ``train`` or ``test``; all where there are no parts.
 
@@ -107,6 +113,7 @@ def folder_part(
         size: Height and width to resize to; without it all images must be of one size.
         colour: Give grey images three channels too.
         skip_bad: Whether files that are no images are left out.
+        say: Receives which.
     """
     train, test = _parts(path)
     if part == "test" and train != "." and test is None:
@@ -121,9 +128,9 @@ def folder_part(
     try:
         return read_pictures(tree, names, marks=marks, size=size, colour=colour), labels
     except BadImagesError as error:
-        if not skip_bad:
-            raise
-        good = {name: mark for name, mark in marks.items() if name not in error.bad}
+        left_out, note = _left_out(error, skip_bad)
+    say(note)
+    good = {name: mark for name, mark in marks.items() if name not in left_out}
     names, labels = _files(good, chosen, _classes(path / chosen))
     return read_pictures(tree, names, marks=good, size=size, colour=colour), labels
 
