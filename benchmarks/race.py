@@ -39,9 +39,9 @@ def simulate(below: Sequence[float], tasks: int, seeds: int) -> tuple[float, flo
             learned: int,
             rows: list[np.ndarray] = rows,
             learned_by: dict[float, int] = learned_by,
-        ) -> dict[float, list[list[float]]]:
+        ) -> dict[float, list[np.ndarray]]:
             learned_by |= dict.fromkeys(values, learned)
-            return {v: [row[int(v)].ravel().tolist() for row in rows[:learned]] for v in values}
+            return {v: [row[int(v)] for row in rows[:learned]] for v in values}
 
         stopped = race([float(index) for index in range(count)], tasks, learn)
         final = rows[-1].mean(axis=(1, 2))

@@ -30,7 +30,7 @@ class Table:
         self.curves, self.failing = curves, failing or {}
         self.asked: list[tuple[tuple[float, ...], int]] = []
 
-    def learn(self, values: Sequence[float], tasks: int) -> dict[float, list[list[float]]]:
+    def learn(self, values: Sequence[float], tasks: int) -> dict[float, list[Any]]:
         self.asked.append((tuple(values), tasks))
         return {
             value: [self._row(value, learned) for learned in range(1, tasks + 1)]
@@ -38,9 +38,10 @@ class Table:
             if self.failing.get(value, TASKS + 1) > tasks
         }
 
-    def _row(self, value: float, learned: int) -> list[float]:
+    def _row(self, value: float, learned: int) -> Any:
         sign = 1 if value < 5 else -1
-        return [self.curves[value][learned - 1] + sign * NOISE[task] for task in range(learned)]
+        row = [self.curves[value][learned - 1] + sign * NOISE[task] for task in range(learned)]
+        return np.array([row])
 
 
 def test_nothing_stops_before_half_of_the_tasks_and_a_clearly_worse_value_stops_there() -> None:
@@ -94,12 +95,12 @@ def interval(gaps: Any) -> tuple[float, float, float]:
 
 
 def test_the_rule_is_a_paired_t_interval_and_a_margin() -> None:
-    best, before = [0.9, 0.8, 0.7, 0.85], [[0.9]] * 3
+    best, before = np.array([[0.9, 0.8, 0.7, 0.85]]), [np.array([[0.9]])] * 3
     steady, unsteady = [0.05, 0.04, 0.05, 0.04], [0.1, 0.05, 0.02, 0.0]
     near = [0.9 * MARGIN] * 4  # all alike, so without spread
 
-    def at(gaps: Sequence[float]) -> list[list[float]]:
-        return [*before, [one - gap for one, gap in zip(best, gaps, strict=True)]]
+    def at(gaps: Sequence[float]) -> list[Any]:
+        return [*before, best - np.array([gaps])]
 
     [(value, stop)] = worse({1.0: at(steady), 2.0: at([0.0] * 4), 3.0: at(near)}, 4).items()
 
@@ -107,7 +108,22 @@ def test_the_rule_is_a_paired_t_interval_and_a_margin() -> None:
     assert (stop.gap, stop.low, stop.high) == pytest.approx(interval(steady))
     assert interval(unsteady)[1] < 0
     assert worse({1.0: at(unsteady), 2.0: at([0.0] * 4)}, 4) == {}
-    assert worse({1.0: [[0.5]], 2.0: [[0.9]]}, 1) == {}  # one pair proves nothing
+    alone = {1.0: [np.array([[0.5]])], 2.0: [np.array([[0.9]])]}
+    assert worse(alone, 1) == {}  # one pair proves nothing
+
+
+def test_what_tasks_differ_in_for_all_seeds_is_no_noise() -> None:
+    gaps = np.array([[0.06, 0.02, -0.03], [0.08, 0.03, -0.01]])  # a small λ: good on the newest
+    best = np.full((2, 3), 0.9)
+
+    [stop] = worse({1.0: [best - gaps], 2.0: [best]}, 3).values()
+
+    # Around each task's mean: ±.01, ±.005, ±.01, so the squares sum to .00045, with 3 degrees of
+    # freedom; 3.182446 is their quantile.
+    reach = 3.182446 * math.sqrt(0.00045 / 3 / 6)
+    assert (stop.gap, stop.low, stop.high) == pytest.approx((0.025, 0.025 - reach, 0.025 + reach))
+    assert stop.pairs == 6
+    assert worse({1.0: [best[:1] - gaps[:1]], 2.0: [best[:1]]}, 3) == {}  # one seed cannot tell
 
 
 def test_what_is_compared_has_the_mean_that_decides() -> None:
@@ -117,13 +133,13 @@ def test_what_is_compared_has_the_mean_that_decides() -> None:
     aware = standing([(one, (4, 4, 8)), (other, (4, 4, 8))], task_aware=True)
     blind = standing([(one, (4, 4, 8))], task_aware=False)
 
-    assert [len(each) for each in aware] == [2, 4, 6]
+    assert [each.shape for each in aware] == [(2, 1), (2, 2), (2, 3)]
     assert np.mean(aware[-1]) == pytest.approx((aac(one) + aac(other)) / 2)
     # All classes so far, by size: (.6 + .9) / 2, then (.5 + .7 + 2 * .9) / 4.
-    assert blind[0] == []
-    assert blind[1] == pytest.approx([0.75])
-    assert blind[2] == pytest.approx([0.75, 0.75])
-    assert worse({1.0: [[]], 2.0: [[]]}, 1) == {}
+    assert blind[0].shape == (1, 0)
+    assert blind[1][0] == pytest.approx([0.75])
+    assert blind[2][0] == pytest.approx([0.75, 0.75])
+    assert worse({1.0: blind[:1], 2.0: blind[:1]}, 1) == {}
 
 
 # -- real races ------------------------------------------------------------------------------

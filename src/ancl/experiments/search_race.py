@@ -1,24 +1,28 @@
 """A race of the values of a grid: those that are worse beyond doubt stop early.
 
-From half of the tasks on, a value stops after a task when the 95 % t-interval of its paired
-differences to the best value at that moment is below 0, they are at least one point on average,
-and they would not close by the last task if they went on shrinking as in the last one.
+From half of the tasks on, a value stops after a task when its paired differences to the best value
+at that moment are at least one point on average, their 95 % t-interval leaves out 0, and they would
+not close by the last task if they went on shrinking as in the last one.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ancl.metrics import Matrix, Sizes, final_accuracy, t_interval
+from ancl.metrics import Matrix, Sizes, final_accuracy, t_quantile
 from ancl.wording import percent
 
 MARGIN = 0.01
 """The smallest mean difference that stops a value: few pairs can be alike by chance."""
 
-Standing = Sequence[Sequence[float]]
-"""Of one value: after 1, 2, … tasks, the accuracies of all seeds whose mean is compared."""
+Pairs = NDArray[np.float64]
+"""A row per seed: the accuracies of one value whose mean is compared, one for each task."""
+Standing = Sequence[Pairs]
+"""Of one value: what is compared after 1, 2, … tasks."""
 Learn = Callable[[Sequence[float], int], Mapping[float, Standing]]
 """Trains values on this number of tasks; a value that failed is not in the answer."""
 
@@ -111,29 +115,42 @@ def worse(standings: Mapping[float, Standing], remaining: int) -> dict[float, St
     best = max(standings, key=lambda value: _mean(standings[value][-1]))
     found = {}
     for value, own in standings.items():
-        gaps = [_differences(*each) for each in zip(standings[best], own, strict=True)]
-        if not gaps[-1]:
-            continue  # after the first task AIAC has nothing to compare
-        mean, low, high, _, pairs = t_interval(gaps[-1])
-        if mean >= MARGIN and low > 0 and not _closing(gaps, remaining):
-            found[value] = Stop(len(own), best, mean, low, high, pairs)
+        gaps = [ours - theirs for ours, theirs in zip(standings[best], own, strict=True)]
+        mean, reach = _mean(gaps[-1]), _reach(gaps[-1])
+        if mean >= MARGIN and mean > reach and not _closing(gaps, remaining):
+            found[value] = Stop(
+                len(own), best, mean, mean - reach, mean + reach, int(gaps[-1].size)
+            )
     return found
 
 
-def _closing(gaps: Sequence[Sequence[float]], remaining: int) -> bool:
+def _reach(gaps: Pairs) -> float:
+    """Half of the 95 % t-interval of the mean; NaN where there are too few pairs.
+
+    What differs from task to task is the same for all seeds (a small λ is better on the newest task
+    and worse on the others), so it is no noise: with several seeds it is taken out. With one seed
+    the two cannot be told apart, and all of it counts as noise.
+    """
+    alone = len(gaps) == 1
+    freedom = gaps.size - 1 if alone else gaps.size - gaps.shape[1]
+    if freedom < 1:
+        return math.nan
+    noise = gaps - gaps.mean(axis=1 if alone else 0, keepdims=True)
+    error = math.sqrt(float((noise**2).sum()) / freedom / gaps.size)
+    return t_quantile(0.95, freedom) * error
+
+
+def _closing(gaps: Standing, remaining: int) -> bool:
     """Whether the gap is gone after the last task if it shrinks on as in the last one."""
-    if len(gaps) < 2 or not gaps[-2]:
+    if len(gaps) < 2 or not gaps[-2].size:
         return False
     before, now = _mean(gaps[-2]), _mean(gaps[-1])
     return now - remaining * (before - now) <= 0
 
 
-def _differences(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    return [one - other for one, other in zip(ours, theirs, strict=True)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else 0.0
+def _mean(pairs: Pairs) -> float:
+    """The mean; 0 where AIAC has nothing to compare yet, after the first task."""
+    return float(pairs.mean()) if pairs.size else 0.0
 
 
 def standing(runs: Sequence[tuple[Matrix, Sizes]], *, task_aware: bool) -> Standing:
@@ -144,7 +161,7 @@ def standing(runs: Sequence[tuple[Matrix, Sizes]], *, task_aware: bool) -> Stand
     """
     parts = _newest_row if task_aware else _steps
     return [
-        [each for matrix, sizes in runs for each in parts(matrix[:learned, :learned], sizes)]
+        np.array([parts(matrix[:learned, :learned], sizes) for matrix, sizes in runs])
         for learned in range(1, len(runs[0][0]) + 1)
     ]
 
