@@ -17,7 +17,7 @@ table_seeds: [20]
 reference_seeds: [20]
 benchmarks:
   digits/5:
-    settings: {data.tasks: 2, training.epochs: 1}
+    settings: {data.tasks: 2, training.epochs: 1, training.schedule: cosine}
     methods:
       lwf: {lamb: [1, 3, 10], lamb_a: [0.1, 1, 10]}
     references: {joint: {}}

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from ancl import Auxiliary, Method, Regularizer, Step, Term, with_ancl
-from ancl.errors import AnclError, MethodError, ScenarioError, SpecError, TrainingError
+from ancl import Auxiliary, Method, Regularizer, Step, Term
+from ancl.errors import MethodError, ScenarioError, TrainingError
 from ancl.integrations.avalanche import AFECPlugin, ANCLPlugin
 from ancl.types import Anchor
 
@@ -306,37 +306,30 @@ def test_si_follows_the_path_of_the_strategy_s_steps() -> None:
     torch.testing.assert_close(weight.grad, 2.0 * 2 * omega * 0.5)
 
 
-def test_a_balance_finds_the_weight_of_the_auxiliary_network() -> None:
+def curvature(plugin: ANCLPlugin) -> float:
+    """The sum of the Hessian of the terms on weights, from two gradients."""
     torch.manual_seed(0)
-    plugin = ANCLPlugin("ewc", lamb=2.0, lamb_a="balance:0.5")
     strategy = Strategy([plugin])
     strategy.train(experience(ORDER[0]))
     strategy.begin(experience(ORDER[1]))
-    weight = strategy.model.features[0].weight
-    place, gradients = weight.detach().clone(), []
-    for step in (0.0, 1.0, -1.0):
+    sums = []
+    for _ in range(2):
         strategy.optimizer.zero_grad()
-        with torch.no_grad():
-            weight.copy_(place + step)
         strategy.call("after_backward")
-        gradients.append(weight.grad.clone())
-    steep = (gradients[1] - gradients[2]) / 2  # the whole Hessian, λ C + λ_a C_a
-    old = ANCLPlugin("ewc", lamb=2.0, lamb_a=0)
-    torch.manual_seed(0)
-    alone = Strategy([old])
-    alone.train(experience(ORDER[0]))
-    alone.begin(experience(ORDER[1]))
-    alone.optimizer.zero_grad()
-    weight = alone.model.features[0].weight
-    with torch.no_grad():
-        weight.add_(1.0)
-    alone.call("after_backward")
-    bias = alone.model.features[0].bias
+        weights = list(strategy.model.features.parameters())
+        sums.append(sum(float(weight.grad.sum()) for weight in weights))
+        with torch.no_grad():
+            for weight in weights:
+                weight.add_(1.0)
+    return sums[1] - sums[0]
 
-    # λ_a ΣC_a = ρ λ ΣC over all weights; the biases' part is small and positive on both sides.
-    assert bias.numel() == 8
-    ratio = float((steep - weight.grad).sum() / weight.grad.sum())
-    assert ratio == pytest.approx(0.5, rel=0.2)
+
+def test_a_balance_finds_the_weight_of_the_auxiliary_network() -> None:
+    alone = curvature(ANCLPlugin("ewc", lamb=2.0, lamb_a=0))
+    both = curvature(ANCLPlugin("ewc", lamb=2.0, lamb_a="balance:0.5"))
+
+    assert alone > 0
+    assert both == pytest.approx(1.5 * alone, rel=1e-3)  # λ_a ΣC_a = ρ λ ΣC
 
 
 @pytest.mark.parametrize("settings", [{"lamb": 0}, {"lamb": 1.0, "lamb_a": "balance:0"}])
@@ -425,49 +418,3 @@ def test_a_model_it_cannot_read_is_refused_before_training() -> None:
     with pytest.raises(MethodError, match=r"no part 'fc'.* features\.2, classifier"):
         Strategy([ANCLPlugin("ewc", head="fc")]).begin(experience((0, 1)))
     Strategy([ANCLPlugin("lwf", head="fc")]).begin(experience((0, 1)))  # reads logits alone
-
-
-# -- methods ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("plugin", "method", "settings", "message"),
-    [
-        (ANCLPlugin, "podnet", {}, "reads feature maps of every stage"),
-        (ANCLPlugin, "lwm", {}, "reads feature maps of every stage"),
-        (ANCLPlugin, "lucir", {}, r"more terms \(margin\); it has a classifier .* \(cosine\)"),
-        (ANCLPlugin, "bic", {}, "stages after training"),
-        (ANCLPlugin, "wa", {}, "it weighs the task loss"),
-        (ANCLPlugin, "eeil", {}, "changes gradients or weights at every step"),
-        (ANCLPlugin, "dmc", {}, "already has an auxiliary network"),
-        (ANCLPlugin, "finetune", {}, "has no regularizer"),
-        (ANCLPlugin, "icarl", {"distill": "bce_mean"}, "a task loss of its own"),
-        (ANCLPlugin, "lwf", {"auxiliary_data": "combined"}, "needs the strategy's memory"),
-        (ANCLPlugin, "afec-lwf", {}, "is for AFECPlugin. Use that, or give lwf"),
-        (ANCLPlugin, "lwff", {}, "Did you mean 'lwf'"),
-        (ANCLPlugin, "lwf", {"lambda": 1}, "Did you mean 'lamb'"),
-        (AFECPlugin, "joint", {}, "learns from all images so far"),
-        (AFECPlugin, "freeze", {}, "trains no backbone"),
-        (AFECPlugin, "lwf", {"afec_start": "carried"}, "carried from task to task"),
-        (AFECPlugin, "a-lwf", {}, "is for ANCLPlugin"),
-        (ANCLPlugin, "lwf", {"epochs": 0}, "epochs is 0"),
-    ],
-)
-def test_what_cannot_work_is_refused_at_once(
-    plugin: Any, method: str, settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(AnclError, match=message):
-        plugin(method, **settings)
-
-
-def test_a_method_has_its_variant_whichever_way_it_is_given() -> None:
-    from ancl import make_method
-
-    named = [ANCLPlugin(name, lamb_a=2.0).method for name in ("lwf", "a-lwf", "lwf+ancl")]
-    plain = make_method("lwf")
-
-    assert [method.name for method in named] == ["a-lwf"] * 3
-    assert ANCLPlugin(plain, lamb_a=2.0).method == with_ancl(plain, 2.0) == named[0]
-    assert AFECPlugin(plain).method.name == "afec-lwf"
-    with pytest.raises(SpecError, match="settings already, and lamb_a came too"):
-        ANCLPlugin(with_ancl(plain, 2.0), lamb_a=1.0)

@@ -80,12 +80,8 @@ MemorySelection = Annotated[
     Option("--memory-selection", metavar="RULE", help="herding, random, entropy or distance"),
 ]
 Epochs = Annotated[str | None, Option("--epochs", metavar="N", help="Most epochs per task.")]
-LearningRate = Annotated[
-    str | None, Option("--lr", metavar="X", help="Learning rate, of the first task too; or search.")
-]
-BatchSize = Annotated[
-    str | None, Option("--batch-size", metavar="N", help="Number of images in a batch.")
-]
+LearningRate = Annotated[str | None, Option("--lr", metavar="X", help="Learning rate, or search.")]
+BatchSize = Annotated[str | None, Option("--batch-size", metavar="N", help="Images in a batch.")]
 Set = Annotated[
     list[str] | None,
     Option(
@@ -101,11 +97,7 @@ Config = Annotated[
 Device = Annotated[str | None, Option("--device", metavar="D", help="auto, cpu, cuda, cuda:N, mps")]
 Threads = Annotated[
     str | None,
-    Option(
-        "--threads",
-        metavar="N",
-        help="Number of CPU threads; results depend on it in the last bits.",
-    ),
+    Option("--threads", metavar="N", help="CPU threads; results depend on it in the last bits."),
 ]
 Runs = Annotated[Path, Option("--runs", metavar="DIR", help="Where results go.")]
 Store = Annotated[
