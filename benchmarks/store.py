@@ -43,7 +43,7 @@ LOG = [
     }
     for epoch in range(60)
 ]
-ANCL = (sys.executable, "-c", "from ancl.cli import start; start()", "store")
+ANCL = (sys.executable, "-m", "ancl", "store")
 
 
 def fill(runs: Path, entries: int, count: int, kilobytes: int) -> None:

@@ -32,7 +32,7 @@ RAY = (
     *SLOW,
     pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'ancl[ray]'"),
 )
-ANCL = (sys.executable, "-c", "from ancl.cli import start; start()")
+ANCL = (sys.executable, "-m", "ancl")
 SHORT = ("--epochs", "20", "--threads", "1", "--set", "training.batch_size=8")
 WORK = ("compare", "ewc", "a-lwf", "--on", "digits/5", *SHORT)
 LITTLE = ("run", "lwf", "digits/5", *SHORT)
