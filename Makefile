@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types setup clean
+.PHONY: demo test lint types docs setup clean
 
 demo: .venv/.dev
 	$(BIN)/ancl demo
@@ -16,11 +16,20 @@ test: .venv/.dev lint types
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/codespell src docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md ARCHITECTURE.md
+	$(BIN)/codespell src docs examples benchmarks README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md scripts
 	$(BIN)/lint-imports --config .importlinter
 
 types: .venv/.dev
 	$(BIN)/mypy
+
+# The site needs neither torch nor ancl: docstrings are read, not imported.
+docs: .venv-docs/.done
+	.venv-docs/bin/zensical build --clean --strict
+
+.venv-docs/.done: scripts/docs-requirements.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
 
 setup: .venv/.dev
 
@@ -31,4 +40,4 @@ setup: .venv/.dev
 	touch $@
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-docs site build dist .mypy_cache .ruff_cache .pytest_cache

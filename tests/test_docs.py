@@ -6,6 +6,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -23,7 +24,7 @@ from ancl.data.registry import known_source
 from ancl.experiments.build import build
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "ARCHITECTURE")]
+PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 Command = Callable[[str], Any]
 
@@ -39,7 +40,7 @@ def commands(page: str | Path) -> list[str]:
     return [re.sub(r" {2,}[^-\s].*|\s+#.*", "", line) for line in found]
 
 
-def blocks(page: str) -> list[str]:
+def blocks(page: str | Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
 
 
@@ -355,12 +356,126 @@ def test_links_point_to_files_and_headings(page: Path) -> None:
             assert heading in [re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_flags_of_commands_exist(page: Path) -> None:
-    recorded = json.loads((ROOT / "tests" / "cli" / "frozen.json").read_text())
-    for line in commands(page):
-        known, words = recorded, shlex.split(line)[1:]
-        while words and words[0] in known.get("commands", {}):
-            known = known["commands"][words.pop(0)]
-        flags = {word for word in words if word.startswith("--")}
-        assert flags <= {*known["options"], "--help"}, f"{page.name}: {line}"
+def test_every_page_is_in_the_navigation_once() -> None:
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+
+    def pages(entries: list[dict[str, Any]]) -> Iterator[str]:
+        for entry in entries:
+            for place in entry.values():
+                yield from pages(place) if isinstance(place, list) else [place]
+
+    files = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert sorted(pages(site["nav"])) == sorted(files)
+
+
+@pytest.mark.parametrize("name", ["settings.md", "commands.md"])
+def test_reference_pages_are_those_of_the_code(name: str) -> None:
+    pages = runpy.run_path(str(ROOT / "scripts" / "reference_pages.py"))["PAGES"]
+
+    assert text(name) == pages[name](), "run: python scripts/reference_pages.py"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    described = "".join(page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.md")))
+    names = set(re.findall(r"^::: [\w.]+\.(\w+)$", described, re.MULTILINE))
+    errors = {name for name in ancl.__all__ if name.endswith("Error")}  # with their module
+
+    assert names >= set(ancl.__all__) - errors
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One epoch and one process, whatever a page says."""
+    little = {"training.epochs": 1, "threads": 1}
+
+    def with_little(function: Any) -> Any:
+        def call(*values: Any, workers: int = 1, **named: Any) -> Any:
+            named["settings"] = {**named.get("settings", {}), **little}
+            return function(*values, **named)
+
+        return call
+
+    for name in ("spec", "specs", "compare", "search", "analyze", "teach"):
+        monkeypatch.setattr(ancl, name, with_little(getattr(ancl, name)))
+    run = ancl.run
+    monkeypatch.setattr(ancl, "run", lambda specs, workers=1: run(specs))
+
+
+def own_photos() -> dict[str, Any]:
+    """What a page calls the reader's own images and labels."""
+    samples = digits().train
+    early = [place for place, label in enumerate(samples.y.tolist()) if label < 5][::5]
+    late = [place for place, label in enumerate(samples.y.tolist()) if label >= 5][::5]
+    return {
+        "images": samples.x[early],
+        "labels": samples.y[early].tolist(),
+        "more_images": samples.x[late],
+        "new_labels": samples.y[late].tolist(),
+        "photos": samples.x[:3],
+    }
+
+
+def test_the_first_run_as_written(folder, brief, capsys) -> None:
+    names: dict[str, Any] = {}
+    for block in blocks("first-run.md"):
+        exec(block, names)
+
+    assert names["plain"].matrices["taw"].shape == (5, 5)
+    assert names["variant"].spec.options["lamb_a"] == "balance:0.3"
+    assert "[[" in capsys.readouterr().out
+
+
+def test_own_images_and_network_as_written(folder, brief, write, write_digits, capsys) -> None:
+    write_digits(folder / "photos", dict(zip("abcdef", range(6), strict=True)), "train", each=10)
+    (python,) = write("own-images-and-network.md")
+    names: dict[str, Any] = {}
+    exec(python, names)
+
+    assert names["taught"].learner.classes == list("abcdef")
+    assert type(names["taught"].learner.module.network.backbone).__name__ == "Small"
+
+
+def test_search_as_written(folder, brief, capsys) -> None:
+    first, second = blocks("search.md")
+    names: dict[str, Any] = {}
+    exec(first, names)
+    exec(second, names)
+
+    assert len(names["results"]) == 3
+    assert set(names["found"].chosen) == {"lamb", "lamb_a"}
+    assert len(names["runs"]) == 3
+
+
+def test_a_report_as_written(folder, brief, capsys) -> None:
+    ancl.run(ancl.spec("finetune", "digits/5"))
+    names: dict[str, Any] = {}
+    for block in blocks("report.md"):
+        exec(block, names)
+
+    assert names["result"].page == Path("out/report.html")
+    assert "Fine-tuning" in capsys.readouterr().out
+
+
+def test_domains_as_written(brief) -> None:
+    samples = own_photos()
+    names = {"ancl": ancl, "photos": samples["photos"], "labels": samples["labels"]}
+    names |= {"photos_by_day": samples["images"], "photos_by_night": 255 - samples["images"]}
+    (block,) = blocks("data.md")
+    training = "training=ancl.Training(epochs=1, batch_size=32), "
+    exec(
+        block.replace("lamb=100.0", f'network="mlp", {training}lamb=100.0'),
+        {**names, "labels_by_night": samples["labels"]},
+    )
+
+
+TESTED = {
+    *("add-a-data-set", "add-a-method", "add-a-network", "add-a-stage", "add-an-analysis"),
+    *("add-an-executor", "backbones", "engineers", "first-run", "learner"),
+    *("own-images-and-network", "search", "report", "data"),
+    "avalanche",  # tests/integrations/test_avalanche_itself.py
+    "README",
+}
+
+
+def test_no_block_is_left_out() -> None:
+    assert {page.stem for page in PAGES if blocks(page)} == TESTED

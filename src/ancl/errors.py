@@ -49,8 +49,9 @@ def unknown(kind: str, given: str, possible: Iterable[str]) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural unless it is 1.
 
-    >>> counted(1, "stage"), counted(3, "stage")
-    ('1 stage', '3 stages')
+    Examples:
+        >>> counted(1, "stage"), counted(3, "stage")
+        ('1 stage', '3 stages')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
@@ -58,8 +59,9 @@ def counted(number: int, noun: str) -> str:
 def printable(text: str, most: int = 2_000) -> str:
     """Text from a file that may be shown: control characters are written out, the end is cut.
 
-    >>> printable(f"a{chr(27)}b", 2) == f"a{chr(92)}x1b…"
-    True
+    Examples:
+        >>> printable(f"a{chr(27)}b", 2) == f"a{chr(92)}x1b…"
+        True
     """
     shown = text if len(text) <= most else f"{text[:most]}…"
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in shown)

@@ -195,8 +195,9 @@ def make_request(
 def positive_numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
     """Positive numbers, ascending, without duplicates.
 
-    >>> positive_numbers("lamb_a", [10, 1, 10])
-    (1.0, 10.0)
+    Examples:
+        >>> positive_numbers("lamb_a", [10, 1, 10])
+        (1.0, 10.0)
     """
     found = sorted({float(value) for value in values})
     if not found or not all(math.isfinite(value) and value > 0 for value in found):
@@ -435,8 +436,9 @@ def validate_lamb(
 def choose_lamb(rows: Sequence[Row]) -> float:
     """The λ with the best mean over seeds; the smallest of equals.
 
-    >>> choose_lamb([{"lamb": 1.0, "validation": 0.8}, {"lamb": 5.0, "validation": 0.9}])
-    5.0
+    Examples:
+        >>> choose_lamb([{"lamb": 1.0, "validation": 0.8}, {"lamb": 5.0, "validation": 0.9}])
+        5.0
     """
     values: dict[float, list[float]] = {}
     for row in rows:

@@ -199,8 +199,9 @@ class BenchmarkInfo(TypedDict):
 def list_benchmarks() -> list[BenchmarkInfo]:
     """Every benchmark with its settings and the numbers to expect on it.
 
-    >>> [each["name"] for each in list_benchmarks()][:2]
-    ['digits/5', 'hard-digits/5']
+    Examples:
+        >>> [each["name"] for each in list_benchmarks()][:2]
+        ['digits/5', 'hard-digits/5']
     """
     return [
         {

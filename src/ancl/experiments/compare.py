@@ -201,8 +201,9 @@ def choose_baselines(methods: Sequence[str], forced: str | None = None) -> dict[
     A variant is compared with its own host, if that is among the methods. All others are compared
     with the first such host, or with the first method.
 
-    >>> choose_baselines(["finetune", "a-lwf", "lwf", "afec-ewc", "ewc"])
-    {'finetune': 'lwf', 'a-lwf': 'lwf', 'lwf': 'lwf', 'afec-ewc': 'ewc', 'ewc': 'lwf'}
+    Examples:
+        >>> choose_baselines(["finetune", "a-lwf", "lwf", "afec-ewc", "ewc"])
+        {'finetune': 'lwf', 'a-lwf': 'lwf', 'lwf': 'lwf', 'afec-ewc': 'ewc', 'ewc': 'lwf'}
 
     Raises:
         SpecError: The forced baseline is not among the methods.

@@ -177,8 +177,9 @@ def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:
 def decode_matrix(rows: Sequence[Sequence[float | None]]) -> Matrix:
     """The accuracy matrix of stored rows, one after each task; NaN above the diagonal.
 
-    >>> decode_matrix([[0.5], [0.25, None]]).tolist()
-    [[0.5, nan], [0.25, nan]]
+    Examples:
+        >>> decode_matrix([[0.5], [0.25, None]]).tolist()
+        [[0.5, nan], [0.25, nan]]
     """
     matrix = np.full((len(rows), len(rows)), np.nan)
     for index, row in enumerate(rows):

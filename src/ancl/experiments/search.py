@@ -219,9 +219,10 @@ def seeds_to_report(
 def run_command(request: Request, data_root: Path | None = None) -> str:
     """The command that runs a request: a value given by a flag by that flag, others by ``--set``.
 
-    >>> from ancl.experiments.settings import make_request
-    >>> run_command(make_request("lwf", "digits/5", {"data.tasks": 2}, (0, 1, 2, 7)))
-    'ancl run lwf digits/5 --set data.tasks=2 --seeds 0-2,7'
+    Examples:
+        >>> from ancl.experiments.settings import make_request
+        >>> run_command(make_request("lwf", "digits/5", {"data.tasks": 2}, (0, 1, 2, 7)))
+        'ancl run lwf digits/5 --set data.tasks=2 --seeds 0-2,7'
     """
     given = {
         key: (layer.label(key), value)

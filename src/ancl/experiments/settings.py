@@ -80,8 +80,9 @@ def spec(
 ) -> RunSpec:
     """A checked run.
 
-    >>> spec("a-lwf", "digits/5", settings={"training.epochs": 2}, lamb_a=0.5).options["lamb_a"]
-    0.5
+    Examples:
+        >>> spec("a-lwf", "digits/5", settings={"training.epochs": 2}, lamb_a=0.5).options["lamb_a"]
+        0.5
 
     Args:
         method: Such as ``a-lwf``; ``list_methods()`` shows all. A ``config`` may name it.
@@ -117,8 +118,9 @@ def specs(
 
     A method's own setting (``lamb``) goes to those methods that have it.
 
-    >>> [(s.method, s.seed) for s in specs(["lwf", "a-lwf"], "digits/5", seeds=[0, 1])]
-    [('lwf', 0), ('lwf', 1), ('a-lwf', 0), ('a-lwf', 1)]
+    Examples:
+        >>> [(s.method, s.seed) for s in specs(["lwf", "a-lwf"], "digits/5", seeds=[0, 1])]
+        [('lwf', 0), ('lwf', 1), ('a-lwf', 0), ('a-lwf', 1)]
 
     Raises:
         SpecError: All mistakes, each once, on its own line.
@@ -399,8 +401,9 @@ class SettingInfo(TypedDict):
 def list_options(method: str) -> list[SettingInfo]:
     """Every setting that a run of a method accepts, the method's own first.
 
-    >>> [(each["key"], each["default"]) for each in list_options("a-lwf")][:2]
-    [('lamb', 10.0), ('temperature', 2.0)]
+    Examples:
+        >>> [(each["key"], each["default"]) for each in list_options("a-lwf")][:2]
+        [('lamb', 10.0), ('temperature', 2.0)]
     """
     ref = MethodRef(method)
     fields = fields_for(ref, DEFAULT_NETWORK)

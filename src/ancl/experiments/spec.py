@@ -79,8 +79,9 @@ class DataSpec:
 def data_name(data: DataSpec, tasks: int | None) -> str:
     """What stands in the benchmark's place where a run names its data instead.
 
-    >>> data_name(DataSpec("folder:/home/me/photos@32"), 5), data_name(DataSpec("my.py:cats"), 2)
-    ('folder-photos-32/5', 'code-my-cats/2')
+    Examples:
+        >>> data_name(DataSpec("folder:/my/photos@32"), 5), data_name(DataSpec("my.py:cats"), 2)
+        ('folder-photos-32/5', 'code-my-cats/2')
     """
     where, colon, name = data.source.rpartition(":")
     if names_code(data.source):

@@ -51,8 +51,9 @@ class Difference(NamedTuple):
 def list_differences(method: str) -> tuple[Difference, ...]:
     """The differences of one method, its own first.
 
-    >>> [each.setting for each in list_differences("wa") if "PyCIL" in each.whose]
-    ['nonnegative=false', 'bias=true']
+    Examples:
+        >>> [each.setting for each in list_differences("wa") if "PyCIL" in each.whose]
+        ['nonnegative=false', 'bias=true']
     """
     ref = MethodRef(method)
     own, general = {ref.base, ref.name}, {"*", f"{ref.variant}-*"}

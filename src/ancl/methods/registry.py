@@ -98,8 +98,9 @@ class MethodRef:
 def make_method(name: str, **settings: Any) -> Method:
     """A method by name.
 
-    >>> make_method("a-lwf", lamb_a=0.5).auxiliary.lamb_a
-    0.5
+    Examples:
+        >>> make_method("a-lwf", lamb_a=0.5).auxiliary.lamb_a
+        0.5
     """
     method = MethodRef(name)
     return method.make(method.check(settings))
@@ -121,8 +122,9 @@ class MethodInfo(TypedDict):
 def list_methods() -> list[MethodInfo]:
     """Every method with its variants: ``a`` is ANCL, ``afec`` is AFEC.
 
-    >>> [each["variants"]["a"] for each in list_methods() if each["name"] == "lwf"]
-    [{'name': 'a-lwf'}]
+    Examples:
+        >>> [each["variants"]["a"] for each in list_methods() if each["name"] == "lwf"]
+        [{'name': 'a-lwf'}]
     """
     return [
         {

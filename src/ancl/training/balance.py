@@ -41,8 +41,9 @@ class Balance:
     def read(cls, text: str) -> Self:
         """The rule as text.
 
-        >>> Balance.read("balance:0.5"), str(Balance.read("balance:1e-2"))
-        (Balance(rho=0.5), 'balance:0.01')
+        Examples:
+            >>> Balance.read("balance:0.5"), str(Balance.read("balance:1e-2"))
+            (Balance(rho=0.5), 'balance:0.01')
 
         Raises:
             ValueError: It is none.

@@ -16,8 +16,9 @@ TRIALS = 3
 def candidate_rate(first: float | None, trial: int) -> float:
     """The rate of one trial; ``first`` is the rate found for the first task, if it is not this.
 
-    >>> candidate_rate(None, 0), candidate_rate(0.1, 0), candidate_rate(0.05, 2)
-    (0.5, 0.05, 0.001)
+    Examples:
+        >>> candidate_rate(None, 0), candidate_rate(0.1, 0), candidate_rate(0.05, 2)
+        (0.5, 0.05, 0.001)
     """
     if first is None:
         return FIRST_RATES[trial]

@@ -1,0 +1,34 @@
+"""Every command line of a page can be given as it is written."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from ancl.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def lines(page: Path) -> list[str]:
+    """Every line of a code block that calls the command, without its comment."""
+    joined = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    found = re.findall(r"^(?: {4})?(ancl [a-z].*)$", joined, re.MULTILINE)
+    return [re.sub(r" {2,}[^-\s].*|\s+#.*", "", line) for line in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_command_lines_are_understood(page: Path) -> None:
+    for line in lines(page):
+        command, words = get_command(app), shlex.split(line)[1:]
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        # Parsing raises where a flag, an argument or a value does not fit.
+        command.make_context("ancl", words)
+
+
+def test_there_are_lines_to_check() -> None:
+    assert sum(len(lines(page)) for page in PAGES) > 60
