@@ -1,6 +1,7 @@
 # Two commands: `make demo` and `make test`. Both set up .venv first, once.
 PYTHON ?= python3
 BIN := .venv/bin
+CONSTRAINTS ?= constraints.txt
 
 .PHONY: demo test lint types docs setup clean
 
@@ -36,7 +37,7 @@ setup: .venv/.dev
 .venv/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	touch $@
 
 clean:

@@ -34,7 +34,7 @@ _OF_STREAMS = (
 class Taught(NamedTuple):
     """What was learned, and where it was saved.
 
-    Args:
+    Attributes:
         learner: The learner, with the task.
         directory: Where it is.
         found: Whether it had learned these images before, so that nothing was done.
