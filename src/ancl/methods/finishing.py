@@ -154,7 +154,7 @@ class Align(Finish):
         if not blocks:
             raise MethodError(
                 f"Alignment scales a class's row, and a {type(network.head).__name__} has no one "
-                f"row a class. Use head='unbiased' or 'linear'."
+                f"row per class. Use head='unbiased' or 'linear'."
             )
         gamma = alignment(torch.cat(blocks[:-1]), blocks[-1])
         blocks[-1].mul_(gamma)

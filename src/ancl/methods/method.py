@@ -267,7 +267,7 @@ class Method:
             otherwise; the main network's where left out.
         enlarge: Whether, after the first task, trainings see twelve fixed versions of every
             image in place of the run's augmentation.
-        hold_out: Share of the memory's images a class that nothing is trained on.
+        hold_out: Share of the memory's images per class that nothing is trained on.
         finish: Stages after the main network's training.
         infer: How a class is chosen.
         constrain: What is done to gradients and weights at every step.
@@ -339,7 +339,7 @@ class Method:
         if memory is not None and self.hold_out and memory.quota(groups) == 1:
             found.append(
                 f"{self.name} validates on a part of the memory and trains on the rest, which "
-                f"needs at least 2 images a class, but there is 1. Raise memory.per_class or "
+                f"needs at least 2 images per class, but there is 1. Raise memory.per_class or "
                 f"memory.total."
             )
         return found

@@ -278,7 +278,7 @@ def podnet(
             pulls to two networks do not interpolate.
         pod_square: Whether activations are squared before they are pooled.
         pod_normalize: Pooled rows and columns of joint length 1, or as they are (none).
-        proxies: Proxies a class.
+        proxies: Proxies per class.
         similarity: To a proxy: 2 cos − 2 (official), or the ``cosine`` itself.
         nca: The loss as in the released code (official), or as the paper writes it.
         nca_margin: δ, which the official form cancels.

@@ -40,7 +40,7 @@ class Training:
         lr: Learning rate at the start of a task; ``search`` turns ``lr_search`` on.
         lr_first: The same for the first task, where it differs.
         lr_search: Whether each task's rate is searched by fine-tuning, on its validation images.
-        batch_size: Images a step.
+        batch_size: Images per step.
         optimizer: ``sgd`` or ``adamw``.
         momentum: Of SGD.
         weight_decay: Added by the optimizer.
