@@ -191,7 +191,7 @@ class TrainMain(MainLearning):
         of: AuxiliaryTraining,
         auxiliary: Auxiliary,
     ) -> Trainer:
-        """The main network with an auxiliary one per epoch ahead of it."""
+        """The main network with an auxiliary one an epoch ahead of it."""
         other = work.auxiliary_fit(of, following(of.training, fit.training), validated=False)
         omega, network = auxiliary.regularizer, other.network
         assert isinstance(omega, WeightRegularizer)
