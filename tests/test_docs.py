@@ -1,5 +1,6 @@
 """The pages say what is true: their examples run as written, their links and flags exist."""
 
+import functools
 import json
 import re
 import runpy
@@ -456,6 +457,20 @@ def test_a_report_as_written(folder, brief, capsys) -> None:
 
     assert names["result"].page == Path("out/report.html")
     assert "Fine-tuning" in capsys.readouterr().out
+
+
+def test_the_readme_as_written(folder, brief, monkeypatch, capsys) -> None:
+    learner = functools.partial(ancl.Learner, training=ancl.Training(epochs=1, batch_size=32))
+    monkeypatch.setattr(ancl, "Learner", learner)
+    learner.load = ancl.learner.learner.Learner.load  # type: ignore[attr-defined]
+    names = own_photos()
+    for block in blocks(ROOT / "README.md"):
+        exec(block.replace('"resnet32"', '"mlp"'), names)
+
+    assert set(names["found"].chosen) == {"lamb", "lamb_a"}
+    assert names["page"] == Path("runs/report/report.html")
+    assert names["learner"].classes == list(range(10))
+    assert "held images" in capsys.readouterr().out
 
 
 def test_domains_as_written(brief) -> None:
