@@ -141,7 +141,7 @@ def test_bad_images_are_left_out_by_a_flag_and_named(ancl: Any, photos: Path) ->
 
     ended = ancl(*given, "--skip-bad-images")
     assert ended.code == 0
-    assert "1 files that are no images were left out: dog/2.png." in ended.err + ended.out
+    assert "Left out, as they are no images: 1 file: dog/2.png." in ended.err + ended.out
 
     wrong = ancl("run", "finetune", "digits/5", "--skip-bad-images")
     assert wrong.err.strip() == "--skip-bad-images is for a folder of images: --data folder:PATH."

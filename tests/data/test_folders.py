@@ -124,7 +124,7 @@ def test_bad_images_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None
     assert (len(found.train), len(found.test)) == (12, 3)
     assert found.train.input_shape == (3, 6, 6)
     assert found.notes == (
-        "3 files that are no images were left out: cat/3.png, dog/deep.png, dog/x.jpg.",
+        "Left out, as they are no images: 3 files: cat/3.png, dog/deep.png, dog/x.jpg.",
     )
     for bad in ("cat/3.png", "dog/deep.png", "dog/x.jpg"):
         (tmp_path / bad).unlink()

@@ -257,7 +257,7 @@ def test_nothing_finite_down_to_the_floor_is_an_error_that_names_the_term() -> N
     fit, objective = scripted_fit([1.0] * 20, Training(lr=0.001, batch_size=4))
     objective.poison = "old"
 
-    with pytest.raises(TrainingError, match=r"main network on task 1.*old \(λ = 7\).*proximal"):
+    with pytest.raises(TrainingError, match=r"main network on task 2.*old \(λ = 7\).*proximal"):
         list(fit)
 
 
@@ -293,7 +293,7 @@ def test_a_last_step_that_spoils_the_weights_is_an_error() -> None:
 
 
 def test_patience_needs_validation_images() -> None:
-    with pytest.raises(TrainingError, match=r"task 2 has none.*schedule=cosine"):
+    with pytest.raises(TrainingError, match=r"task 3 has none.*schedule=cosine"):
         Fit(network(), Objective(CrossEntropy()), batches(), None, VIEW, Training(), (0, 2, "main"))
 
 

@@ -113,7 +113,7 @@ def _landscape(result: AnalysisResult, seed: int) -> Figure:
     for place, task in zip(axes, shown, strict=True):
         _contours(figure, place, result, {"seed": seed, "task": task}, column)
         _networks(place, result, seed)
-        place.set_title("mean of tasks" if task == "mean" else f"task {task}", fontsize=9)
+        place.set_title("mean of tasks" if task == "mean" else f"task {int(task) + 1}", fontsize=9)
         place.set_xlabel("x · ‖u‖ (old → auxiliary)")
     axes[0].set_ylabel("y · ‖v‖ (→ multitask)")
     spec, split = result.specs[0], result.rows("landscape", seed=seed)[0]["split"]

@@ -130,7 +130,7 @@ class Fit:
         self._constraint, self._noise = constraint, generator(*path, "constraint", 0)
         if self.patient and val is None:
             raise TrainingError(
-                f"schedule=patience needs validation images, and task {path[1]} has none. Give "
+                f"schedule=patience needs validation images, and task {path[1] + 1} has none. Give "
                 f"val_fraction above 0, or use training.schedule=cosine, multistep or constant."
             )
         self.weights = {n: w for n, w in network.weights().items() if w.requires_grad}
@@ -346,7 +346,7 @@ class Fit:
             blamed.append(name if lamb is None else f"{name} (λ = {lamb:g})")
         task, role = self.path[1:]
         return (
-            f"Training the {role} network on task {task} found no finite loss down to a rate of "
+            f"Training the {role} network on task {task + 1} found no finite loss down to a rate of "
             f"{self.lr:.2g}; not finite: {', '.join(blamed)}. Lower training.lr or that λ, or use "
             f"training.penalty_step=proximal for a term on weights."
         )

@@ -23,7 +23,7 @@ from ancl.data.formats.archives import FolderTree, Tree
 from ancl.data.formats.arrays import read_npz
 from ancl.data.pictures import UNREADABLE, pixels_of
 from ancl.data.source import Source, listed, make_source
-from ancl.errors import ScenarioError
+from ancl.errors import ScenarioError, counted
 from ancl.runtime import check_memory
 
 _TEST_NAMES = ("test", "val", "validation")
@@ -78,7 +78,7 @@ def _left_out(error: BadImagesError, skip_bad: bool) -> tuple[Mapping[str, str],
             f"{error} Or go on without: --skip-bad-images, or folder:PATH{SKIP_BAD}."
         ) from error
     names = ", ".join(list(error.bad)[:_SHOWN]) + (", …" if len(error.bad) > _SHOWN else "")
-    return error.bad, f"{len(error.bad):,} files that are no images were left out: {names}."
+    return error.bad, f"Left out, as they are no images: {counted(len(error.bad), 'file')}: {names}."
 
 
 def _source(path: Path, size: int | None, left_out: Mapping[str, str]) -> Source:
