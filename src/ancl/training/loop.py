@@ -346,8 +346,8 @@ class Fit:
             blamed.append(name if lamb is None else f"{name} (λ = {lamb:g})")
         task, role = self.path[1:]
         return (
-            f"Training the {role} network on task {task + 1} found no finite loss down to a rate of "
-            f"{self.lr:.2g}; not finite: {', '.join(blamed)}. Lower training.lr or that λ, or use "
+            f"Training the {role} network on task {task + 1} found no finite loss down to a rate "
+            f"of {self.lr:.2g}; not finite: {', '.join(blamed)}. Lower training.lr or that λ, or use "
             f"training.penalty_step=proximal for a term on weights."
         )
 

@@ -78,7 +78,8 @@ def _left_out(error: BadImagesError, skip_bad: bool) -> tuple[Mapping[str, str],
             f"{error} Or go on without: --skip-bad-images, or folder:PATH{SKIP_BAD}."
         ) from error
     names = ", ".join(list(error.bad)[:_SHOWN]) + (", …" if len(error.bad) > _SHOWN else "")
-    return error.bad, f"Left out, as they are no images: {counted(len(error.bad), 'file')}: {names}."
+    files = counted(len(error.bad), "file")
+    return error.bad, f"Left out, as they are no images: {files}: {names}."
 
 
 def _source(path: Path, size: int | None, left_out: Mapping[str, str]) -> Source:
