@@ -3,9 +3,9 @@
     python benchmarks/analysis_small.py [METHOD …] [--data-root DIR] [--runs DIR]
 
 `cifar100-small/5`, the second task, seeds 20 to 22. λ is the one that the small study chose.
-λ_a are the four values of its grid and one step more at each end, whatever they show. Measured are weight
-distance and CKA to the old, the auxiliary and the multitask network, test accuracy, the landscape,
-and Spearman's rank correlation with λ_a for every seed. What is computed is kept in
+λ_a are the four values of its grid and one step more at each end, whatever they show. Measured are
+weight distance and CKA to the old, the auxiliary and the multitask network, test accuracy,
+the landscape, and Spearman's rank correlation with λ_a for every seed. What is computed is kept in
 docs/evidence/small/analysis, one file per method; a method that has its file is only printed.
 """
 

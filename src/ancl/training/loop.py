@@ -347,8 +347,8 @@ class Fit:
         task, role = self.path[1:]
         return (
             f"Training the {role} network on task {task + 1} found no finite loss down to a rate "
-            f"of {self.lr:.2g}; not finite: {', '.join(blamed)}. Lower training.lr or that λ, or use "
-            f"training.penalty_step=proximal for a term on weights."
+            f"of {self.lr:.2g}; not finite: {', '.join(blamed)}. Lower training.lr or that λ, or "
+            f"use training.penalty_step=proximal for a term on weights."
         )
 
     def _set_rate(self, number: int) -> None:
