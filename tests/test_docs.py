@@ -449,6 +449,15 @@ def test_search_as_written(folder, brief, capsys) -> None:
     assert len(names["runs"]) == 3
 
 
+def test_analyses_as_written(folder, brief, capsys) -> None:
+    (block,) = blocks("analysis.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+
+    assert len(names["result"].rows("cka", network="ancl", layer="mean")) == 4
+    assert "Estimate" in capsys.readouterr().out
+
+
 def test_a_report_as_written(folder, brief, capsys) -> None:
     ancl.run(ancl.spec("finetune", "digits/5"))
     names: dict[str, Any] = {}
@@ -488,7 +497,7 @@ def test_domains_as_written(brief) -> None:
 TESTED = {
     *("add-a-data-set", "add-a-method", "add-a-network", "add-a-stage", "add-an-analysis"),
     *("add-an-executor", "backbones", "engineers", "first-run", "learner"),
-    *("own-images-and-network", "search", "report", "data"),
+    *("own-images-and-network", "search", "report", "data", "analysis"),
     "avalanche",  # tests/integrations/test_avalanche_itself.py
     "README",
 }
