@@ -27,7 +27,8 @@ from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.networks import Architecture, architecture
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting, plan, plan_notes
+from ancl.stages.plan import Setting, plan
+from ancl.stages.plan_notes import plan_notes
 from ancl.stages.runner import MemoryStore, Runner, Storage
 from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult

@@ -18,7 +18,9 @@ Over = Literal["auto", "seen", "own_task"]
 """Which classes compete for a sample: all ``seen`` so far, or those of its ``own_task``.
 
 ``auto`` is ``seen`` where images of earlier tasks are learned from too, else ``own_task``, as in
-FACIL, the ANCL code and PyCIL: without such images, old classes could only be pushed down.
+FACIL, the ANCL code and PyCIL: without such images, old classes could only be pushed down. Where
+known classes come again it is ``seen``, or ``own_task`` if the task is told (TIL). The own task of
+a class is the one that brought it first.
 """
 
 
@@ -43,7 +45,7 @@ def competing(step: Step, over: Over) -> tuple[Tensor, Tensor]:
     seen = step.rehearses if over == "auto" else over == "seen"
     if seen or len(step.tasks) == 1:
         return logits, y
-    if step.exemplars is None:
+    if step.exemplars is None and step.present is None:
         return logits[:, current], y - current.start
     return own_task_logits(logits, y, step.tasks), y
 
@@ -67,8 +69,8 @@ class OneHot:
     def __call__(self, step: Step) -> Tensor:
         """The loss of one batch."""
         logits = step.out.logits
-        wanted = F.one_hot(step.y, logits.shape[1])[:, step.current].to(logits.dtype)
-        own = logits[:, step.current]
+        wanted = F.one_hot(step.y, logits.shape[1])[:, step.own].to(logits.dtype)
+        own = logits[:, step.own]
         mean = F.binary_cross_entropy_with_logits(own, wanted)
         return mean * (own.shape[1] / logits.shape[1])
 

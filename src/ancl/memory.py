@@ -90,6 +90,11 @@ class Exemplars:
         ]
         return self.take(torch.cat(keep))
 
+    def of_classes(self, classes: Sequence[int], *, inside: bool) -> "Exemplars":
+        """Those of some classes, or of all others."""
+        found = torch.isin(self.samples.y, torch.tensor(classes, dtype=torch.long))
+        return self.take((found == inside).nonzero().squeeze(1))
+
     def take(self, index: Tensor) -> "Exemplars":
         """Some of them."""
         return Exemplars(self.samples.take(index), self.task[index], self.held[index])
@@ -102,6 +107,25 @@ class Exemplars:
             torch.cat([part.task for part in parts]),
             torch.cat([part.held for part in parts]),
         )
+
+
+def drawn(samples: Samples, count: int, randomness: Generator) -> Samples:
+    """At most ``count`` images of each class, at random."""
+    parts = [samples.y[:0]]
+    for label in sorted(set(samples.y.tolist())):
+        own = samples.of_class(label)
+        parts.append(own[torch.randperm(len(own), generator=randomness)[:count]])
+    return samples.take(torch.cat(parts))
+
+
+def evened(samples: Samples, count: int, randomness: Generator) -> Samples:
+    """The images, and of each class that has fewer than ``count`` some again, up to this number."""
+    parts = [torch.arange(len(samples))]
+    for label in sorted(set(samples.y.tolist())):
+        own = samples.of_class(label)
+        missing = max(count - len(own), 0)
+        parts.append(own[torch.randint(len(own), (missing,), generator=randomness)])
+    return samples.take(torch.cat(parts))
 
 
 def herd(features: Tensor, count: int) -> Tensor:

@@ -13,6 +13,9 @@ from torch import Tensor
 Params = dict[str, Tensor]
 """Tensors by the name of the parameter they belong to."""
 
+Classes = slice | Tensor
+"""Positions of classes: a slice, or a tensor of ascending numbers where they are not in a row."""
+
 Importance = dict[str, Params]
 """What a regularizer knows of each weight, by kind: ``{"fisher": {"conv1.weight": ...}}``."""
 
@@ -26,6 +29,20 @@ def strip_prefix(prefix: str, tensors: Params) -> Params:
     """The tensors of one prefix, without it."""
     start = f"{prefix}/"
     return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+
+
+def places(classes: Classes, y: Tensor) -> Tensor:
+    """Where each class position stands among these classes."""
+    if isinstance(classes, slice):
+        first: int = classes.start
+        return y - first
+    below: Tensor = classes < y.unsqueeze(-1)
+    return below.sum(dim=-1)
+
+
+def positions(classes: Classes, index: Tensor) -> Tensor:
+    """The class positions at these places among the classes: the way back."""
+    return index + classes.start if isinstance(classes, slice) else classes[index]
 
 
 class Output(NamedTuple):
@@ -44,7 +61,7 @@ class Anchor:
     one on attention the head's ``rows`` too. Only what the Ω at hand reads is filled in.
     """
 
-    classes: slice
+    classes: Classes
     forward: Callable[[Tensor, bool], Output] | None = None
     weights: Params = field(default_factory=dict)
     importance: Importance = field(default_factory=dict)
@@ -59,12 +76,13 @@ class Step:
         y: Class positions in global order.
         out: The main network's own output.
         weights: The main network's backbone parameters by name.
-        tasks: The classes of every task so far, the current one last.
+        tasks: The classes that every task so far was the first to bring, the current one last.
         task_aware: Whether the task of a sample is known at test time (task-incremental).
         exemplars: Which samples come from the memory; none where left out.
         rehearses: Whether images of earlier tasks are learned from too, in this batch or in
             others. Where left out: if ``exemplars`` is given, or the task is not told.
         answers: Anchors' outputs already known for this batch (validation images never change).
+        present: The classes whose images the task brings, where known ones come again.
         rows: The main head's class weights (C, D), where it has one row per class.
         scale: The η by which the main head multiplied its logits, where it has one.
         epoch: The epoch of the training, from 0.
@@ -84,6 +102,7 @@ class Step:
         exemplars: Tensor | None = None,
         rehearses: bool | None = None,
         answers: dict[Anchor, Output] | None = None,
+        present: Tensor | None = None,
         rows: Tensor | None = None,
         scale: Tensor | None = None,
         epoch: int = 0,
@@ -93,14 +112,19 @@ class Step:
         self.task_aware, self.exemplars = task_aware, exemplars
         given = exemplars is not None or not task_aware
         self.rehearses = given if rehearses is None else rehearses
-        self.rows, self.scale = rows, scale
+        self.present, self.rows, self.scale = present, rows, scale
         self.epoch, self.progress = epoch, progress
         self._answers = {} if answers is None else answers
 
     @property
     def current(self) -> slice:
-        """The classes of the task being learned."""
+        """The classes that the task being learned is the first to bring."""
         return self.tasks[-1]
+
+    @property
+    def own(self) -> Classes:
+        """The classes whose images the task brings."""
+        return self.current if self.present is None else self.present
 
     def with_output(self, out: Output) -> Step:
         """The same step with another output of the network."""

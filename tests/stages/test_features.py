@@ -16,7 +16,8 @@ from ancl.methods.registry import make_method
 from ancl.networks import Architecture, Network, architecture
 from ancl.regularizers import Lwf
 from ancl.stages.features import Features
-from ancl.stages.plan import Setting, plan, plan_notes
+from ancl.stages.plan import Setting, plan
+from ancl.stages.plan_notes import plan_notes
 from ancl.types import Anchor, Step
 
 METHODS = [

@@ -75,6 +75,7 @@ def task_sizes(
     tasks: int | None = None,
     classes: str | Sequence[int] | None = None,
     first: int | None = None,
+    again: bool = False,
 ) -> tuple[int, ...]:
     """How many classes each task has.
 
@@ -83,6 +84,7 @@ def task_sizes(
         tasks: The number of tasks, all of one size but for ``first``.
         classes: The sizes instead, as numbers or in short: ``50,10x5`` is 50, then five times 10.
         first: The size of the first task; the others share the rest equally.
+        again: Whether classes come again, so that a later task may have no new ones: 5,2,0.
     """
     if (tasks is None) == (classes is None):
         given = "both were" if tasks is not None else "neither was"
@@ -96,16 +98,16 @@ def task_sizes(
                 f"The first task's size is given twice: first={first} and classes={classes}. "
                 "Leave out first."
             )
-        return _listed_sizes(n_classes, classes)
+        return _listed_sizes(n_classes, classes, again)
     assert tasks is not None
     if tasks < 1:
         raise ScenarioError(f"{tasks} tasks were asked for. There is at least 1.")
     return _equal(n_classes, tasks) if first is None else _after_first(n_classes, tasks, first)
 
 
-def _listed_sizes(n_classes: int, classes: str | Sequence[int]) -> tuple[int, ...]:
+def _listed_sizes(n_classes: int, classes: str | Sequence[int], again: bool) -> tuple[int, ...]:
     sizes = _parse(classes) if isinstance(classes, str) else tuple(int(size) for size in classes)
-    if not sizes or min(sizes) < 1:
+    if not sizes or min(sizes[:1] if again else sizes) < 1:
         raise ScenarioError(
             f"The sizes {list(sizes)} hold a task without classes. Each task has at least 1."
         )

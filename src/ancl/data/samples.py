@@ -114,6 +114,16 @@ def canonical(samples: Samples) -> Samples:
     return ordered(samples)[0]
 
 
+def unlike(samples: Samples, others: Samples) -> Samples:
+    """The samples whose image is none of the others'; of equal ones of a class the first alone."""
+    out = {bytes(row) for row in _digests(others)}
+    first: dict[tuple[bytes, int], int] = {}
+    for index, (row, label) in enumerate(zip(_digests(samples), samples.y.tolist(), strict=True)):
+        if bytes(row) not in out:
+            first.setdefault((bytes(row), label), index)
+    return samples.take(torch.tensor(list(first.values()), dtype=torch.long))
+
+
 def fingerprint(*parts: Samples) -> str:
     """A hash of images and class numbers, part by part, whatever the order within a part."""
     return hash_parts([ordered(part) for part in parts])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -14,12 +14,13 @@ from torch import Tensor
 from ancl.data.class_split import class_order, task_sizes
 from ancl.data.domains import Domain
 from ancl.data.domains import domains as make_domains
+from ancl.data.repetition import Coming, check_repetition, comings, returning_classes
 from ancl.data.samples import Label, Samples, canonical, divide, fingerprint
 from ancl.data.source import Source
 from ancl.errors import ScenarioError, unknown
 from ancl.seeding import generator
 
-SCENARIOS = ("til", "cil", "dil")
+SCENARIOS = ("til", "cil", "dil", "cir")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +38,16 @@ class Task:
 
     Args:
         index: Its place in the stream, from 0.
-        classes: The global positions of its classes.
+        classes: The global positions of the classes that it is the first to bring; in ``dil`` of
+            all classes. It is empty where known classes come again alone.
         names: The user's label of each.
         key: Hash of what decides its training and validation images and their labels.
         test_key: The same for its test images, which no seed, fraction or limit changes.
         sizes: How many images it trains on, validates on and is tested on.
-        counts: How many images of each class it trains on.
+        counts: How many images of each of the ``present`` classes it trains on.
         load: Makes the images.
+        present: The global positions of all classes whose images it brings, ascending.
+        measured: How many images of its ``classes`` it is validated and tested on.
     """
 
     index: int
@@ -54,6 +58,18 @@ class Task:
     sizes: tuple[int, int, int]
     counts: tuple[int, ...]
     load: Callable[[], Split]
+    present: tuple[int, ...]
+    measured: tuple[int, int]
+
+    @property
+    def returning(self) -> tuple[int, ...]:
+        """The classes that it brings and that an earlier task brought first."""
+        return tuple(each for each in self.present if each < self.classes.start)
+
+    @property
+    def is_column(self) -> bool:
+        """Whether an accuracy matrix has a column for it: it has classes to be tested on."""
+        return bool(self.classes.stop > self.classes.start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +144,20 @@ def make_stream(
     val_fraction: float = 0.1,
     per_class: int | None = None,
     test_per_class: int | None = None,
+    returning: float | None = None,
+    per_coming: int | None = None,
 ) -> Stream:
     """The classes of a source, in an order, cut into tasks; or all of them in every domain.
 
+    In ``cir`` tasks are cut as in ``cil``, and known classes come again: see
+    ``returning_classes`` for which, and ``Coming`` for which of their images. Validation images
+    of a class are the same whenever it comes.
+
     Args:
         source: Where the images come from.
-        scenario: ``til`` (the task is known at test time), ``cil`` (it is not), or ``dil`` (every
-            task has all classes, each time in another domain).
+        scenario: ``til`` (the task is known at test time), ``cil`` (it is not), ``dil`` (every
+            task has all classes, each time in another domain), or ``cir`` (as ``cil``, and known
+            classes come again).
         tasks: The number of tasks; see ``task_sizes`` for this and the next two.
         classes: The number of classes of each task instead.
         first: The size of the first task.
@@ -144,17 +167,23 @@ def make_stream(
         val_fraction: The part of each class's training images to validate on, at least 1 image.
         per_class: How many training images of each class to keep at most.
         test_per_class: The same for test images, which no seed chooses.
+        returning: In ``cir``, the share of known classes that come again in a task.
+        per_coming: In ``cir``, how many training images of a class one task brings; where left
+            out, the tasks in which it comes share its images equally.
     """
     if scenario not in SCENARIOS:
         raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
     ids = class_order(order, len(source.classes))
+    check_repetition(scenario, returning, per_coming)
     seen = task_domains(scenario, domains, tasks=tasks, classes=classes, first=first)
+    again = scenario == "cir"
     sizes = (
         (len(ids),) * len(seen)
         if seen
-        else task_sizes(len(ids), tasks=tasks, classes=classes, first=first)
+        else task_sizes(len(ids), tasks=tasks, classes=classes, first=first, again=again)
     )
     enough_classes(scenario, sizes)
+    shown = _shown(sizes, returning, per_coming, seed) if again else ()
     draw = _Draw(seed, val_fraction, per_class)
     test, prints = source.test, (source.fingerprint, source.fingerprint)
     if test_per_class is not None:
@@ -163,11 +192,25 @@ def make_stream(
     made, offset = [], 0
     for index, size in enumerate(sizes):
         domain = seen[index] if seen else None
-        inside = _Inside(source.train, test, ids[offset : offset + size], offset, domain)
-        names = tuple(source.classes[class_id] for class_id in inside.ids)
-        made.append(_task(index, inside, names, draw, prints))
+        own = ids[offset : offset + size]
+        inside = _Inside(source.train, test, own, offset, domain)
+        if shown:
+            known = tuple((each, ids[each]) for each in shown[index][0])
+            inside = replace(inside, known=known, comings=shown[index][1])
+        made.append(_task(index, inside, source.classes, draw, prints))
         offset += 0 if seen else size
     return Stream(scenario, source, ids, tuple(made), seed)
+
+
+def _shown(
+    sizes: tuple[int, ...], returning: float | None, per_coming: int | None, seed: int
+) -> list[tuple[tuple[int, ...], tuple[Coming, ...]]]:
+    """The known classes that come again, task by task, and the coming of each present class."""
+    again, offset, present = returning_classes(sizes, returning, seed), 0, []
+    for known, size in zip(again, sizes, strict=True):
+        present.append((*known, *range(offset, offset + size)))
+        offset += size
+    return list(zip(again, comings(present, per_coming, seed), strict=True))
 
 
 def task_domains(
@@ -203,27 +246,44 @@ def task_from(
     seed: int,
     val_fraction: float,
     test: Samples | None,
+    known: tuple[Label, ...] = (),
 ) -> Task:
-    """A task from images given by hand, whose labels are global positions already."""
+    """A task from images given by hand, whose labels are global positions already.
+
+    Args:
+        train: Its images.
+        index: Its place in the stream, from 0.
+        classes: The positions of the classes that it is the first to bring, maybe none.
+        names: The label of each.
+        seed: Decides which images are for validation.
+        val_fraction: The part of each class's images to validate on.
+        test: Test images of its ``classes``.
+        known: The labels of all classes before it; images of these may come again.
+    """
     train = canonical(train)
     test = train.take(torch.empty(0, dtype=torch.int64)) if test is None else canonical(test)
-    for part, samples in (("training", train), ("test", test)):
-        outside = samples.y[(samples.y < classes.start) | (samples.y >= classes.stop)]
+    least = 0 if known else classes.start
+    for part, samples, start in (("training", train, least), ("test", test, classes.start)):
+        outside = samples.y[(samples.y < start) | (samples.y >= classes.stop)]
         if len(outside):
             raise ScenarioError(
                 f"A {part} label of task {index} is {int(outside[0])}, and its classes are "
-                f"{classes.start} to {classes.stop - 1}. Remove those images."
+                f"{start} to {classes.stop - 1}. Remove those images."
             )
-    inside = _Inside(train, test, tuple(range(classes.start, classes.stop)), classes.start)
+    again = tuple((each, each) for each in sorted(set(train.y.tolist())) if each < classes.start)
+    ids = tuple(range(classes.start, classes.stop))
+    inside = _Inside(train, test, ids, classes.start, known=again)
     prints = (fingerprint(train), fingerprint(test))
-    return _task(index, inside, names, _Draw(seed, val_fraction), prints)
+    labels = dict(enumerate(known)) | dict(zip(ids, names, strict=True))
+    return _task(index, inside, labels, _Draw(seed, val_fraction), prints)
 
 
 @dataclass(frozen=True, eq=False)
 class _Inside:
     """Where a task's images are: the classes ``ids`` become the positions from ``offset`` on.
 
-    ``domain`` is how they are seen.
+    ``domain`` is how they are seen. ``known`` are the positions and numbers of known classes that
+    come again, and ``comings`` which images of each of them and then of the new ones, if not all.
     """
 
     train: Samples
@@ -231,11 +291,29 @@ class _Inside:
     ids: tuple[int, ...]
     offset: int
     domain: Domain | None = None
+    known: tuple[tuple[int, int], ...] = ()
+    comings: tuple[Coming, ...] = ()
+
+    @property
+    def classes(self) -> tuple[tuple[int, int], ...]:
+        """The position and number of every class whose images it brings."""
+        return (*self.known, *enumerate(self.ids, start=self.offset))
 
     def key(self) -> list[object]:
         """What it puts into a task's keys; without a domain, nothing of one."""
         seen = [] if self.domain is None else [[self.domain.kind, self.domain.value]]
         return [list(self.ids), self.offset, *seen]
+
+    def again(self) -> list[object]:
+        """What repetition puts into the key of training images; without it, nothing."""
+        if not self.known and not self.comings:
+            return []
+        shown = [[each.number, each.of, each.images, each.seed] for each in self.comings]
+        return [["again", self.known, shown]]
+
+    def taken(self, place: int, images: Tensor, class_id: int) -> Tensor:
+        """Those of a class's training images that come with the task."""
+        return self.comings[place].taken(images, class_id) if self.comings else images
 
     def seen(self, samples: Samples) -> Samples:
         """Samples as seen in the domain."""
@@ -243,40 +321,57 @@ class _Inside:
 
 
 def _task(
-    index: int, inside: _Inside, names: tuple[Label, ...], draw: _Draw, prints: tuple[str, str]
+    index: int,
+    inside: _Inside,
+    labels: Sequence[Label] | Mapping[int, Label],
+    draw: _Draw,
+    prints: tuple[str, str],
 ) -> Task:
-    """A task without its images; ``prints`` are the fingerprints of training and test data."""
-    train_counts, test_counts = (
-        samples.y.bincount(minlength=max(inside.ids) + 1) for samples in (inside.train, inside.test)
-    )
-    parts = [
-        draw.sizes(int(train_counts[class_id]), name)
-        for class_id, name in zip(inside.ids, names, strict=True)
-    ]
-    train, val = (sum(part[column] for part in parts) for column in (0, 1))
-    test = int(test_counts[list(inside.ids)].sum())
-    place = inside.key()
+    """A task without its images.
+
+    Args:
+        index: Its place in the stream.
+        inside: Where its images are.
+        labels: The label of each class number.
+        draw: How images of a class are split.
+        prints: The fingerprints of training and test data.
+    """
+    present, sizes = inside.classes, list[tuple[int, int]]()
+    for place, (_, class_id) in enumerate(present):
+        kept, held = draw.sizes(len(inside.train.of_class(class_id)), labels[class_id])
+        if inside.comings:
+            kept = inside.comings[place].count(kept, labels[class_id])
+        sizes.append((kept, held))
+    train, val = (sum(part[column] for part in sizes) for column in (0, 1))
+    test = sum(len(inside.test.of_class(class_id)) for class_id in inside.ids)
+    place_key = inside.key()
     return Task(
         index=index,
         classes=slice(inside.offset, inside.offset + len(inside.ids)),
-        names=names,
-        key=_hash("train", prints[0], place, draw.key()),
-        test_key=_hash("test", prints[1], place),
+        names=tuple(labels[class_id] for class_id in inside.ids),
+        key=_hash("train", prints[0], place_key, draw.key(), *inside.again()),
+        test_key=_hash("test", prints[1], place_key),
         sizes=(train, val, test),
-        counts=tuple(part[0] for part in parts),
+        counts=tuple(part[0] for part in sizes),
         load=partial(_load, inside, draw),
+        present=tuple(position for position, _ in present),
+        measured=(sum(held for _, held in sizes[len(inside.known) :]), test),
     )
 
 
 def _load(inside: _Inside, draw: _Draw) -> Split:
     """The images, class by class in the order of the stream and canonical within a class."""
-    train, val, test = [], [], []
-    for position, class_id in enumerate(inside.ids, start=inside.offset):
+    train, val = [], []
+    for place, (position, class_id) in enumerate(inside.classes):
         images = inside.train.of_class(class_id)
         kept, held = draw.positions(len(images), class_id)
-        train.append(_taken(inside.train, images[kept], position))
+        taken = inside.taken(place, images[kept], class_id)
+        train.append(_taken(inside.train, taken, position))
         val.append(_taken(inside.train, images[held], position))
-        test.append(_taken(inside.test, inside.test.of_class(class_id), position))
+    test = [_taken(inside.test, inside.test.y[:0], 0)] + [
+        _taken(inside.test, inside.test.of_class(class_id), position)
+        for position, class_id in enumerate(inside.ids, start=inside.offset)
+    ]
     return Split(*(inside.seen(Samples.concatenate(parts)) for parts in (train, val, test)))
 
 
@@ -294,7 +389,7 @@ def _first_of_each(samples: Samples, count: int) -> Samples:
 def enough_classes(scenario: str, sizes: tuple[int, ...]) -> None:
     """One class alone is nothing to tell apart, except from the classes before it (CIL)."""
     lone = [index for index, size in enumerate(sizes) if size == 1]
-    if scenario != "cil" and lone:
+    if scenario not in ("cil", "cir") and lone:
         raise ScenarioError(
             f"Task {lone[0]} has 1 class, and within a task there is nothing to tell it from. "
             "Give each task at least 2 classes"

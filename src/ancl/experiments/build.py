@@ -16,7 +16,8 @@ from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import architecture
-from ancl.stages.plan import Setting, StateKeys, plan_each, plan_notes
+from ancl.stages.plan import Setting, StateKeys, plan_each
+from ancl.stages.plan_notes import plan_notes
 from ancl.stages.stage import Stage
 
 Reading = Callable[[str, Path | None], Source]
@@ -53,7 +54,7 @@ class Experiment:
         """What a user must know before the run begins."""
         found = [f"Results of this run are not stored: {self.unstored}"] if self.unstored else []
         kept = self.setting.memory is not None or self.method.data == "all"
-        if self.stream.scenario == "cil" and not kept:
+        if self.stream.scenario in ("cil", "cir") and not kept:
             found.append(_COLLAPSE.format(method=self.spec.method))
         found += self.setting.architecture.notes
         found += plan_notes(self.method, self.stream.tasks, self.setting)
@@ -99,6 +100,8 @@ def build(
         val_fraction=data.val_fraction,
         per_class=data.per_class,
         test_per_class=data.test_per_class,
+        returning=data.returning,
+        per_coming=data.per_coming,
     )
     method = MethodRef(spec.method).make(spec.options)
     _check_memory(spec, method, stream)
@@ -122,8 +125,8 @@ def build(
         seed=spec.seed,
         device=torch.device(spec.device),
     )
-    for task in stream.tasks:
-        check_hold_out(setting.memory, method.hold_out, task)
+    for count in range(1, len(stream.tasks) + 1):
+        check_hold_out(setting.memory, method.hold_out, stream.tasks[:count])
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
     stages, state = plan_each(each, stream.tasks, setting)
     return Experiment(spec, method, stream, setting, stages, state, tuple(lambs))

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import torch
-from annotated_types import Ge, Le, Lt
-from pydantic import BaseModel, ConfigDict
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from ancl.checks import checked
 from ancl.data import class_order, enough_classes, find_augmentation, task_domains, task_sizes
 from ancl.data.registry import known_source, names_code
+from ancl.data.repetition import check_repetition
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.experiments import BENCHMARKS
 from ancl.experiments import benchmark as benchmark_named
@@ -27,6 +28,13 @@ from ancl.training.config import Training
 
 T = TypeVar("T")
 _INHERITED = "as training"
+LATER: Mapping[str, Mapping[str, Any]] = {
+    "data": {"returning": None, "per_coming": None},
+    "options": {"train_old_rows": False},
+}
+"""Settings that came after results were filed, with their defaults, by section.
+
+They are left out of a spec where they have them, so that earlier runs keep their names."""
 SEARCH = "search"
 """What ``training.lr`` may be instead of a number; it sets ``training.lr_search``."""
 
@@ -39,6 +47,7 @@ class DataSpec:
         source: Where the images come from: a name of ``ancl list data``, folder:PATH@32,
             arrays:FILE.npz, or path/file.py:NAME for a function that returns them.
         scenario: ``til``: the task is known at test time. ``cil``: it is not. ``dil``: new domains.
+            ``cir``: as cil, and known classes come again.
         tasks: The number of equal tasks.
         classes: Or the classes of each task, such as 50,10x5.
         first: The classes of the first task, where it is larger.
@@ -48,10 +57,14 @@ class DataSpec:
         per_class: Most training images per class.
         test_per_class: Most test images per class.
         augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
+        returning: In ``cir``, the share of known classes that come again in a task; 0.5 where left
+            out.
+        per_coming: In ``cir``, training images of a class that one task brings; where left out,
+            the tasks in which it comes share them equally.
     """
 
     source: str = "digits"
-    scenario: Literal["til", "cil", "dil"] = "til"
+    scenario: Literal["til", "cil", "dil", "cir"] = "til"
     tasks: Annotated[int, Ge(1)] | None = None
     classes: str | tuple[int, ...] | None = None
     first: Annotated[int, Ge(1)] | None = None
@@ -61,6 +74,8 @@ class DataSpec:
     per_class: Annotated[int, Ge(1)] | None = None
     test_per_class: Annotated[int, Ge(1)] | None = None
     augment: str = "none"
+    returning: Annotated[float, Gt(0), Le(1)] | None = None
+    per_coming: Annotated[int, Ge(1)] | None = None
 
     def sizes(self) -> tuple[int, ...] | None:
         """The number of classes of every task; None where the images must be read to know."""
@@ -68,12 +83,19 @@ class DataSpec:
         if classes is None:
             return None
         order = class_order(self.order, classes)
+        check_repetition(self.scenario, self.returning, self.per_coming)
         seen = task_domains(
             self.scenario, self.domains, tasks=self.tasks, classes=self.classes, first=self.first
         )
         if seen:
             return (len(order),) * len(seen)
-        return task_sizes(len(order), tasks=self.tasks, classes=self.classes, first=self.first)
+        return task_sizes(
+            len(order),
+            tasks=self.tasks,
+            classes=self.classes,
+            first=self.first,
+            again=self.scenario == "cir",
+        )
 
 
 def data_name(data: DataSpec, tasks: int | None) -> str:
@@ -112,6 +134,19 @@ class RunSpec(BaseModel):
     auxiliary: Training
     device: str
     threads: int
+
+    @model_serializer(mode="wrap")
+    def _without_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Everything but later settings at their defaults."""
+        found: dict[str, Any] = dump(self)
+        for section, defaults in LATER.items():
+            kept = found.get(section, {}).items()
+            found[section] = {
+                name: value
+                for name, value in kept
+                if name not in defaults or value != defaults[name]
+            }
+        return found
 
     @property
     def task_aware(self) -> bool:

@@ -25,20 +25,29 @@ class TaskState(BaseModel):
 
     model_config = _CHECKED
 
-    names: Annotated[tuple[int | str, ...], Len(1)]
+    names: tuple[int | str, ...]
     start: Annotated[int, Ge(0)]
     key: Key
     test_key: Key
     sizes: tuple[Annotated[int, Ge(1)], Annotated[int, Ge(0)], Annotated[int, Ge(0)]]
     counts: tuple[Annotated[int, Ge(1)], ...]
+    returning: tuple[Annotated[int, Ge(0)], ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if len(set(self.names)) < len(self.names):
             raise ValueError("a task names a class twice")
-        if len(self.counts) != len(self.names) or sum(self.counts) != self.sizes[0]:
+        known = sorted({each for each in self.returning if each < self.start})
+        if tuple(known) != self.returning or not self.present:
+            raise ValueError("the classes that come again are not classes before the task")
+        if len(self.counts) != len(self.present) or sum(self.counts) != self.sizes[0]:
             raise ValueError("the images per class do not fit the classes and images of a task")
         return self
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """The positions of all classes whose images it brought."""
+        return (*self.returning, *range(self.start, self.start + len(self.names)))
 
     @classmethod
     def of(cls, task: Task) -> Self:
@@ -50,6 +59,7 @@ class TaskState(BaseModel):
             test_key=task.test_key,
             sizes=task.sizes,
             counts=task.counts,
+            returning=task.returning,
         )
 
     def task(self, index: int) -> Task:
@@ -62,9 +72,17 @@ class TaskState(BaseModel):
                 f"or use another method."
             )
 
-        classes = slice(self.start, self.start + len(self.names))
         return Task(
-            index, classes, self.names, self.key, self.test_key, self.sizes, self.counts, gone
+            index=index,
+            classes=slice(self.start, self.start + len(self.names)),
+            names=self.names,
+            key=self.key,
+            test_key=self.test_key,
+            sizes=self.sizes,
+            counts=self.counts,
+            load=gone,
+            present=self.present,
+            measured=self.sizes[1:],
         )
 
 
@@ -105,7 +123,7 @@ class FinalState(BaseModel):
         for task in self.tasks:
             again = learned & set(task.names)
             fits = task.names == first.names if domains else not again
-            if task.start != (0 if domains else end) or not fits:
+            if task.start != (0 if domains else end) or not fits or not first.names:
                 raise ValueError("the classes of the tasks do not follow each other")
             end, learned = end + len(task.names), learned | set(task.names)
         return self

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ancl.checks import checked
-from ancl.data import SCENARIOS, Augment, Normalization, Task, find_augmentation
+from ancl.data import Augment, Normalization, Task, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError, unknown
 from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.experiments.state import FinalState, augment_digest
@@ -27,6 +27,8 @@ from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.training.config import Training
 
 KIND = "learner 5"
+LEARNED = ("til", "cil", "dil")
+"""The scenarios of a learner, which takes known classes again in the first two."""
 HELD = 20
 """How many validation images of each class a learner keeps, at most."""
 
@@ -56,8 +58,8 @@ class LearnerConfig:
     held: int = HELD
 
     def __post_init__(self) -> None:
-        if self.scenario not in SCENARIOS:
-            raise SpecError(unknown("scenario", self.scenario, SCENARIOS))
+        if self.scenario not in LEARNED:
+            raise SpecError(unknown("scenario", self.scenario, LEARNED))
         problems = self.training.problems() + self.auxiliary.problems()
         if self.seed < 0:
             problems.append(f"seed is {self.seed}; it must be 0 or more.")
@@ -104,16 +106,22 @@ class LearnerConfig:
         )
 
     def check_tasks(self, tasks: Sequence[Task], setting: Setting) -> None:
-        """Refuse tasks whose images the memory cannot be shared by.
+        """Refuse tasks whose images the memory cannot be shared by, or that come again in vain.
 
         Raises:
-            SpecError: It is too small for the number of classes (and domains).
+            SpecError: It is too small for the number of classes (and domains), or the method
+                cannot learn known classes again.
             ScenarioError: A class has too few images to hold any of them out.
         """
         problems = self._memory_problems(sum(len(task.names) for task in tasks))
+        if tasks[-1].returning and self.method.why_once:
+            problems.append(
+                f"{self.method.name} cannot learn known classes again: {self.method.why_once}. "
+                f"Leave their images out, or begin with another method, such as lwf or icarl."
+            )
         if problems:
             raise SpecError("\n".join(problems))
-        check_hold_out(setting.memory, self.method.hold_out, tasks[-1])
+        check_hold_out(setting.memory, self.method.hold_out, tasks)
 
     def meta(self) -> dict[str, Any]:
         """Everything as JSON; a method, network or augmentation of the user's own is left out."""
@@ -302,7 +310,8 @@ def config_of_spec(spec: RunSpec, given: Given, state: FinalState | None) -> Lea
         network=network,
         network_options=_checked_options(network, options, state),
         memory=spec.memory,
-        scenario=spec.data.scenario,
+        # A learner takes known classes again in every scenario but dil.
+        scenario="cil" if spec.data.scenario == "cir" else spec.data.scenario,
         seed=spec.seed,
         training=spec.training,
         auxiliary=spec.auxiliary,

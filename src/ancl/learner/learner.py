@@ -38,7 +38,8 @@ from ancl.methods.method import Method
 from ancl.networks import Network
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, lasting, plan_notes, plan_task
+from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, lasting, plan_task
+from ancl.stages.plan_notes import left_out, plan_notes
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
 from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult, write_entry
@@ -173,7 +174,9 @@ class Learner(Answers):
         return self._setting.architecture.input_shape if self._setting else None
 
     def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
-        """Learn a task: images of classes not learned before, or in ``dil`` of all of them again.
+        """Learn a task: images of new classes, of known ones that come again, or of both.
+
+        In ``dil`` every task has images of all classes.
 
         The first task decides the size of images and whether they are bytes or floats. Later
         ones, and images to predict, are converted to it where that is certain; files and Pillow
@@ -378,7 +381,9 @@ class Learner(Answers):
         """Say what a user should know before a task is learned, and what is computed for it."""
         first = tasks[-1].index == 0
         said = notes(self._config, setting.architecture) if first else ()
-        more = plan_notes(self.method, tasks, setting) if tasks[-1].index == 1 else ()
+        more = plan_notes(self.method, tasks, setting) if tasks[-1].index == 1 else []
+        if tasks[-1].index > 1 and not tasks[-1].is_column:
+            more = left_out(self.method, tasks[-1:])
         for note in (*said, *more):
             events.say(note)
         # Nothing is evaluated here, nor are features computed of images that only that would read.

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from ancl.data import Samples
 from ancl.errors import MethodError
 from ancl.losses import CrossEntropy
-from ancl.memory import Exemplars
+from ancl.memory import Exemplars, evened
 from ancl.methods.method import Finish, FinishWork, weight_at
 from ancl.networks import Network
 from ancl.networks.heads import IdentityHead
+from ancl.seeding import generator
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.loop import Fit, View, trained
@@ -39,6 +40,7 @@ class BiasCorrection(Finish):
     """
 
     name = "bias"
+    new_classes = True
     reads = ("memory", "bias")
     yields = ("bias",)
     epochs: int = 200
@@ -71,7 +73,8 @@ class BiasCorrection(Finish):
     def _held(self, work: FinishWork) -> Samples:
         """The held-out images of all classes, as many of each."""
         memory = truncated(work).part(held=True)
-        return Samples.concatenate([work.held, memory])
+        images = Samples.concatenate([work.held, memory])
+        return as_many(work, images, work.kept[1], self.name)
 
     def _fit(self, work: FinishWork, correction: "Correction", samples: Samples) -> Fit:
         training = Training(
@@ -144,6 +147,7 @@ class Align(Finish):
     """
 
     name = "align"
+    new_classes = True
     reads = ()
 
     @torch.no_grad()
@@ -220,8 +224,8 @@ class BalancedTuning(Finish):
 
     def _balanced(self, work: FinishWork, network: Network) -> list[Samples]:
         count = work.kept[0]
-        old = truncated(work).part(held=False)
-        return [work.chosen(network, count).samples, old]
+        parts = [work.chosen(network, count).samples, truncated(work).part(held=False)]
+        return [as_many(work, part, count, self.name) for part in parts]
 
     def _pulls(self, work: FinishWork) -> tuple[PenaltyTerm, ...]:
         old = work.old
@@ -236,10 +240,21 @@ class BalancedTuning(Finish):
 
 
 def truncated(work: FinishWork) -> Exemplars:
-    """The memory of earlier tasks, cut to what each class may keep from now on."""
+    """The memory of earlier tasks, cut to what each class may keep from now on.
+
+    Of classes that come again nothing: their exemplars are chosen among the task's.
+    """
     if work.exemplars is None:
         raise MethodError(
             "A stage after training reads exemplars, and there is no memory. Give one with "
             "memory.per_class or memory.total."
         )
-    return work.exemplars.truncated(*work.kept)
+    kept = work.exemplars.truncated(*work.kept)
+    return kept.of_classes(work.history.returning, inside=False)
+
+
+def as_many(work: FinishWork, samples: Samples, count: int, role: str) -> Samples:
+    """As many images of each class, drawn again where it has fewer and known classes come again."""
+    if not work.history.returning:
+        return samples
+    return evened(samples, count, generator(work.seed, work.index, role, "again"))

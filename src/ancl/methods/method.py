@@ -196,11 +196,14 @@ class Finish(ABC):
     """What follows the main network's training, from the second task on: a stage of its own.
 
     ``reads`` and ``yields`` name pieces of the state: ``network``, ``memory``, or its own.
+    ``new_classes`` says that it means something only where a task brings new classes: it is left
+    out where known classes come again alone.
     """
 
     name: ClassVar[str]
     reads: ClassVar[tuple[str, ...]] = ("memory",)
     yields: ClassVar[tuple[str, ...]] = ("network",)
+    new_classes: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, work: FinishWork) -> StageResult:
@@ -272,7 +275,8 @@ class Method:
         infer: How a class is chosen.
         constrain: What is done to gradients and weights at every step.
         trainer: Trains the main network in place of the SGD loop, from the second task on.
-        refused: Scenarios in which the method has no meaning, and why.
+        refused: Scenarios in which the method has no meaning, and why. What is said of ``cir``
+            holds wherever known classes come again.
     """
 
     name: str
@@ -322,12 +326,22 @@ class Method:
             self.trainer,
         )
 
+    @property
+    def why_once(self) -> str:
+        """Why known classes cannot come again; empty where they can."""
+        if self.trains == "new rows" and "cir" not in self.refused:
+            return (
+                "it leaves the rows of known classes alone, so their new images teach them nothing"
+            )
+        return self.refused.get("cir", "")
+
     def problems(self, scenario: str, memory: Memory | None, groups: int) -> list[str]:
         """What does not fit a scenario and a memory shared by this number of groups."""
         found = []
-        if scenario in self.refused:
+        refused = self.why_once if scenario == "cir" else self.refused.get(scenario)
+        if refused:
             found.append(
-                f"{self.name} has no meaning in the scenario {scenario}: {self.refused[scenario]}. "
+                f"{self.name} has no meaning in the scenario {scenario}: {refused}. "
                 f"Use another method, such as lwf or icarl."
             )
         if memory is None and any("memory" in part.reads for part in self.finish):

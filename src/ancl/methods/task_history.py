@@ -1,9 +1,11 @@
 """Which classes came when, and what a memory keeps of them."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
-from typing import Self
+from typing import Any, Self
 
 from ancl.data import Task
 from ancl.errors import ScenarioError
@@ -12,23 +14,44 @@ from ancl.memory import Memory
 
 @dataclass(frozen=True)
 class ClassHistory:
-    """The classes of every task so far, the current one last, as slices of global positions."""
+    """Which classes came with which task, as global positions.
+
+    Args:
+        tasks: The classes that every task was the first to bring, the current one last; all
+            classes again where the task is another domain.
+        present: The classes whose images the current task brings, where known ones come again.
+    """
 
     tasks: tuple[slice, ...]
+    present: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, tasks: Sequence[Task]) -> Self:
         """The history that ends with the last of ``tasks``."""
-        return cls(tuple(task.classes for task in tasks))
+        last = tasks[-1]
+        return cls(tuple(task.classes for task in tasks), last.present if last.returning else None)
+
+    def key_description(self) -> dict[str, Any]:
+        """What it puts into keys: of repetition nothing where there is none."""
+        found: dict[str, Any] = {
+            "is": type(self).__name__,
+            "tasks": [[classes.start, classes.stop] for classes in self.tasks],
+        }
+        return found if self.present is None else {**found, "present": list(self.present)}
 
     @property
     def current(self) -> slice:
-        """The classes of the task being learned."""
+        """The classes that the task being learned is the first to bring."""
         return self.tasks[-1]
 
     @property
+    def returning(self) -> tuple[int, ...]:
+        """The classes that the current task brings again."""
+        return tuple(each for each in self.present or () if each < self.current.start)
+
+    @property
     def adds_classes(self) -> bool:
-        """Whether the current task has classes that none had before (a new domain does not)."""
+        """Whether the current task has classes that none had before."""
         return _adds_classes(len(self.tasks) - 1, self.current)
 
     @property
@@ -41,6 +64,18 @@ class ClassHistory:
     def blocks_before(self) -> tuple[int, ...]:
         """The same before the current task."""
         return self.blocks[:-1] if self.adds_classes else self.blocks
+
+    @property
+    def earlier_blocks(self) -> int:
+        """The number of the head's blocks before the current task's own, if it has one."""
+        return len(self.blocks) - int(self.current.stop > self.current.start)
+
+    @property
+    def absent_blocks(self) -> tuple[int, ...]:
+        """Which of them have no class that comes again: all of them without repetition."""
+        ends = list(accumulate(self.blocks))
+        again = {bisect_right(ends, each) for each in self.returning}
+        return tuple(block for block in range(self.earlier_blocks) if block not in again)
 
     @property
     def old_classes(self) -> slice:
@@ -56,17 +91,20 @@ class ClassHistory:
     @property
     def groups(self) -> int:
         """The number of groups that share a memory: classes, times domains where there are any."""
-        domains = 1 + sum(not _adds_classes(index, c) for index, c in enumerate(self.tasks))
+        domains = 1 + sum(int(classes.start == 0) for classes in self.tasks[1:])
         return sum(self.blocks) * domains
 
 
 def adds_classes(task: Task) -> bool:
-    """Whether a task has classes that none had before (a new domain does not)."""
+    """Whether a task has classes that none had before.
+
+    A new domain does not, nor does a task in which known classes come again alone.
+    """
     return _adds_classes(task.index, task.classes)
 
 
 def _adds_classes(index: int, classes: slice) -> bool:
-    return bool(index == 0 or classes.start > 0)
+    return bool(index == 0 or 0 < classes.start < classes.stop)
 
 
 def kept_counts(memory: Memory | None, hold_out: float, history: ClassHistory) -> tuple[int, int]:
@@ -78,18 +116,20 @@ def kept_counts(memory: Memory | None, hold_out: float, history: ClassHistory) -
     return quota - held, held
 
 
-def check_hold_out(memory: Memory | None, hold_out: float, task: Task) -> None:
-    """Refuse a class of a task with one image, where images are to be held out of training.
+def check_hold_out(memory: Memory | None, hold_out: float, tasks: Sequence[Task]) -> None:
+    """Refuse a class of the last task with one image, where some are to be held out of training.
 
     Raises:
         ScenarioError: Naming the class.
     """
     if memory is None or hold_out == 0:
         return
-    least = task.counts.index(min(task.counts))
-    if task.counts[least] < 2:
+    counts = tasks[-1].counts
+    least = counts.index(min(counts))
+    if counts[least] < 2:
+        names = [name for task in tasks if adds_classes(task) for name in task.names]
         raise ScenarioError(
-            f"Class {task.names[least]!r} has 1 image to train on, but this method holds images of "
+            f"Class {names[tasks[-1].present[least]]!r} has 1 image to train on, but this method holds images of "
             f"every class out of training, so it needs 2. Give more images, a smaller "
             f"val_fraction, or a method that holds none out, such as wa."
         )

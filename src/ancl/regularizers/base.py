@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ancl.types import Anchor, Importance, Params, Step
+from ancl.types import Anchor, Classes, Importance, Params, Step
 
 
 class Regularizer(ABC):
@@ -50,8 +50,9 @@ class Evidence:
         weights: Its backbone parameters by name.
         start: The same weights when the task began.
         batches: An iterator over (x, y) of the task's own images, augmented or not.
-        tasks: The classes of every task so far, the current one last.
+        tasks: The classes that every task so far was the first to bring, the current one last.
         watched: What the watcher saw, where there was one.
+        present: The classes whose images the task brings, where known ones come again.
     """
 
     network: nn.Module
@@ -60,6 +61,12 @@ class Evidence:
     batches: Callable[[bool], Iterator[tuple[Tensor, Tensor]]]
     tasks: tuple[slice, ...]
     watched: Params = field(default_factory=dict)
+    present: Tensor | None = None
+
+    @property
+    def own(self) -> Classes:
+        """The classes whose images the task brings."""
+        return self.tasks[-1] if self.present is None else self.present
 
 
 class WeightRegularizer(Regularizer):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ancl.regularizers.base import Regularizer
 from ancl.regularizers.lwf import distillation
-from ancl.types import Anchor, Step
+from ancl.types import Anchor, Classes, Step
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,8 @@ class Eeil(Regularizer):
         """The batch mean of −Σ_tasks Σ softmax(z*/T) log softmax(z/T)."""
         ours, theirs = step.out.logits, step.of(anchor).logits
         parts = [
-            distillation(
-                ours[:, start:stop], theirs[:, start:stop], self.temperature, self.smoothing
-            )
-            for start, stop in _heads(step.tasks, anchor.classes)
+            distillation(ours[:, head], theirs[:, head], self.temperature, self.smoothing)
+            for head in _heads(step.tasks, anchor.classes)
         ]
         return torch.stack(parts).sum()
 
@@ -43,7 +41,10 @@ def eeil_noise(epoch: int, scale: float = 0.3, decay: float = 0.55) -> float:
     return float(scale / (1 + epoch) ** decay)
 
 
-def _heads(tasks: tuple[slice, ...], classes: slice) -> list[tuple[int, int]]:
+def _heads(tasks: tuple[slice, ...], classes: Classes) -> list[Classes]:
     """The tasks' classes that the anchor knows; tasks that share classes count once."""
+    if isinstance(classes, Tensor):
+        parts = [classes[(classes >= t.start) & (classes < t.stop)] for t in tasks]
+        return [part for part in parts if len(part)]
     found = {(max(t.start, classes.start), min(t.stop, classes.stop)) for t in tasks}
-    return sorted((start, stop) for start, stop in found if start < stop)
+    return [slice(start, stop) for start, stop in sorted(found) if start < stop]

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ancl.regularizers.base import Evidence
 from ancl.regularizers.gradients import GradientRegularizer, Loss
-from ancl.types import Output
+from ancl.types import Output, places
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,11 @@ class Ewc(GradientRegularizer):
 
     def loss(self, evidence: Evidence) -> Loss:
         """Cross-entropy of the chosen labels."""
-        current = evidence.tasks[-1]
-        classes = current if self.over == "own" else slice(0, current.stop)
+        classes = evidence.own if self.over == "own" else slice(0, evidence.tasks[-1].stop)
 
         def cross_entropy(output: Output, y: Tensor) -> Tensor:
             logits = output.logits[:, classes]
-            return F.cross_entropy(logits, self._labels(logits.detach(), y - classes.start))
+            return F.cross_entropy(logits, self._labels(logits.detach(), places(classes, y)))
 
         return cross_entropy
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from ancl.errors import MethodError
 from ancl.regularizers.base import Regularizer
 from ancl.regularizers.lwf import Lwf
-from ancl.types import Anchor, Step
+from ancl.types import Anchor, Step, positions
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Lwm(Regularizer):
                 "Use head='linear'."
             )
         theirs = step.of(anchor)
-        top = theirs.logits[:, anchor.classes].argmax(dim=1) + anchor.classes.start
+        top = positions(anchor.classes, theirs.logits[:, anchor.classes].argmax(dim=1))
         ours = attention_map(step.out.maps[-1], step.rows[top])
         wanted = attention_map(theirs.maps[-1], anchor.rows[top])
         distance = (ours - wanted).abs().sum(dim=1).mean()

@@ -12,7 +12,7 @@ import torch
 
 from ancl.data import Augment, Normalization, Task, check_augmentation
 from ancl.memory import Memory
-from ancl.methods.method import Auxiliary, Finish, Method, Rule, Term, weight_at
+from ancl.methods.method import Auxiliary, Finish, Method, Term, weight_at
 from ancl.methods.task_history import ClassHistory, kept_counts
 from ancl.networks import Architecture
 from ancl.regularizers import WeightRegularizer
@@ -139,32 +139,6 @@ def plan_kept(
     return tuple(planner.stages), {"network": ends["network"], **kept}
 
 
-def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[str]:
-    """What a user should know before training: parts that are left out or have no effect."""
-    if len(tasks) < 2:
-        return []
-    method, adds = drop_zero_terms(method), ClassHistory.of(tasks[:2]).adds_classes
-    auxiliary, notes = method.auxiliary, list[str]()
-    if method.old and method.old.regularizer.reads in ("features", "maps"):
-        held = f"{method.name} holds the old network's features, which are frozen"
-        notes += [] if setting.architecture.learns else [f"{held}: its term changes nothing."]
-    if not adds:
-        left = [f"the {extra.name} term" for extra in method.extras if extra.new_classes]
-        left += ["imprinting"] if method.imprint else []
-        left += ["the factor on λ"] if method.old and isinstance(method.old.lamb, Rule) else []
-        if left:
-            text = f"{method.name}: tasks bring no new classes; left out: {', '.join(left)}."
-            notes.append(text)
-    strange = auxiliary and auxiliary.classes == "all" and auxiliary.data == "current"
-    if strange and setting.memory and adds:
-        notes.append(
-            f"Warning: {method.name} holds exemplars of old classes to an auxiliary network that "
-            f"learned from this task's images alone. Use auxiliary_classes=new, or "
-            f"auxiliary_data=combined."
-        )
-    return notes
-
-
 class _Planner:
     """Collects the stages of one task."""
 
@@ -206,6 +180,9 @@ class _Planner:
         if auxiliary and auxiliary.start == "carried" and not self.first:
             after["carried"] = main if auxiliary.renewed == "epoch" else inputs["auxiliary"]
         for part in method.finish if not self.first else ():
+            if part.new_classes and not self.history.adds_classes:
+                after |= self.left_alone(part, state)
+                continue
             key = self.finish(part, {**inputs, **after}, state)
             after |= dict.fromkeys(part.yields, key)
         after |= self.keep({"network": after["network"], "main": main, "start": grown}, state)
@@ -298,7 +275,7 @@ class _Planner:
         if not self.first:
             inputs["first rate"] = state["first rate"]
         fields = self.learning(AuxiliaryTraining(self.training(self.setting.training, True)))
-        fields |= {"frozen_blocks": len(self.history.blocks) - 1, "task_aware": True}
+        fields |= {"frozen_blocks": self.history.earlier_blocks, "task_aware": True}
         trials = {
             f"trial {index}": self.add(RateTrial(**self.common(inputs), **fields, trial=index))
             for index in range(TRIALS)
@@ -345,16 +322,26 @@ class _Planner:
         stage = RunFinish(**self.common(read), **fields, part=part, memory=memory, kept=self.kept)
         return self.add(stage)
 
+    def left_alone(self, part: Finish, state: StateKeys) -> dict[str, str]:
+        """What stays of the last task where a stage is left out.
+
+        A correction that the network learned with stays. One that its old network alone had was
+        distilled into the network since.
+        """
+        keeps = self.method.infer.student({}) is not None
+        return {n: state[n] for n in part.yields if keeps and n in state and n != "network"}
+
     def evaluate(self, after: StateKeys, state: StateKeys) -> None:
         """The stage that measures."""
+        columns = [task for task in self.tasks if task.is_column]
         names = ("network", *self.method.infer.reads)
         read = {name: after[name] for name in names if name in after}
         stage = Evaluate(
-            **self.common({**read, **self.features(state, self.tasks)}),
+            **self.common({**read, **self.features(state, columns)}),
             images=self.setting.images,
             infer=self.method.infer,
-            test=tuple(task.test_key for task in self.tasks),
-            val=tuple(task.key for task in self.tasks),
+            test=tuple(task.test_key for task in columns),
+            val=tuple(task.key for task in columns),
         )
         self.add(stage)
 
@@ -424,7 +411,7 @@ class _Planner:
     def auxiliary_training(self, auxiliary: Auxiliary) -> AuxiliaryTraining:
         """How the auxiliary network is trained: on this task, with the task loss alone."""
         combined = auxiliary.data == "combined"
-        blocks = self.frozen_parts()[0] if combined else len(self.history.blocks) - 1
+        blocks = self.frozen_parts()[0] if combined else self.history.earlier_blocks
         training = self.training(self.setting.auxiliary, True)
         return AuxiliaryTraining(training, self.method.auxiliary_watcher, blocks, combined)
 
@@ -440,11 +427,13 @@ class _Planner:
 
     def frozen_parts(self) -> tuple[int, bool]:
         """How many of the head's first blocks the main network leaves alone, and its backbone."""
-        method = self.method
-        blocks = len(self.history.blocks) - 1
+        method, blocks = self.method, self.history.earlier_blocks
+        over = getattr(method.task_loss, "over", None)
         rehearses = self.setting.memory is not None or method.data == "all"
+        if self.history.returning and not self.setting.task_aware:
+            rehearses = rehearses or over != "own_task"
         # As in FACIL: without images of old classes nothing should move their rows.
-        alone = not rehearses and getattr(method.task_loss, "over", None) != "seen"
+        alone = not rehearses and over != "seen"
         leaves = method.trains == "new rows" or (method.trains != "everything" and alone)
         return blocks if leaves else 0, method.trains == "head" and not self.first
 

@@ -108,9 +108,11 @@ class RateTrial(TrainingStage):
             replace(self.training, lr=lr),
             f"rate {self.trial}",
         )
+        fit.view = work.alone
         log = context.drive(fit)
         judged = work.split.val if len(work.split.val) else work.split.train
-        found = accuracy(work, network, judged, lambda output: output.logits)[0]
+        logits = work.answer(network)(judged).logits
+        found = int(correct_answers(logits, judged.y, fit.view)) / len(judged)
         return StageResult({}, {"lr": lr, "accuracy": found, "log": log})
 
 
@@ -296,6 +298,8 @@ class UpdateImportance(ImageStage):
 class UpdateMemory(ImageStage):
     """The memory from now on: new classes' exemplars, and the best of the old ones.
 
+    Those of a class that comes again are chosen among the kept ones and the new images.
+
     Args:
         memory: How exemplars are chosen.
         kept: The number of images per class to train on, and to validate on.
@@ -309,6 +313,7 @@ class UpdateMemory(ImageStage):
         """Cut the old ones, choose the new ones."""
         work, (count, held) = ImageWork(self, inputs, context), self.kept
         parts = [work.exemplars.truncated(count, held)] if work.exemplars else []
+        parts = [part.of_classes(self.history.returning, inside=False) for part in parts]
         parts.append(work.select(self.memory, work.network(), count))
         if held:
             number = len(work.held)
@@ -319,12 +324,12 @@ class UpdateMemory(ImageStage):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluate(TaskStage):
-    """Accuracy on every task so far, with the task known (taw) and not (tag).
+    """Accuracy on every task so far that brought classes, with the task known (taw) and not (tag).
 
     Args:
         infer: How a class is chosen.
-        test: The keys of every task's test images.
-        val: The keys of every task's training and validation images.
+        test: The keys of these tasks' test images.
+        val: The keys of their training and validation images.
     """
 
     name = "evaluate"
@@ -338,13 +343,21 @@ class Evaluate(TaskStage):
         network = frozen(work.network())
         scorer = self.infer.scorer(work.known(network))
         rows: dict[str, list[float | None]] = {"taw": [], "tag": [], "taw_val": [], "tag_val": []}
-        for test, val in zip(self.test, self.val, strict=True):
-            parts = ((work.images(test).test, ""), (work.images(val).val, "_val"))
+        columns = [classes for classes in self.history.tasks if classes.stop > classes.start]
+        for test, val, classes in zip(self.test, self.val, columns, strict=True):
+            own = _of_classes(work.images(val).val, classes)
+            parts = ((work.images(test).test, ""), (own, "_val"))
             for samples, suffix in parts:
                 aware, agnostic = accuracy(work, network, samples, scorer)
                 rows[f"taw{suffix}"].append(aware)
                 rows[f"tag{suffix}"].append(agnostic)
         return StageResult({}, rows)
+
+
+def _of_classes(samples: Samples, classes: slice) -> Samples:
+    """Without the images of classes that came again."""
+    own = (samples.y >= classes.start) & (samples.y < classes.stop)
+    return samples if bool(own.all()) else samples.take(own.nonzero().squeeze(1))
 
 
 def accuracy(

@@ -3,7 +3,7 @@
 All of it is made of the stage's own fields, of its inputs and of the context.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ancl.data import Augment, Batches, Samples, Split
+from ancl.data.samples import unlike
 from ancl.inference import Argmax, Infer, Known
-from ancl.memory import Exemplars, Memory, select
+from ancl.memory import Exemplars, Memory, drawn, select
 from ancl.methods.method import Auxiliary, Term, weight_at
 from ancl.networks import Network
 from ancl.regularizers import Evidence, Watcher, WeightRegularizer
@@ -33,7 +34,7 @@ from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.loop import Drive, Fit, View
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
-from ancl.types import Anchor, Importance, Output, Params, strip_prefix
+from ancl.types import Anchor, Classes, Importance, Output, Params, strip_prefix
 
 
 def known(
@@ -65,6 +66,8 @@ class StageWork:
         self.seed, self.index, self.history = stage.seed, stage.task, stage.history
         self.device = context.device
         self.images = with_features(context.images, inputs)
+        known = stage.history.present
+        self.present = None if known is None else torch.tensor(known, device=self.device)
 
     @property
     def drive(self) -> Drive:
@@ -129,10 +132,29 @@ class ImageWork(StageWork):
         split = self.images(self._data.key)
         return replace(split, train=self._parted[0])
 
-    @property
+    @cached_property
     def held(self) -> Samples:
-        """The task's images that nothing is trained on (BiC)."""
-        return self._parted[1]
+        """Images of the task's classes that nothing is trained on (BiC)."""
+        if not self.history.returning:
+            return self._parted[1]
+        trained = Samples.concatenate([self._parted[0], self._again(held=False)])
+        both = Samples.concatenate([self._parted[1], self._again(held=True)])
+        randomness = generator(self.seed, self.index, "held again")
+        return drawn(unlike(both, trained), self._data.held, randomness)
+
+    @cached_property
+    def pool(self) -> Samples:
+        """What exemplars of the task's classes are chosen from: its images, and those kept."""
+        if not self.history.returning:
+            return self.split.train
+        kept, none = self._again(held=False), self.split.train.take(torch.arange(0))
+        return unlike(Samples.concatenate([self.split.train, kept]), none)
+
+    def _again(self, *, held: bool) -> Samples:
+        """Exemplars of the classes that come again."""
+        if self.exemplars is None:
+            return self.split.train.take(torch.arange(0))
+        return self.exemplars.of_classes(self.history.returning, inside=True).part(held=held)
 
     @cached_property
     def _parted(self) -> tuple[Samples, Samples]:
@@ -150,7 +172,7 @@ class ImageWork(StageWork):
         """This number of exemplars of each of the task's classes, as the memory chooses them."""
         return select(
             memory,
-            self.split.train,
+            self.pool,
             self.answer(network),
             task=self.index,
             count=count,
@@ -178,7 +200,7 @@ class ImageWork(StageWork):
         watched = {name: value.to(self.device) for name, value in watched.items()}
         with seeded(*path):
             return omega.importance(
-                Evidence(network, weights, start, images, self.history.tasks, watched)
+                Evidence(network, weights, start, images, self.history.tasks, watched, self.present)
             )
 
 
@@ -189,7 +211,11 @@ class TrainingWork(ImageWork):
         super().__init__(stage, inputs, context)
         self._learning = stage
         self.task_loss = stage.task_loss
-        self.view = View(self.history.tasks, stage.task_aware, self._rehearses())
+        # Where known classes come again: over all classes, or within their own heads (TIL).
+        again = self.present is not None
+        rehearses = not stage.task_aware if again else self._rehearses()
+        self.view = View(self.history.tasks, stage.task_aware, rehearses, self.present)
+        self.alone = View(self.history.tasks, True, present=self.present, alone=again)
 
     @property
     def augment(self) -> Augment:
@@ -260,7 +286,7 @@ class TrainingWork(ImageWork):
             of.watcher() if of.watcher else None,
         )
         if not of.combined:
-            fit.view = View(self.view.tasks, task_aware=True)
+            fit.view = self.alone
         return fit
 
     def auxiliary_network(self, frozen_blocks: int) -> Network:
@@ -270,8 +296,12 @@ class TrainingWork(ImageWork):
         if carried:
             name = "carried" if _has("carried", carried.tensors) else "network"
             network.load(network.tensors() | strip_prefix(name, carried.tensors))
-        freeze(network, frozen_blocks)
+        freeze(network, self.absent(frozen_blocks))
         return network
+
+    def absent(self, blocks: int) -> list[int]:
+        """Those of the head's first blocks of which no class comes again."""
+        return [block for block in self.history.absent_blocks if block < blocks]
 
 
 class MainWork(TrainingWork):
@@ -298,7 +328,7 @@ class MainWork(TrainingWork):
     def main_network(self) -> Network:
         """The network to be trained, with what the method leaves alone frozen."""
         network = self.network("start")
-        freeze(network, self._main.frozen_blocks, self._main.frozen_backbone)
+        freeze(network, self.absent(self._main.frozen_blocks), self._main.frozen_backbone)
         return network
 
     def training_parts(self) -> tuple[list[Samples], list[Samples]]:
@@ -346,7 +376,9 @@ class MainWork(TrainingWork):
     ) -> PenaltyTerm:
         """The auxiliary network's term."""
         current = self.history.current
-        classes = slice(current.start if auxiliary.classes == "new" else 0, current.stop)
+        classes: Classes = slice(current.start if auxiliary.classes == "new" else 0, current.stop)
+        if self.present is not None and auxiliary.classes == "new":
+            classes = self.present
         anchor = anchor_for(auxiliary.regularizer, network, classes, importance)
         if auxiliary.classes == "all":
             anchor = self.corrected(anchor)
@@ -382,9 +414,9 @@ def hold_out(train: Samples, count: int, path: tuple[int, int]) -> tuple[Samples
     return train.take((~held).nonzero().squeeze(1)), train.take(held.nonzero().squeeze(1))
 
 
-def freeze(network: Network, blocks: int, backbone: bool = False) -> None:
-    """Leave the head's first blocks alone, and the backbone too where asked."""
-    for index in range(blocks):
+def freeze(network: Network, blocks: Iterable[int], backbone: bool = False) -> None:
+    """Leave these blocks of the head alone, and the backbone too where asked."""
+    for index in blocks:
         for parameter in network.head.block(index):
             parameter.requires_grad_(False)
     if backbone:

@@ -21,7 +21,7 @@ from ancl.training.balance import Balancer
 from ancl.training.config import Training, scheduled_rate
 from ancl.training.objective import Quadratic, like
 from ancl.training.optimizer import load_moments, make_optimizer, moments
-from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
+from ancl.types import Anchor, Output, Params, Step, positions, prefixed, strip_prefix
 
 Path = tuple[int, int, str]
 """(seed, task, role): where a training's random streams come from."""
@@ -93,14 +93,18 @@ class View(NamedTuple):
     """How a step sees classes.
 
     Args:
-        tasks: The classes of every task so far, the current one last.
+        tasks: The classes that every task so far was the first to bring, the current one last.
         task_aware: Whether the task of a sample is known at test time.
         rehearses: Whether images of earlier tasks are learned from too.
+        present: The classes whose images the task brings, where known ones come again.
+        alone: Whether only those compete for an answer.
     """
 
     tasks: tuple[slice, ...]
     task_aware: bool
     rehearses: bool = False
+    present: Tensor | None = None
+    alone: bool = False
 
 
 class Fit:
@@ -269,6 +273,7 @@ class Fit:
             exemplars=batch.exemplars,
             rehearses=self.view.rehearses,
             answers=answers,
+            present=self.view.present,
             rows=self.network.head.rows() if self._objective.maps else None,
             scale=self.network.head.scale,
             epoch=self.epoch,
@@ -418,6 +423,9 @@ def trained(trainer: Trainer, log: list[dict[str, Any]]) -> StageResult:
 
 def correct_answers(logits: Tensor, y: Tensor, view: View) -> Tensor:
     """How many samples get their own class, among those that compete with it."""
+    if view.present is not None and view.alone:
+        among = view.present.to(logits.device)
+        return (positions(among, logits[:, among].argmax(dim=1)) == y).sum()
     scores = own_task_logits(logits, y, view.tasks) if view.task_aware else logits
     return (scores.argmax(dim=1) == y).sum()
 

@@ -18,7 +18,7 @@ from ancl.losses import TaskLoss
 from ancl.networks import Network, frozen
 from ancl.regularizers import Regularizer, WeightRegularizer
 from ancl.training.balance import Balance, Balancer, apart, force
-from ancl.types import Anchor, Importance, Output, Params, Step
+from ancl.types import Anchor, Classes, Importance, Output, Params, Step, places
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +306,7 @@ def _sum(values: Params, weights: Params) -> float:
 def anchor_for(
     regularizer: Regularizer,
     network: Network,
-    classes: slice,
+    classes: Classes,
     importance: Importance | None = None,
 ) -> Anchor:
     """A frozen copy of a network, with just what this Ω reads of it."""
@@ -353,17 +353,16 @@ def anchor_from(answer: Callable[[Tensor], Tensor | Output], classes: slice) -> 
 
 
 def only_current(step: Step) -> Step:
-    """The step as a network sees it that knows the current task's classes alone."""
-    current = step.current
-    out = Output(step.out.logits[:, current], step.out.features, step.out.maps)
-    tasks = (slice(0, current.stop - current.start),)
+    """The step as a network sees it that knows the classes of the task's images alone."""
+    own = step.own
+    out = Output(step.out.logits[:, own], step.out.features, step.out.maps)
     return Step(
         step.x,
-        step.y - current.start,
+        places(own, step.y),
         out,
         step.weights,
-        tasks,
-        rows=None if step.rows is None else step.rows[current],
+        (slice(0, out.logits.shape[1]),),
+        rows=None if step.rows is None else step.rows[own],
         scale=step.scale,
         epoch=step.epoch,
         progress=step.progress,

@@ -1,0 +1,44 @@
+"""What a user should know of a plan before training."""
+
+from collections.abc import Sequence
+
+from ancl.data import Task
+from ancl.methods.method import Method, Rule
+from ancl.methods.task_history import ClassHistory, adds_classes
+from ancl.stages.plan import Setting, drop_zero_terms
+
+
+def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[str]:
+    """What a user should know before training: parts that are left out or have no effect."""
+    if len(tasks) < 2:
+        return []
+    method, adds = drop_zero_terms(method), ClassHistory.of(tasks[:2]).adds_classes
+    auxiliary, notes = method.auxiliary, list[str]()
+    if method.old and method.old.regularizer.reads in ("features", "maps"):
+        held = f"{method.name} holds the old network's features, which are frozen"
+        notes += [] if setting.architecture.learns else [f"{held}: its term changes nothing."]
+    notes += left_out(method, tasks[1:])
+    strange = auxiliary and auxiliary.classes == "all" and auxiliary.data == "current"
+    if strange and setting.memory and adds:
+        notes.append(
+            f"Warning: {method.name} holds exemplars of old classes to an auxiliary network that "
+            f"learned from this task's images alone. Use auxiliary_classes=new, or "
+            f"auxiliary_data=combined."
+        )
+    return notes
+
+
+def left_out(method: Method, tasks: Sequence[Task]) -> list[str]:
+    """What is left out of a method in those of some later tasks that bring no new classes."""
+    without = [task for task in tasks if not adds_classes(task)]
+    found = [f"the {extra.name} term" for extra in method.extras if extra.new_classes]
+    found += ["imprinting"] if method.imprint else []
+    found += ["the factor on λ"] if method.old and isinstance(method.old.lamb, Rule) else []
+    found += [f"the stage {part.name!r}" for part in method.finish if part.new_classes]
+    if not without or not found:
+        return []
+    shown = ", ".join(str(task.index + 1) for task in without)
+    which = f"task {shown} brings" if len(without) == 1 else f"tasks {shown} bring"
+    if without[0].is_column:  # in the scenario dil all of them
+        which = "tasks bring"
+    return [f"{method.name}: {which} no new classes; left out: {', '.join(found)}."]
