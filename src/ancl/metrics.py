@@ -1,6 +1,8 @@
 """Numbers from an accuracy matrix R: R[i, j] is the accuracy on task j after learning task i.
 
-Accuracies are fractions. Above the diagonal, where a task is not yet learned, R is NaN.
+Accuracies are fractions. Above the diagonal, where a task is not yet learned, R is NaN. A task in
+which known classes come again alone has a row and no column: R[b_j, j] is then the first accuracy
+of column j, and with as many columns as rows b_j is j.
 """
 
 import math
@@ -48,6 +50,34 @@ class Estimate(NamedTuple):
     n: int
 
 
+def learned_after(r: Matrix) -> list[int]:
+    """b_j: the row of the task that each column is of, the first where it is not NaN.
+
+    >>> learned_after(np.array([[0.8, np.nan], [0.7, np.nan], [0.6, 0.9]]))
+    [0, 2]
+    """
+    rows, columns = r.shape
+    if rows == columns:
+        return list(range(rows))
+    known = ~np.isnan(r)
+    return [int(known[:, j].argmax()) if known[:, j].any() else j for j in range(columns)]
+
+
+def first_rows(r: Matrix, rows: int) -> Matrix:
+    """The matrix after its first tasks: their rows, and the columns of those among them."""
+    return r[:rows, [j for j, begin in enumerate(learned_after(r)) if begin < rows]]
+
+
+def _born(r: Matrix) -> Matrix:
+    """The accuracy on each column's classes when they were learned: R[b_j, j]."""
+    return np.array([r[begin, j] for j, begin in enumerate(learned_after(r))])
+
+
+def _earlier(r: Matrix) -> list[tuple[int, int]]:
+    """(b_j, j) of every column that was learned before the last row."""
+    return [(begin, j) for j, begin in enumerate(learned_after(r)) if begin < len(r) - 1]
+
+
 def aac(r: Matrix) -> float:
     """Average accuracy: the mean of the last row, every task counting the same.
 
@@ -66,7 +96,8 @@ def aiac(r: Matrix, sizes: Sizes) -> float:
     >>> round(aiac(np.array([[0.8, np.nan], [0.7, 0.5]]), [50, 10]), 6)
     0.733333
     """
-    return float(np.mean([_pooled(row[: i + 1], sizes[: i + 1]) for i, row in enumerate(r)]))
+    parts = [first_rows(r, rows)[-1] for rows in range(1, len(r) + 1)]
+    return float(np.mean([_pooled(row, sizes[: len(row)]) for row in parts]))
 
 
 def final_accuracy(r: Matrix, sizes: Sizes) -> float:
@@ -83,14 +114,14 @@ def forgetting(r: Matrix) -> float:
     0.2
     """
     last = len(r) - 1
-    drops = [r[j:last, j].max() - r[last, j] for j in range(last)]
+    drops = [r[begin:last, j].max() - r[last, j] for begin, j in _earlier(r)]
     return float(np.mean(drops)) if drops else math.nan
 
 
 def forgetting_from_best(r: Matrix) -> float:
     """The same with the last step among the best: never negative (Mammoth, PyCIL)."""
     last = len(r) - 1
-    drops = [r[j:, j].max() - r[last, j] for j in range(last)]
+    drops = [r[begin:, j].max() - r[last, j] for begin, j in _earlier(r)]
     return float(np.mean(drops)) if drops else math.nan
 
 
@@ -101,9 +132,9 @@ def forgetting_from_learned(r: Matrix) -> float:
 
 def forgetting_without_newest(r: Matrix) -> float:
     """The same without the newest earlier task, still divided by T - 1 (LibContinual)."""
-    last = len(r) - 1
-    drops = [r[j, j] - r[last, j] for j in range(last - 1)]
-    return float(np.sum(drops)) / last if last else math.nan
+    earlier = _earlier(r)
+    drops = [r[begin, j] - r[-1, j] for begin, j in earlier[:-1]]
+    return float(np.sum(drops)) / len(earlier) if earlier else math.nan
 
 
 def backward_transfer(r: Matrix) -> float:
@@ -112,8 +143,7 @@ def backward_transfer(r: Matrix) -> float:
     >>> round(backward_transfer(np.array([[0.8, np.nan], [0.6, 0.9]])), 6)
     -0.2
     """
-    last = len(r) - 1
-    gains = [r[last, j] - r[j, j] for j in range(last)]
+    gains = [r[-1, j] - r[begin, j] for begin, j in _earlier(r)]
     return float(np.mean(gains)) if gains else math.nan
 
 
@@ -126,12 +156,12 @@ def intransigence(r: Matrix, joint: Matrix) -> float:
     >>> round(intransigence(np.array([[0.8]]), np.array([[0.9]])), 6)
     0.1
     """
-    return float((joint.diagonal() - r.diagonal()).mean())
+    return float((_born(joint) - _born(r)).mean())
 
 
 def learning_accuracy(r: Matrix) -> float:
     """Mean of the diagonal: how well each task was learned when it came."""
-    return float(r.diagonal().mean())
+    return float(_born(r).mean())
 
 
 def _pooled(row: Matrix, sizes: Sizes) -> float:
@@ -227,7 +257,7 @@ def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) ->
 
 def write_matrix(path: Path, r: Matrix) -> None:
     """Write a matrix as CSV: a row after each task, a column per task, empty where not learned."""
-    lines = [",".join(["after", *(f"task {j}" for j in range(r.shape[1]))])]
+    lines = [",".join(["after", *(f"task {task}" for task in learned_after(r))])]
     for i, row in enumerate(r):
         cells = ("" if math.isnan(value) else f"{value:.6f}" for value in row)
         lines.append(",".join([f"task {i}", *cells]))

@@ -156,7 +156,7 @@ def test_options_come_from_a_methods_own_signature() -> None:
     assert kind == ("number ≥ 0 or balance:ρ", 1.0)
     afec = {each["key"]: each["type"] for each in list_options("afec-lwf")}
     assert afec["lamb_a"] == "number ≥ 0"
-    assert found["data.scenario"]["type"] == "til | cil | dil"
+    assert found["data.scenario"]["type"] == "til | cil | dil | cir"
     assert found["data.val_fraction"]["type"] == "number ≥ 0 and < 1"
     assert list_networks()["mlp"] == {"hidden": [256, 256]}
 

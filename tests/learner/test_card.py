@@ -72,7 +72,8 @@ def test_forgetting_compares_what_was_measured_on_the_same_images() -> None:
             Measured("held images", (0.9,)),
             Measured("held images", (0.95, 0.8)),
             Measured("held images", (0.7, None, 1.0)),
-        ]
+        ],
+        [1, 2, 3],
     )
 
     assert rows(text, "Accuracy in %")[2] == [
@@ -83,9 +84,24 @@ def test_forgetting_compares_what_was_measured_on_the_same_images() -> None:
         "held images",
     ]
     assert "task 1: 25.0 points; task 2: not measured." in text
-    other = _accuracy([Measured("test images", (0.9,)), Measured("held images", (0.5, 0.5))])
-    assert "task 1: not measured." in other
-    assert "Not measured." in _accuracy([None, None])
+    rows_of_two = [Measured("test images", (0.9,)), Measured("held images", (0.5, 0.5))]
+    assert "task 1: not measured." in _accuracy(rows_of_two, [1, 2])
+    assert "Not measured." in _accuracy([None, None], [1, 2])
+
+
+def test_a_task_of_known_classes_alone_has_a_row_and_no_column() -> None:
+    text = _accuracy(
+        [
+            Measured("held images", (0.9,)),
+            Measured("held images", (0.95,)),
+            Measured("held images", (0.7, 1.0)),
+        ],
+        [1, 3],
+    )
+
+    assert "| after | task 1 | task 3 | on |" in text
+    assert rows(text, "Accuracy in %")[1] == ["task 2", "95.0", "", "held images"]
+    assert "last task: task 1: 25.0 points." in text
 
 
 def test_names_cannot_change_the_card() -> None:
@@ -104,7 +120,7 @@ def test_names_cannot_change_the_card() -> None:
 )
 def test_saved_measurements_are_checked(values: Any) -> None:
     with pytest.raises(ValueError, match=r"does not fit the tasks|less than or equal|tuple|must"):
-        read_measured(values, 2)
-    assert read_measured([None, {"on": "x", "accuracy": [0.5, None]}], 2)[1] == Measured(
+        read_measured(values, [1, 2])
+    assert read_measured([None, {"on": "x", "accuracy": [0.5, None]}], [1, 2])[1] == Measured(
         "x", (0.5, None)
     )

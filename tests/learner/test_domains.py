@@ -183,11 +183,6 @@ def test_a_memory_that_does_not_fit_is_told_before_training(options, said: str, 
         taught(lab, "icarl", **options)
 
 
-def test_classes_that_come_again_elsewhere_are_pointed_here(lab) -> None:
-    made = Learner("lwf", "mlp", training=TRAINING, events=Events())
-    made.learn(*domain(lab, 0))
-
-    with pytest.raises(ScenarioError, match=r"'ant', 'fox', 'owl' were .* scenario='dil'"):
-        made.learn(*domain(lab, 1))
+def test_other_scenarios_are_refused_by_name(lab) -> None:
     with pytest.raises(SpecError, match="no scenario 'domains'"):
         Learner("lwf", "mlp", scenario="domains")  # type: ignore[arg-type]

@@ -104,9 +104,7 @@ def made_task(index: int, split: Split) -> Task:
     names = tuple(range(classes.start, classes.stop))
     counts = (len(split.train) // len(names),) * len(names)
     key = f"{tuple(split.train.x.shape)} {index}"
-    return Task(
-        *(index, classes, names, key, f"{key} test", sizes, counts, lambda: split, names, sizes[1:])
-    )
+    return Task(*(index, classes, names, key, f"{key} test", sizes, counts, lambda: split, names))
 
 
 @cache

@@ -43,7 +43,9 @@ Seeds = Annotated[
 Scenario = Annotated[
     str | None,
     Option(
-        "--scenario", metavar="til|cil|dil", help="Whether the task is known at test time (til)."
+        "--scenario",
+        metavar="til|cil|dil|cir",
+        help="The task is known at test time (til), or not; new domains; known classes come again.",
     ),
 ]
 Tasks = Annotated[str | None, Option("--tasks", metavar="N", help="Number of equal tasks.")]

@@ -124,16 +124,17 @@ def unit(metric: Metric) -> str:
 
 def _matrix(result: RunResult) -> str:
     """The accuracy matrix that counts in the scenario."""
+    from ancl.metrics import learned_after
+
     matrix = result.counted
-    numbers = range(1, len(matrix) + 1)
     rows = [
         [f"task {number}", *("" if math.isnan(v) else percent(v) for v in row)]
-        for number, row in zip(numbers, matrix.tolist(), strict=True)
+        for number, row in enumerate(matrix.tolist(), start=1)
     ]
-    head = ["after", *(f"task {number}" for number in numbers)]
+    head = ["after", *(f"task {task + 1}" for task in learned_after(matrix))]
     how = "the task is known" if result.spec.task_aware else "the task is not known"
     title = f"Test accuracy in % on each task after each task ({how}):"
-    return f"{title}\n{table(head, rows, 'l' + 'r' * len(matrix))}"
+    return f"{title}\n{table(head, rows, 'l' + 'r' * len(head[1:]))}"
 
 
 def _metrics(result: RunResult) -> str:

@@ -47,7 +47,6 @@ class Task:
         counts: How many images of each of the ``present`` classes it trains on.
         load: Makes the images.
         present: The global positions of all classes whose images it brings, ascending.
-        measured: How many images of its ``classes`` it is validated and tested on.
     """
 
     index: int
@@ -59,7 +58,6 @@ class Task:
     counts: tuple[int, ...]
     load: Callable[[], Split]
     present: tuple[int, ...]
-    measured: tuple[int, int]
 
     @property
     def returning(self) -> tuple[int, ...]:
@@ -355,7 +353,6 @@ def _task(
         counts=tuple(part[0] for part in sizes),
         load=partial(_load, inside, draw),
         present=tuple(position for position, _ in present),
-        measured=(sum(held for _, held in sizes[len(inside.known) :]), test),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, counted
-from ancl.experiments.build import Experiment, Reading, build, threads
+from ancl.experiments.build import Experiment, Reading, build, threads, validation_weights
 from ancl.experiments.spec import RunSpec
 from ancl.experiments.state import FinalState
 from ancl.hashing import UnstorableError
@@ -64,7 +64,7 @@ class Plan(dict[str, Node]):
         spec: What decides the run.
         sizes: Images to train, validate and test on, of every task.
         warnings: What a user must know before the run begins.
-        newest_classes: The number of classes of the last task.
+        newest_classes: The number of classes of the last task that brought any.
         notes: Limits of the data, which belong to the result.
         state: What the run leaves behind; none where its stages must not be stored.
         experiment: The run as objects, kept only where its stages must not be stored.
@@ -90,7 +90,7 @@ class Plan(dict[str, Node]):
         self.sizes = tuple(task.sizes for task in tasks)
         self.warnings = experiment.warnings
         self.state = _state(experiment)
-        self.newest_classes = len(tasks[-1].names)
+        self.newest_classes = [len(task.names) for task in tasks if task.is_column][-1]
         self.notes = experiment.stream.source.notes
         # Code without a source file has other keys each time it is built.
         self.experiment: Experiment | None = experiment if experiment.unstored else None
@@ -102,8 +102,8 @@ class Plan(dict[str, Node]):
 
     @property
     def val_sizes(self) -> tuple[int, ...]:
-        """Validation images of every task."""
-        return tuple(val for _, val, _ in self.sizes)
+        """What every column of a validation matrix weighs."""
+        return validation_weights(self.spec, self.sizes)
 
 
 def _state(experiment: Experiment) -> FinalState | None:

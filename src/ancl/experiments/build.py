@@ -10,6 +10,7 @@ import torch
 
 from ancl.data import Source, Stream, find_augmentation, make_stream
 from ancl.data.registry import load_source
+from ancl.data.repetition import returning_classes
 from ancl.errors import SpecError
 from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.methods.method import Method
@@ -144,6 +145,21 @@ def _method_at(spec: RunSpec, lamb: float) -> Method:
     return MethodRef(spec.method).make({**spec.options, "lamb": lamb})
 
 
+def validation_weights(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> tuple[int, ...]:
+    """What every column of a validation matrix weighs: the number of its images.
+
+    Where known classes come again, validation images of a task are not of its own classes alone.
+    Then its test images count, whose number follows that of the classes, too.
+
+    Args:
+        spec: The run.
+        images: To train, validate and test on, of every task.
+    """
+    if spec.data.scenario == "cir":
+        return tuple(test for _, _, test in images if test)
+    return tuple(val for _, val, _ in images)
+
+
 # -- equal computation -----------------------------------------------------------------------
 
 
@@ -158,12 +174,15 @@ def images_per_epoch(
             f"A study needs data whose number of classes is known, not {spec.data.source}."
         )
     found, before = [], 0
+    again: Sequence[Sequence[int]] = [()] * len(sizes)
+    if spec.data.scenario == "cir":
+        again = returning_classes(sizes, spec.data.returning, spec.seed)
     for task, (train, _, _) in enumerate(images[: len(sizes)]):
         quota = memory.quota(before) if memory.size and before else 0
         kept = before * (quota - math.ceil(method.hold_out * quota))
         before += sizes[task]
         held = math.ceil(method.hold_out * memory.quota(before)) if memory.size else 0
-        own = train - held * sizes[task]
+        own = train - held * (sizes[task] + len(again[task]))
         main = sum(each[0] for each in images[: task + 1]) if method.data == "all" else own + kept
         combined = method.auxiliary is not None and method.auxiliary.data == "combined"
         found.append((main, own + kept * combined))

@@ -84,7 +84,8 @@ class RunResult:
 
     Args:
         spec: What decided it.
-        matrices: Accuracy on task j after task i, by ``taw``, ``tag`` (and ``_val``).
+        matrices: Accuracy on task j after task i, by ``taw``, ``tag`` (and ``_val``). A task that
+            brought no classes of its own has a row and no column.
         images: The number of images of every task to train, validate and test on.
         metrics: Numbers by name, of the matrix that counts in the scenario.
         log: Every epoch of every training, in order.
@@ -106,8 +107,8 @@ class RunResult:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Test images of every task."""
-        return tuple(test for _, _, test in self.images)
+        """Test images of every task that has a column."""
+        return column_sizes(self.images)
 
     @property
     def counted(self) -> Matrix:
@@ -120,6 +121,11 @@ class Finished(NamedTuple):
 
     directory: Path
     result: RunResult
+
+
+def column_sizes(images: Sequence[tuple[int, int, int]]) -> tuple[int, ...]:
+    """Test images of every task that has any: one without has no classes of its own."""
+    return tuple(test for _, _, test in images if test)
 
 
 def make_result(
@@ -150,17 +156,17 @@ def make_result(
             for name in MATRICES:
                 rows[name].append(meta[name])
     matrices = {name: decode_matrix(values) for name, values in rows.items()}
-    metrics = summary(matrices[spec.accuracy], [test for _, _, test in sizes])
+    metrics = summary(matrices[spec.accuracy], column_sizes(sizes))
     keys = tuple(stage.key for stage in stages)
     return RunResult(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state)
 
 
 def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:
-    """A note where the network ends no better than chance on its newest task.
+    """A note where the network ends no better than chance on the newest task with classes.
 
     Args:
         result: The run.
-        classes: The number of classes of the newest task.
+        classes: The number of classes of that task.
     """
     accuracy, images = result.matrices["taw"][-1, -1], result.sizes[-1]
     chance = 1 / classes
@@ -181,7 +187,7 @@ def decode_matrix(rows: Sequence[Sequence[float | None]]) -> Matrix:
         >>> decode_matrix([[0.5], [0.25, None]]).tolist()
         [[0.5, nan], [0.25, nan]]
     """
-    matrix = np.full((len(rows), len(rows)), np.nan)
+    matrix = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
     for index, row in enumerate(rows):
         matrix[index, : len(row)] = [np.nan if value is None else value for value in row]
     return matrix
@@ -360,7 +366,7 @@ def _check_state(result: RunResult) -> None:
         return
     if not set(state.keys.values()) <= set(result.keys):
         raise ValueError("the state names entries that are not of this run")
-    if tuple(task.sizes[2] for task in state.tasks) != result.sizes:
+    if tuple(task.sizes for task in state.tasks) != result.images:
         raise ValueError("the state does not have the tasks of the accuracy matrix")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
 from ancl.experiments.build import build, threads
-from ancl.experiments.results import decode_matrix
+from ancl.experiments.results import column_sizes, decode_matrix
 from ancl.experiments.run import failures_message
 from ancl.experiments.search import (
     Search,
@@ -101,6 +101,11 @@ class PerTaskSearch(Search):
         super().__init__(asked, [resolved.spec for resolved in request.resolve()], events)
         if not isinstance(self.spec.options.get("lamb"), int | float):
             raise SpecError(f"{self.spec.method} has no λ that is a number: nothing can be halved.")
+        if self.spec.data.scenario == "cir":
+            raise SpecError(
+                "--protocol per-task compares accuracy on a task's own classes, and in the "
+                "scenario cir known classes come with them. Give --protocol two-stage."
+            )
         self.decay = Decay()
         self.directory = SearchDirectory(asked.places, "per-task", self.spec, self.seeds)
 
@@ -219,7 +224,7 @@ class _Decisions:
         lambs: list[float] = []
         for _ in self._tasks:
             lambs.append(self._decide(lambs))
-        sizes = tuple(task.sizes[2] for task in self._tasks)
+        sizes = column_sizes([task.sizes for task in self._tasks])
         return Followed(tuple(self._attempts), tuple(self._rows), sizes)
 
     def _decide(self, before: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ancl.metrics import Matrix, Sizes, final_accuracy, t_quantile
+from ancl.metrics import Matrix, Sizes, final_accuracy, first_rows, t_quantile
 from ancl.wording import percent
 
 MARGIN = 0.01
@@ -161,7 +161,7 @@ def standing(runs: Sequence[tuple[Matrix, Sizes]], *, task_aware: bool) -> Stand
     """
     parts = _newest_row if task_aware else _steps
     return [
-        np.array([parts(matrix[:learned, :learned], sizes) for matrix, sizes in runs])
+        np.array([parts(first_rows(matrix, learned), sizes) for matrix, sizes in runs])
         for learned in range(1, len(runs[0][0]) + 1)
     ]
 
@@ -171,6 +171,5 @@ def _newest_row(matrix: Matrix, sizes: Sizes) -> list[float]:
 
 
 def _steps(matrix: Matrix, sizes: Sizes) -> list[float]:
-    return [
-        final_accuracy(matrix[:step, :step], sizes[:step]) for step in range(2, len(matrix) + 1)
-    ]
+    seen = [first_rows(matrix, step) for step in range(2, len(matrix) + 1)]
+    return [final_accuracy(part, sizes[: part.shape[1]]) for part in seen]

@@ -20,6 +20,7 @@ from ancl.experiments.results import Places, run_directory
 from ancl.experiments.spec import (
     DEFAULT_NETWORK,
     GENERAL,
+    LATER,
     SEARCH,
     Field,
     Layer,
@@ -350,6 +351,7 @@ def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
             {
                 "task": task.index,
                 "classes": list(task.names),
+                **({"returning": list(task.returning)} if task.returning else {}),
                 **dict(zip(("train", "val", "test"), task.sizes, strict=True)),
             }
             for task in experiment.stream.tasks
@@ -381,8 +383,14 @@ def _decides(values: Mapping[str, Any], key: str) -> str:
 def _value(values: Mapping[str, Any], key: str) -> Any:
     section, dot, name = key.partition(".")
     if dot:
-        return SEARCH if _decides(values, key) != key else values[section][name]
-    return values[key] if key in values else values["options"][key]
+        return SEARCH if _decides(values, key) != key else _dumped(values, section, name)
+    return values[key] if key in values else _dumped(values, "options", key)
+
+
+def _dumped(values: Mapping[str, Any], section: str, name: str) -> Any:
+    """A value of a section; later settings are left out at their default."""
+    found = values[section]
+    return found[name] if name in found else LATER[section][name]
 
 
 # -- what can be set -------------------------------------------------------------------------

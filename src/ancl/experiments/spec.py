@@ -140,12 +140,9 @@ class RunSpec(BaseModel):
         """Everything but later settings at their defaults."""
         found: dict[str, Any] = dump(self)
         for section, defaults in LATER.items():
-            kept = found.get(section, {}).items()
-            found[section] = {
-                name: value
-                for name, value in kept
-                if name not in defaults or value != defaults[name]
-            }
+            dumped = found.get(section, {})
+            for name in [each for each in defaults if dumped.get(each) == defaults[each]]:
+                dumped.pop(name, None)
         return found
 
     @property

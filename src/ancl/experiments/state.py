@@ -5,6 +5,7 @@ What is read back is data: every field is checked, and no code that it names is 
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, Self
 
 from annotated_types import Ge, Len
@@ -82,7 +83,6 @@ class TaskState(BaseModel):
             counts=self.counts,
             load=gone,
             present=self.present,
-            measured=self.sizes[1:],
         )
 
 
@@ -156,6 +156,11 @@ class FinalState(BaseModel):
             ValueError: A field is missing, unknown, or out of its range.
         """
         return cls.model_validate_json(json.dumps(values))
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The number of tasks with classes of their own after each task."""
+        return tuple(accumulate(int(bool(task.names)) for task in self.tasks))
 
     @property
     def moments(self) -> Normalization | None:

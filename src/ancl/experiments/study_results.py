@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from ancl.checks import checked
 from ancl.errors import StoreError, printable
+from ancl.experiments.build import validation_weights
 from ancl.experiments.results import decode_matrix, main_metric, run_directory, spec_hash
 from ancl.experiments.spec import RunSpec
 from ancl.files import MARK, carries_mark, claim, read_json, replace_text
@@ -55,7 +56,7 @@ class StudyRun:
             return cls(spec, math.nan, failed=checked(str, stored["failed"]))
         images = checked(tuple[tuple[int, int, int], ...], stored["images"])
         val = decode_matrix(stored["matrices"][f"{spec.accuracy}_val"])
-        score = aac(val) if spec.task_aware else aiac(val, [each[1] for each in images])
+        score = aac(val) if spec.task_aware else aiac(val, validation_weights(spec, images))
         found = checked(dict[str, float | None], stored["metrics"])
         metrics = {k: math.nan if v is None else v for k, v in found.items()}
         seconds, numerics = checked(float, stored["seconds"]), stored["numerics"]

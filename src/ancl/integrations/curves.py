@@ -132,12 +132,14 @@ def epoch_point(record: Mapping[str, Any]) -> Point:
 
 def accuracy_points(result: Mapping[str, Any]) -> Iterator[Point]:
     """Accuracy on every task after every task, then the metrics; a step is a task."""
-    count = len(result["sizes"])
+    count = len(result["images"])
+    tests = [index for index, (_, _, test) in enumerate(result["images"]) if test]
     for after in range(count):
         found = {
-            f"t{task}/test_acc_{name}": result["matrices"][name][after][task]
+            f"t{task}/test_acc_{name}": result["matrices"][name][after][column]
             for name in ("taw", "tag")
-            for task in range(after + 1)
+            for column, task in enumerate(tests)
+            if task <= after
         }
         yield _percent(found, after)
     yield _percent({f"metrics/{name}": v for name, v in result["metrics"].items()}, count - 1)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ancl.data import Label, Samples, Task
+from ancl.data.samples import unlike
 from ancl.errors import ScenarioError
 from ancl.inference import Known
 from ancl.learner.inputs import Data, Form, read_images, read_labelled
@@ -63,7 +64,7 @@ class Answers(ABC):
 
     @property
     def tasks(self) -> list[list[Label]]:
-        """The labels learned in each task."""
+        """The labels that each task was the first to bring; none where known ones came alone."""
         return [list(task.names) for task in self._tasks]
 
     # -- answers -----------------------------------------------------------------------------
@@ -243,6 +244,11 @@ class Answers(ABC):
             raise ScenarioError(
                 f"There is no task {task}. Learned are 0 to {len(self._tasks) - 1}."
             )
+        if not self._tasks[task].is_column:
+            raise ScenarioError(
+                f"Task {task} brought no classes of its own: a class belongs to the task that "
+                f"brought it first. Give that task."
+            )
         return self._tasks[task]
 
     def _among(self, scores: Tensor, task: int | None) -> Tensor:
@@ -274,9 +280,10 @@ class Answers(ABC):
         if self._held is None:
             return NONE
         found = sorted(set(self._held.task.tolist()))
-        if found == list(range(len(self._tasks))):
+        tasks = [task.index for task in self._tasks if task.is_column]
+        if found == tasks:
             return ALL
-        if found == [len(self._tasks) - 1]:
+        if found == tasks[-1:]:
             return NEWEST
         return f"tasks {', '.join(map(str, found))}"
 
@@ -323,27 +330,47 @@ def make_scorer(method: Method, network: Network, looked: Known) -> Scorer:
 def measured(
     scorer: Scorer, held: Exemplars | None, tasks: Sequence[Task], *, task_known: bool
 ) -> tuple[float | None, ...]:
-    """The accuracy on the held images of every task; nothing for tasks without any."""
+    """The accuracy on the held images of every task with classes; nothing where it has none."""
+    columns = [task.index for task in tasks if task.is_column]
     if held is None:
-        return (None,) * len(tasks)
+        return (None,) * len(columns)
     scores = scorer(held.samples.x)
     scores = within(scores, held.task, tasks) if task_known else scores
     right = scores.argmax(dim=1) == held.samples.y
-    own = [right[held.task == index] for index in range(len(tasks))]
+    own = [right[held.task == index] for index in columns]
     return tuple(float(each.double().mean()) if len(each) else None for each in own)
 
 
-def set_apart(task: Task, most: int, before: Exemplars | None) -> Exemplars | None:
-    """Held images with those of a task: the first ``most`` validation images of each class.
+def set_apart(tasks: Sequence[Task], most: int, before: Exemplars | None) -> Exemplars | None:
+    """Held images with those of the last task: the first ``most`` validation images of each class.
 
     They are in the order of their hashes, so the first are as good as any. None of them is
-    trained on.
+    trained on: one that comes again to be learned from is held no longer. Those of a known class
+    that comes again fill up what it has, and belong to the task that brought it first.
     """
-    val = task.load().val
-    chosen = [val.of_class(number)[:most] for number in sorted(set(val.y.tolist()))]
-    if not most or not chosen:
-        return before
+    task = tasks[-1]
+    split = task.load()
+    val = split.val
+    if task.returning and before:
+        kept = Samples(before.samples.x, torch.arange(len(before.samples)))
+        before = before.take(unlike(kept, split.train).y)
+    if task.returning:
+        val = unlike(val, before.samples if before else val.take(torch.arange(0)))
+    chosen = [torch.arange(0)]
+    for number in sorted(set(val.y.tolist())):
+        there = int((before.samples.y == number).sum()) if before and task.returning else 0
+        chosen.append(val.of_class(number)[: max(most - there, 0)])
     samples = val.take(torch.cat(chosen))
+    if not len(samples):
+        return before
     n = len(samples)
-    own = Exemplars(samples, torch.full((n,), task.index), torch.ones(n, dtype=torch.bool))
+    own = Exemplars(samples, _brought_by(tasks, samples.y), torch.ones(n, dtype=torch.bool))
     return Exemplars.joined([before, own]) if before else own
+
+
+def _brought_by(tasks: Sequence[Task], y: Tensor) -> Tensor:
+    """The task of each image: that which was the first to bring its class, or the last in dil."""
+    found = torch.full((len(y),), tasks[-1].index)
+    for task in tasks if tasks[-1].returning else ():
+        found[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
+    return found

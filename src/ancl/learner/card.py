@@ -12,6 +12,7 @@ import torch
 from annotated_types import Ge, Le
 
 from ancl.checks import checked
+from ancl.data import Label
 from ancl.errors import printable
 from ancl.experiments.state import FinalState, TaskState
 from ancl.files import MARK
@@ -32,22 +33,22 @@ class Measured(NamedTuple):
 
     Args:
         on: The images it was measured on.
-        accuracy: A share for each task, none where it was not measured.
+        accuracy: A share for each task that brought classes, none where it was not measured.
     """
 
     on: str
     accuracy: tuple[Share | None, ...]
 
 
-def read_measured(values: Any, tasks: int) -> tuple[Measured | None, ...]:
-    """What was saved of measurements.
+def read_measured(values: Any, columns: Sequence[int]) -> tuple[Measured | None, ...]:
+    """What was saved of measurements, of this number of tasks with classes after each task.
 
     Raises:
-        ValueError: It is none of this number of tasks.
+        ValueError: It is none of these tasks.
     """
     rows: tuple[Measured | None, ...] = checked(tuple[Measured | None, ...], values)
-    if len(rows) != tasks or any(
-        row and len(row.accuracy) != number for number, row in enumerate(rows, start=1)
+    if len(rows) != len(columns) or any(
+        row and len(row.accuracy) != count for row, count in zip(rows, columns, strict=True)
     ):
         raise ValueError("what was measured does not fit the tasks")
     return rows
@@ -82,7 +83,7 @@ def model_card(
         f"{'task' if len(state.tasks) == 1 else 'tasks'} with {_code(method)}.\n",
         _facts(config, state, method, parameters, kept),
         _data(state.tasks),
-        _accuracy(measured),
+        _accuracy(measured, [number for number, t in enumerate(state.tasks, 1) if t.names]),
         "## Limits\n\nIt answers one of its classes for every image, also for images of none of "
         "them. Accuracy\nholds for images like those it was measured on.\n",
     ]
@@ -133,9 +134,10 @@ def _input(state: FinalState) -> str:
 
 def _data(tasks: Sequence[TaskState]) -> str:
     """Classes, counts and hashes, task by task."""
+    names = [name for task in tasks for name in task.names]
     lines = [
-        f"| {number} | {', '.join(_code(str(name)) for name in task.names)} | {task.sizes[0]:,} | "
-        f"{task.sizes[1]:,} | `{task.key[:16]}` |"
+        f"| {number} | {_listed(task.names)}{_again([names[n] for n in task.returning])} | "
+        f"{task.sizes[0]:,} | {task.sizes[1]:,} | `{task.key[:16]}` |"
         for number, task in enumerate(tasks, start=1)
     ]
     head = ["| task | classes | images to train on | to validate on | data |"]
@@ -143,21 +145,32 @@ def _data(tasks: Sequence[TaskState]) -> str:
     return "\n".join(["## Classes and data\n", *head, "|---|---|--:|--:|---|", *lines, note, ""])
 
 
-def _accuracy(measured: Sequence[Measured | None]) -> str:
-    """The accuracy on every task after every task, and what was forgotten."""
+def _listed(names: Sequence[Label]) -> str:
+    return ", ".join(_code(str(name)) for name in names)
+
+
+def _again(names: Sequence[Label]) -> str:
+    return f" (again: {_listed(names)})" if names else ""
+
+
+def _accuracy(measured: Sequence[Measured | None], columns: Sequence[int]) -> str:
+    """The accuracy on every task that brought classes after every task, and what was forgotten."""
     if not any(measured):
         return "## Accuracy\n\nNot measured.\n"
-    numbers = range(1, len(measured) + 1)
-    head = "| after | " + " | ".join(f"task {number}" for number in numbers) + " | on |"
-    lines = [head, "|---" + "|--:" * len(measured) + "|---|"]
-    for number, row in zip(numbers, measured, strict=True):
+    head = "| after | " + " | ".join(f"task {number}" for number in columns) + " | on |"
+    lines = [head, "|---" + "|--:" * len(columns) + "|---|"]
+    for number, row in enumerate(measured, start=1):
         shares = row.accuracy if row else ()
         cells = [
-            _percent(shares[j] if j < len(shares) else None, j < number)
-            for j in range(len(measured))
+            _percent(shares[j] if j < len(shares) else None, column <= number)
+            for j, column in enumerate(columns)
         ]
         lines.append(f"| task {number} | {' | '.join(cells)} | {_plain(row.on) if row else ''} |")
-    lost = [f"task {number}: {_lost(measured, number - 1)}" for number in numbers[:-1]]
+    lost = [
+        f"task {column}: {_lost(measured, column, j)}"
+        for j, column in enumerate(columns)
+        if column < len(measured)
+    ]
     forgetting = (
         f"\nForgotten since the best moment before the last task: {'; '.join(lost)}.\n"
         if lost
@@ -172,11 +185,12 @@ def _percent(share: float | None, learned: bool) -> str:
     return f"{100 * share:.1f}"
 
 
-def _lost(measured: Sequence[Measured | None], task: int) -> str:
+def _lost(measured: Sequence[Measured | None], task: int, column: int) -> str:
     """The best accuracy before the last task minus the last, where both are of the same images."""
     last = measured[-1]
-    now = last.accuracy[task] if last else None
-    before = [row.accuracy[task] for row in measured[task:-1] if row and last and row.on == last.on]
+    now = last.accuracy[column] if last else None
+    rows = [row for row in measured[task - 1 : -1] if row and last and row.on == last.on]
+    before = [row.accuracy[column] for row in rows]
     found = [share for share in before if share is not None]
     if now is None or not found:
         return "not measured"

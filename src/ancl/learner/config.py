@@ -117,7 +117,8 @@ class LearnerConfig:
         if tasks[-1].returning and self.method.why_once:
             problems.append(
                 f"{self.method.name} cannot learn known classes again: {self.method.why_once}. "
-                f"Leave their images out, or begin with another method, such as lwf or icarl."
+                f"Leave their images out, or begin with another method, such as lwf or icarl"
+                f"{self.method.way_out}."
             )
         if problems:
             raise SpecError("\n".join(problems))

@@ -31,7 +31,7 @@ from ancl.learner.config import (
 from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.inputs import Data, Form, read_labelled
 from ancl.learner.new_task import next_task
-from ancl.learner.notices import Warner, notes, reporting
+from ancl.learner.notices import Warner, reporting, task_notes
 from ancl.learner.saved import Size, read_held, read_values, sizes
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
@@ -39,7 +39,6 @@ from ancl.networks import Network
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, lasting, plan_task
-from ancl.stages.plan_notes import left_out, plan_notes
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
 from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult, write_entry
@@ -176,11 +175,9 @@ class Learner(Answers):
     def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
         """Learn a task: images of new classes, of known ones that come again, or of both.
 
-        In ``dil`` every task has images of all classes.
-
-        The first task decides the size of images and whether they are bytes or floats. Later
-        ones, and images to predict, are converted to it where that is certain; files and Pillow
-        images are resized, too.
+        In ``dil`` every task has images of all classes. The first task decides the size of images
+        and whether they are bytes or floats. Later ones, and images to predict, are converted to
+        it where that is certain; files and Pillow images are resized, too.
 
         Args:
             data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
@@ -188,7 +185,7 @@ class Learner(Answers):
             labels: The label of each image: whole numbers or texts.
 
         Returns:
-            The epochs of the main network's training.
+            Its number, new classes, known ones that came again, and the main network's epochs.
         """
         x, given = read_labelled(data, labels, self._form, self._say)
         config = self._config
@@ -329,7 +326,7 @@ class Learner(Answers):
             assert form is not None
             count = len(learner.classes), len(learner._tasks)
             learner._held = read_held(tensors, form, *count)
-            learner._measured = read_measured(meta["measured"], len(state.tasks))
+            learner._measured = read_measured(meta["measured"], state.columns)
         return learner
 
     # -- inside ------------------------------------------------------------------------------
@@ -362,7 +359,7 @@ class Learner(Answers):
         main = next(stage.key for stage in stages if stage.name == "main")
         log = [epoch for epoch in runner.obtain(main).meta["log"] if epoch["role"] == "main"]
         scorer = make_scorer(self.method, *built(self.method, setting, tasks, entries))
-        held = set_apart(task, self._config.held, self._held)
+        held = set_apart(tasks, self._config.held, self._held)
         if self.method.data == "current":  # else its images are read again with every task
             tasks = (*self._tasks, TaskState.of(task).task(task.index))
         row = measured(scorer, held, tasks, task_known=self.scenario == "til")
@@ -373,18 +370,15 @@ class Learner(Answers):
         self._setting, self._form, self._tasks, self._state = setting, form, tasks, state
         self._scorer, self._held, self._fitted = scorer, held, {}
         self._measured = (*self._measured, Measured("held images", row) if held else None)
-        return {"task": task.index, "classes": list(task.names), "epochs": log}
+        again = [self.classes[position] for position in task.returning]
+        found = {"task": task.index, "classes": list(task.names), "returning": again}
+        return {**found, "epochs": log}
 
     def _announce(
         self, tasks: Sequence[Task], setting: Setting, stages: Sequence[Stage], events: Events
     ) -> None:
         """Say what a user should know before a task is learned, and what is computed for it."""
-        first = tasks[-1].index == 0
-        said = notes(self._config, setting.architecture) if first else ()
-        more = plan_notes(self.method, tasks, setting) if tasks[-1].index == 1 else []
-        if tasks[-1].index > 1 and not tasks[-1].is_column:
-            more = left_out(self.method, tasks[-1:])
-        for note in (*said, *more):
+        for note in task_notes(self._config, tasks, setting):
             events.say(note)
         # Nothing is evaluated here, nor are features computed of images that only that would read.
         kept = [stage for stage in stages if stage.name != "evaluate"]

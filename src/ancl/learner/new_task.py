@@ -22,19 +22,24 @@ def next_task(
 ) -> Task:
     """The task that images and labels make after others.
 
-    In ``dil`` it has the first task's classes, in their order; else it adds its own to all.
+    In ``dil`` it has the first task's classes, in their order. Else it adds those of its classes
+    that are new to all, maybe none; known ones come again.
 
     Raises:
         ScenarioError: Its classes are not those that the scenario lets it bring.
     """
+    known: tuple[Label, ...] = ()
     if scenario == "dil" and before:
         names, start = before[0].names, 0
         _check_same(labels, names)
     else:
-        names = tuple(sorted(set(labels), key=lambda name: (isinstance(name, str), name)))
-        start = before[-1].classes.stop if before else 0
-        _check_new(names, before, alone=scenario != "cil" or not before)
-    position = {name: start + index for index, name in enumerate(names)}
+        known = tuple(name for task in before for name in task.names)
+        new = set(labels) - set(known)
+        names = tuple(sorted(new, key=lambda name: (isinstance(name, str), name)))
+        start = len(known)
+        if scenario != "cil" or not before:
+            _check_several(names)
+    position = {name: index for index, name in enumerate((*known, *names))}
     return task_from(
         Samples(x, torch.tensor([position[name] for name in labels])),
         index=len(before),
@@ -43,23 +48,16 @@ def next_task(
         seed=seed,
         val_fraction=val_fraction,
         test=None,
+        known=known,
     )
 
 
-def _check_new(names: Sequence[Label], before: Sequence[Task], *, alone: bool) -> None:
-    """Refuse classes learned before, and a single class, which there is nothing to tell from."""
-    learned = {name for task in before for name in task.names}
-    again = [name for name in names if name in learned]
-    if again:
+def _check_several(names: Sequence[Label]) -> None:
+    """Refuse a single new class, where there is nothing to tell it from."""
+    if len(names) == 1:
         raise ScenarioError(
-            f"The classes {_listed(again)} were learned before. A task brings new classes only: "
-            f"leave out their images, or give them other labels. Where all classes come again, in "
-            f"another domain, begin with scenario='dil'."
-        )
-    if alone and len(names) < 2:
-        raise ScenarioError(
-            f"This task has only the class {names[0]!r}, and there is nothing to tell it from. "
-            f"Give at least 2 classes."
+            f"This task has only the new class {names[0]!r}, and there is nothing to tell it from. "
+            f"Give at least 2 new classes, or none."
         )
 
 

@@ -2,17 +2,20 @@
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from ancl.data import Task
 from ancl.learner.config import LearnerConfig
 from ancl.networks import Architecture
 from ancl.seeding import seeded
 from ancl.stages.events import Events, Forward
+from ancl.stages.plan import Setting
+from ancl.stages.plan_notes import left_out, plan_notes
 from ancl.stages.progress import Progress, make_progress
 
 _NAMES = ("fc", "classifier", "head", "heads", "logits", "last_linear")
@@ -49,6 +52,15 @@ def reporting(events: Events | None, verbose: bool | None) -> Iterator[Events]:
             yield Forward(shown, events)
         else:
             yield shown or events or Warner()
+
+
+def task_notes(config: LearnerConfig, tasks: Sequence[Task], setting: Setting) -> list[str]:
+    """What a user should know before the last of these tasks is learned."""
+    index = tasks[-1].index
+    if index < 2:
+        found = list(notes(config, setting.architecture)) if index == 0 else []
+        return found + plan_notes(config.method, tasks, setting)
+    return [] if tasks[-1].is_column else left_out(config.method, tasks[-1:])
 
 
 def notes(config: LearnerConfig, net: Architecture) -> Iterator[str]:

@@ -13,6 +13,7 @@ from ancl.learner.card import Measured
 from ancl.learner.config import Given, config_of_spec, explained
 from ancl.learner.learner import Learner
 from ancl.methods.method import Method
+from ancl.metrics import learned_after
 from ancl.stages.events import Events
 from ancl.store.entry import HEADER, StageResult, current
 from ancl.store.store import Store
@@ -138,11 +139,12 @@ def load_run(
 
 def _measured(result: RunResult) -> tuple[Measured, ...]:
     """The rows of the matrix that counts."""
-    rows = result.counted.tolist()
+    rows, begins = result.counted.tolist(), learned_after(result.counted)
     shares = [[None if math.isnan(share) else share for share in row] for row in rows]
+    counts = [sum(begin <= number for begin in begins) for number in range(len(rows))]
     return tuple(
-        Measured("test images of the run", tuple(row[: number + 1]))
-        for number, row in enumerate(shares)
+        Measured("test images of the run", tuple(row[:count]))
+        for row, count in zip(shares, counts, strict=True)
     )
 
 

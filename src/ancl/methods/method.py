@@ -330,10 +330,14 @@ class Method:
     def why_once(self) -> str:
         """Why known classes cannot come again; empty where they can."""
         if self.trains == "new rows" and "cir" not in self.refused:
-            return (
-                "it leaves the rows of known classes alone, so their new images teach them nothing"
-            )
+            return "it leaves rows of known classes alone, so that new images cannot change them"
         return self.refused.get("cir", "")
+
+    @property
+    def way_out(self) -> str:
+        """What lets known classes come again, where the method leaves their rows alone."""
+        own = self.trains == "new rows" and "cir" not in self.refused
+        return ", or let their rows learn (lucir, podnet: train_old_rows=true)" if own else ""
 
     def problems(self, scenario: str, memory: Memory | None, groups: int) -> list[str]:
         """What does not fit a scenario and a memory shared by this number of groups."""
@@ -342,7 +346,7 @@ class Method:
         if refused:
             found.append(
                 f"{self.name} has no meaning in the scenario {scenario}: {refused}. "
-                f"Use another method, such as lwf or icarl."
+                f"Use another method, such as lwf or icarl{self.way_out}."
             )
         if memory is None and any("memory" in part.reads for part in self.finish):
             stages = " and ".join(p.name for p in self.finish if "memory" in p.reads)

@@ -232,7 +232,10 @@ def dmc(*, centring: Literal["sample", "batch"] = "sample") -> Method:
         task_weight=0.0,
         start="fresh",
         trains="everything",
-        refused={"dil": "its old and auxiliary network would speak for the same classes"},
+        refused={
+            "dil": "its old and auxiliary network would speak for the same classes",
+            "cir": "its old and auxiliary network would both speak for classes that come again",
+        },
     )
 
 

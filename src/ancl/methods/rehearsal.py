@@ -209,6 +209,7 @@ def lucir(
     balanced_milestones: tuple[int, ...] = (10,),
     classify: Classify = "logits",
     loss_over: Over = "auto",
+    train_old_rows: bool = False,
 ) -> Method:
     """LUCIR: a cosine classifier that keeps the direction of features, and a margin between tasks.
 
@@ -227,6 +228,8 @@ def lucir(
         classify: By logits, or by the nearest mean of exemplars.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
+        train_old_rows: Whether rows of old classes learn too, which the original leaves alone.
+            Classes that come again need it.
     """
     ranking = MarginRanking(margin, margin_negatives, margin_reduction)
     return Method(
@@ -234,7 +237,7 @@ def lucir(
         CrossEntropy(loss_over),
         Term(LessForget(), _ruled(AdaptiveOldNew, lamb, adaptive)),
         extras=(Extra("margin", ranking, margin_weight, True),) if margin_weight else (),
-        trains="new rows",
+        trains="everything" if train_old_rows else "new rows",
         head="cosine",
         imprint=imprint,
         last_relu=False,
@@ -265,6 +268,7 @@ def podnet(
     balanced_lr: Positive = 0.05,
     classify: Classify = "logits",
     loss_over: Over = "auto",
+    train_old_rows: bool = False,
 ) -> Method:
     """PODNet: keep every stage's pooled maps; classes are told by several proxies each.
 
@@ -290,13 +294,15 @@ def podnet(
         classify: By logits, or by the nearest mean of exemplars.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
+        train_old_rows: Whether proxies of old classes learn too, which the original leaves alone.
+            Classes that come again need it.
     """
     omega = Pod(pod_norm, pod_square, pod_normalize, spatial, flat, flat_form)
     return Method(
         "podnet",
         task_loss=Nca(nca, nca_margin, loss_over),
         old=Term(omega, _ruled(AdaptiveAllNew, lamb, adaptive)),
-        trains="new rows",
+        trains="everything" if train_old_rows else "new rows",
         head="proxies",
         head_options={"proxies": proxies, "similarity": similarity},
         imprint=imprint,

@@ -128,8 +128,9 @@ def check_hold_out(memory: Memory | None, hold_out: float, tasks: Sequence[Task]
     least = counts.index(min(counts))
     if counts[least] < 2:
         names = [name for task in tasks if adds_classes(task) for name in task.names]
+        name = names[tasks[-1].present[least]]
         raise ScenarioError(
-            f"Class {names[tasks[-1].present[least]]!r} has 1 image to train on, but this method holds images of "
+            f"Class {name!r} has 1 image to train on, but this method holds images of "
             f"every class out of training, so it needs 2. Give more images, a smaller "
             f"val_fraction, or a method that holds none out, such as wa."
         )

@@ -142,7 +142,7 @@ def _run(place: Path, damaged: list[Damaged]) -> Run:
         )
     result = read_run(place)
     shapes = {matrix.shape for matrix in result.matrices.values()}
-    if shapes != {(len(result.sizes),) * 2}:
+    if shapes != {(len(result.images), len(result.sizes))}:
         raise StoreError(f"{place}: the accuracy matrices do not fit {len(result.sizes)} tasks.")
     # A metric that is newer than the run is computed from its matrix.
     metrics = {**summary(result.counted, result.sizes), **result.metrics}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ancl.experiments.study import MethodResult
-from ancl.metrics import Estimate
+from ancl.metrics import Estimate, learned_after
 from ancl.reporting.groups import Group
 from ancl.reporting.page import Training, trainings
 
@@ -191,8 +191,8 @@ def _matrices(groups: Sequence[Group]) -> Figure:
         matrix = 100 * np.mean(group.matrices, axis=0)
         image = place.imshow(matrix, vmin=0, vmax=100, cmap="viridis")
         place.set_title(group.title, size=8)
-        ends = [0, len(matrix) - 1]
-        place.set_xticks(ends, [str(end + 1) for end in ends])
+        ends, begins = [0, len(matrix) - 1], learned_after(group.matrices[0])
+        place.set_xticks([0, len(begins) - 1], [str(begins[end] + 1) for end in (0, -1)])
         place.set_yticks(ends, [str(end + 1) for end in ends])
     axes[0].set_xlabel("on task")
     axes[0].set_ylabel("after task")

@@ -12,7 +12,14 @@ import numpy as np
 from ancl.experiments.paper_check import settings_of
 from ancl.experiments.results import RunResult
 from ancl.experiments.spec import RunSpec
-from ancl.metrics import Estimate, Matrix, mean_and_error, paired_difference
+from ancl.metrics import (
+    Estimate,
+    Matrix,
+    first_rows,
+    learned_after,
+    mean_and_error,
+    paired_difference,
+)
 from ancl.reporting.collect import Damaged, Run
 
 Settings = dict[str, Any]
@@ -87,8 +94,11 @@ class Group:
 
     def cells(self) -> list[list[Estimate | None]]:
         """Every entry of the accuracy matrix over seeds; none above the diagonal."""
-        count = len(self.matrices[0])
-        return [[self._cell(i, j) if j <= i else None for j in range(count)] for i in range(count)]
+        begins = learned_after(self.matrices[0])
+        return [
+            [self._cell(i, j) if begin <= i else None for j, begin in enumerate(begins)]
+            for i in range(len(self.matrices[0]))
+        ]
 
     def _cell(self, i: int, j: int) -> Estimate:
         return mean_and_error([float(matrix[i, j]) for matrix in self.matrices])
@@ -103,10 +113,11 @@ class Group:
         weights = np.ones(len(sizes)) if self.decisive == "aac" else np.asarray(sizes, float)
 
         def seen(matrix: Matrix, phase: int) -> float:
-            row = matrix[phase, : phase + 1]
-            return float(np.average(row, weights=weights[: phase + 1]))
+            row = first_rows(matrix, phase + 1)[-1]
+            return float(np.average(row, weights=weights[: len(row)]))
 
-        return [mean_and_error([seen(m, i) for m in self.matrices]) for i in range(len(sizes))]
+        count = len(self.matrices[0])
+        return [mean_and_error([seen(m, i) for m in self.matrices]) for i in range(count)]
 
     def seconds(self) -> dict[str, Estimate]:
         """Seconds by the name of the stage, all tasks together."""
@@ -284,7 +295,7 @@ _BENCHMARKS = (
     "tinyimagenet/11",
     "tinyimagenet/21",
 )
-_SCENARIOS = ("til", "cil", "dil")
+_SCENARIOS = ("til", "cil", "dil", "cir")
 
 
 def split_method(method: str) -> tuple[str, str]:
