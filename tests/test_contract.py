@@ -14,6 +14,7 @@ from ancl.methods.registry import make_method
 from ancl.methods.regularization import METHODS
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.plan import plan
+from ancl.stages.runner import MemoryStore
 from ancl.training.objective import anchor_for
 from ancl.types import Anchor
 
@@ -298,3 +299,103 @@ def test_joint_learns_from_the_images_of_all_tasks(over, task_aware, lab) -> Non
     learned = lab.learn(make_method("joint", loss_over=over), setting)
 
     assert min(learned.entry("evaluate", 2).meta["taw"]) > 0.9
+
+
+# -- classes that come again ---------------------------------------------------------------------
+
+NEW_ROWS = ("lucir", "podnet")
+NOT_AGAIN = ("dmc", *NEW_ROWS)
+LEARNING = [name for name in NAMES if base_of(name) != "dmc"]
+
+
+def again_method(name: str, **settings: Any) -> Any:
+    """A method whose old rows learn."""
+    rows = {"train_old_rows": True} if base_of(name) in NEW_ROWS else {}
+    return method(name, **rows, **settings)
+
+
+def again_tasks(lab: Any) -> Any:
+    """Two new classes and a known one, then known ones alone, then two of each."""
+    return lab.tasks(scenario="cir", tasks=None, classes="2,2,0,2", per_class=6)
+
+
+@pytest.fixture(scope="module")
+def shared() -> MemoryStore:
+    """Methods share stages, and so do these tests."""
+    return MemoryStore()
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_every_method_learns_them_with_the_same_bits(name, lab, shared) -> None:
+    setting = lab.setting(network(name, lab), task_aware=False)
+
+    first = lab.learn(again_method(name), setting, again_tasks(lab), shared)
+    stopped = MemoryStore()
+    for stage in first.stages:
+        if stage.task < 3:
+            stopped.save(stage.key, first.entries[stage.key])
+    again = lab.learn(again_method(name), setting, again_tasks(lab), stopped)
+
+    assert same(first.final, again.final)
+    assert all(tensor.isfinite().all() for tensor in first.final.values())
+    rows = [first.entry("evaluate", index).meta["tag"] for index in range(4)]
+    assert [len(row) for row in rows] == [1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["finetune", "a-lwf", "a-ewc", "afec-ewc", "a-icarl", "bic", "wa"])
+def test_with_the_task_known_too(name, lab, shared) -> None:
+    setting = lab.setting(network(name, lab), task_aware=True)
+
+    known, unknown = (
+        lab.learn(again_method(name), replace(setting, task_aware=each), again_tasks(lab), shared)
+        for each in (True, False)
+    )
+
+    assert all(tensor.isfinite().all() for tensor in known.final.values())
+    assert not same(known.final, unknown.final)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_again_zero_lamb_a_is_the_base_method(name, lab, shared) -> None:
+    setting, stream = lab.setting(network(name, lab), task_aware=False), again_tasks(lab)[:3]
+    fitted = lab.fitted(again_method(name), setting)
+    none, base = (
+        plan(each, stream, fitted)
+        for each in (again_method(name, lamb_a=0), again_method(base_of(name)))
+    )
+
+    assert [s.key for s in none] == [s.key for s in base]
+    plain = lab.learn(again_method(base_of(name)), setting, stream, shared)
+    rule = lab.learn(forced(again_method(name)), setting, stream, shared)
+    assert same(plain.final, rule.final)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if base_of(n) in NOT_AGAIN])
+def test_some_are_refused_with_the_reason(name) -> None:
+    problems = make_method(name).problems("cir", make_method(name).memory, 4)
+
+    reason = "would both speak for" if base_of(name) == "dmc" else "leaves rows of known classes"
+    assert len(problems) == 1
+    assert reason in problems[0]
+    assert ("train_old_rows" in problems[0]) is (base_of(name) in NEW_ROWS)
+    if base_of(name) in NEW_ROWS:
+        assert again_method(name).problems("cir", again_method(name).memory, 4) == []
+
+
+def test_no_other_method_is_refused() -> None:
+    refused = [n for n in METHODS if make_method(n).why_once]
+
+    assert refused == list(NOT_AGAIN)
+
+
+def test_without_repetition_there_is_nothing_of_it_in_a_key(lab) -> None:
+    bic = method("a-bic")
+    history = plan(bic, lab.tasks(), lab.fitted(bic, lab.setting()))[-1].history
+
+    assert history.key_description() == {
+        "is": "ClassHistory",
+        "tasks": [[0, 2], [2, 4], [4, 6]],
+    }
+    again = plan(method("lwf"), again_tasks(lab), lab.setting())[-1].history
+    assert again.key_description()["present"] == list(again_tasks(lab)[-1].present)
+    assert torch.tensor(again.present).max() == 5
