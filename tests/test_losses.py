@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.losses import CrossEntropy, own_task_logits
+from ancl.losses import CrossEntropy, OneHot, own_task_logits
 from ancl.types import Output, Step
 
 TASKS = (slice(0, 2), slice(2, 5))
@@ -94,3 +94,30 @@ def test_logits_of_other_tasks_are_minus_infinity() -> None:
 
     inf = -math.inf
     assert masked.tolist() == [[1.0, 1.0, inf, inf, inf], [inf, inf, 1.0, 1.0, 1.0]]
+
+
+def test_a_class_that_comes_again_competes_in_the_head_that_brought_it() -> None:
+    logits, present = torch.randn(3, 5), torch.tensor([1, 2, 4])
+    y = [1, 2, 4]
+
+    told = make_step(logits, y, present=present, rehearses=False, task_aware=True)
+    untold = make_step(logits, y, present=present, rehearses=True)
+
+    assert CrossEntropy()(told).item() == pytest.approx(
+        slow(logits, y, [[0, 1], [2, 3, 4], [2, 3, 4]]), rel=1e-5
+    )
+    assert CrossEntropy()(untold).item() == pytest.approx(
+        slow(logits, y, [list(range(5))] * 3), rel=1e-5
+    )
+
+
+def test_sigmoids_are_those_of_the_present_classes() -> None:
+    logits, present, y = torch.randn(2, 5), torch.tensor([1, 2, 4]), [1, 4]
+
+    found = OneHot()(make_step(logits, y, present=present))
+
+    total = 0.0
+    for row, label in zip(logits.sigmoid().tolist(), y, strict=True):
+        total -= sum(math.log(row[c] if c == label else 1 - row[c]) for c in present.tolist())
+    # The mean over 2 images and 3 classes, times 3 of 5 classes
+    assert found.item() == pytest.approx(total / 6 * 3 / 5, rel=1e-5)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ancl.data import Samples
-from ancl.memory import Exemplars, Memory, Selection, herd, rank, select
+from ancl.memory import Exemplars, Memory, Selection, drawn, evened, herd, rank, select
 from ancl.types import Output
 
 
@@ -154,3 +154,40 @@ def test_exemplars_survive_being_stored() -> None:
 
     for name, tensor in exemplars.tensors().items():
         assert torch.equal(tensor, again.tensors()[name])
+
+
+def numbered(*labels: int) -> Samples:
+    return Samples(torch.arange(float(len(labels))).unsqueeze(1), torch.tensor(labels))
+
+
+def test_a_class_with_too_few_images_gives_some_again() -> None:
+    samples = numbered(0, 0, 0, 4, 2, 2)
+    draw = torch.Generator().manual_seed(0)
+
+    even = evened(samples, 3, draw)
+
+    assert even.y.bincount().tolist() == [3, 0, 3, 0, 3]
+    assert even.x[:6].equal(samples.x)
+    assert all(samples.y[int(x)] == y for x, y in zip(even.x, even.y, strict=True))
+    assert len(evened(samples, 0, draw)) == 6
+
+
+def test_images_are_drawn_class_by_class() -> None:
+    samples = numbered(0, 0, 0, 0, 3, 3)
+
+    found = {
+        tuple(drawn(samples, 2, torch.Generator().manual_seed(seed)).x.flatten().tolist())
+        for seed in range(20)
+    }
+
+    assert len(found) > 5
+    assert all(len(set(each)) == 4 and set(each[2:]) == {4.0, 5.0} for each in found)
+
+
+def test_exemplars_of_some_classes_and_of_all_others() -> None:
+    task, held = torch.zeros(4, dtype=torch.long), torch.tensor([False, True, False, False])
+    memory = Exemplars(numbered(0, 1, 1, 2), task, held)
+
+    assert memory.of_classes((1, 2), inside=True).samples.x.flatten().tolist() == [1.0, 2.0, 3.0]
+    assert memory.of_classes((1, 2), inside=False).samples.y.tolist() == [0]
+    assert memory.of_classes((), inside=False).held.equal(held)

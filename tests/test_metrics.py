@@ -14,6 +14,7 @@ from ancl.metrics import (
     aiac,
     backward_transfer,
     final_accuracy,
+    first_rows,
     forgetting,
     forgetting_from_best,
     forgetting_from_learned,
@@ -21,6 +22,7 @@ from ancl.metrics import (
     frontier_difference,
     holm,
     intransigence,
+    learned_after,
     learning_accuracy,
     mean_and_error,
     read_matrix,
@@ -224,3 +226,42 @@ def test_frontiers_by_hand() -> None:
     assert frontier_difference([(0.1, 0.5)], theirs) is None
     # Two points of equal forgetting are one at their mean.
     assert frontier_difference([(0.0, 0.4), (0.0, 0.6), (1.0, 0.5)], [(0, 0), (1, 0)]) == 0.5
+
+
+NAN = math.nan
+WIDE = np.array([[0.8, NAN, NAN], [0.7, 0.75, NAN], [0.9, 0.65, NAN], [0.6, 0.7, 0.5]])
+"""The third task brought known classes alone: a row, and no column."""
+
+
+def test_a_task_of_known_classes_alone_has_a_row_and_no_column() -> None:
+    assert learned_after(WIDE) == [0, 1, 3]
+    assert learned_after(R) == [0, 1, 2]
+    assert np.array_equal(first_rows(WIDE, 3), WIDE[:3, :2], equal_nan=True)
+    # From the best row: 0.9 − 0.6 and 0.75 − 0.7; when learned: 0.8 − 0.6 and 0.75 − 0.7
+    assert forgetting(WIDE) == pytest.approx((0.3 + 0.05) / 2, abs=1e-12)
+    assert forgetting_from_best(WIDE) == pytest.approx(0.175, abs=1e-12)
+    assert forgetting_from_learned(WIDE) == pytest.approx(0.125, abs=1e-12)
+    assert forgetting_without_newest(WIDE) == pytest.approx(0.2 / 2, abs=1e-12)
+    assert backward_transfer(WIDE) == pytest.approx(-0.125, abs=1e-12)
+    assert learning_accuracy(WIDE) == pytest.approx((0.8 + 0.75 + 0.5) / 3, abs=1e-12)
+    assert aac(WIDE) == pytest.approx(0.6, abs=1e-12)
+    steps = [0.8, (2 * 0.7 + 0.75) / 3, (2 * 0.9 + 0.65) / 3, (2 * 0.6 + 0.7 + 0.5) / 4]
+    assert aiac(WIDE, [20, 10, 10]) == pytest.approx(sum(steps) / 4, abs=1e-12)
+    assert intransigence(WIDE, WIDE + 0.1) == pytest.approx(0.1, abs=1e-12)
+
+
+def test_where_known_classes_come_last_every_task_is_an_earlier_one() -> None:
+    r = np.array([[0.8, NAN], [0.6, 0.9], [0.7, 0.8]])
+
+    # 0.8 − 0.7 and 0.9 − 0.8
+    assert forgetting(r) == pytest.approx(0.1, abs=1e-12)
+    assert backward_transfer(r) == pytest.approx(-0.1, abs=1e-12)
+
+
+def test_a_matrix_with_fewer_columns_is_written_and_read(tmp_path: Path) -> None:
+    write_matrix(tmp_path / "r.csv", WIDE)
+
+    text = (tmp_path / "r.csv").read_text().splitlines()
+    assert text[0] == "after,task 0,task 1,task 3"
+    assert text[3] == "task 2,0.900000,0.650000,"
+    assert np.array_equal(read_matrix(tmp_path / "r.csv"), WIDE, equal_nan=True)

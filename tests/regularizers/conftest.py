@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ancl.regularizers import Regularizer
-from ancl.types import Anchor, Output, Step
+from ancl.types import Anchor, Classes, Output, Step
 
 Penalty = Callable[..., Tensor]
 
@@ -36,7 +36,7 @@ def _penalty(
     ours: Output,
     theirs: Output,
     *,
-    classes: slice | None = None,
+    classes: Classes | None = None,
     tasks: tuple[slice, ...] | None = None,
     rows: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
@@ -44,7 +44,8 @@ def _penalty(
     x, y = torch.zeros(len(ours.logits), 1), torch.zeros(len(ours.logits), dtype=torch.long)
     own, anchored = rows or (None, None)
     step = Step(x, y, ours, {}, tasks or (every,), rows=own)
-    anchor = Anchor(classes or every, forward=lambda x, maps: theirs, rows=anchored)
+    known = every if classes is None else classes
+    anchor = Anchor(known, forward=lambda x, maps: theirs, rows=anchored)
     return omega.penalty(step, anchor)
 
 

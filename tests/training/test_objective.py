@@ -146,3 +146,15 @@ def test_an_anchor_that_gives_too_little_is_told() -> None:
     with pytest.raises(MethodError, match="reads feature maps, and the anchor gives none"):
         flat(x, True)
     assert torch.equal(flat(x, False).features, x)
+
+
+def test_a_network_that_knows_the_present_classes_alone() -> None:
+    network = make_network(0)
+    x, y = torch.randn(3, 4), torch.tensor([0, 3, 4])
+    present = torch.tensor([0, 3, 4])
+    step = Step(x, y, network(x), network.weights(), TASKS, present=present)
+
+    alone = only_current(step)
+
+    assert alone.out.logits.equal(step.out.logits[:, [0, 3, 4]])
+    assert (alone.y.tolist(), alone.tasks) == ([0, 1, 2], (slice(0, 3),))
