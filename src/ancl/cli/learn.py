@@ -85,6 +85,8 @@ def learn(
     To begin: ancl learn birds --method icarl --data folder:photos@32
 
     A month later: ancl learn birds --data folder:new-photos
+
+    Its classes may be new ones, known ones of which there are more images, or both.
     """
     from ancl.experiments.build import threads
     from ancl.learner.teaching import teach
@@ -117,6 +119,7 @@ def taught_json(taught: Taught) -> dict[str, Any]:
         "directory": str(taught.directory),
         "learned_before": taught.found,
         "tasks": taught.learner.tasks,
+        "returning": taught.learner.returning,
         "classes": taught.learner.classes,
         "held": {"accuracy": held.accuracy, "images": held.images, "basis": held.basis},
     }
@@ -128,11 +131,12 @@ def taught_text(taught: Taught) -> str:
 
     held = taught.learner.report()
     known = len(taught.learner.classes)
-    new = ", ".join(map(str, taught.learner.tasks[-1]))
+    new = ", ".join(map(str, taught.learner.tasks[-1])) or "no new classes"
+    again = ", ".join(map(str, taught.learner.returning[-1]))
     lines = [
         f"{taught.directory} learned exactly these images before: nothing was done."
         if taught.found
-        else f"Learned task {len(taught.learner.tasks)}: {new}.",
+        else f"Learned task {len(taught.learner.tasks)}: {new}{again and '; again: '}{again}.",
         f"Accuracy on {held.images} held images ({held.basis}): {percent(held.accuracy)} %."
         if held.accuracy is not None
         else "The accuracy was not measured: no images are held out of training.",

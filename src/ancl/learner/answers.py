@@ -67,6 +67,12 @@ class Answers(ABC):
         """The labels that each task was the first to bring; none where known ones came alone."""
         return [list(task.names) for task in self._tasks]
 
+    @property
+    def returning(self) -> list[list[Label]]:
+        """The known labels that came again in each task."""
+        names = self.classes
+        return [[names[position] for position in task.returning] for task in self._tasks]
+
     # -- answers -----------------------------------------------------------------------------
 
     @torch.no_grad()

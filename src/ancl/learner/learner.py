@@ -370,9 +370,8 @@ class Learner(Answers):
         self._setting, self._form, self._tasks, self._state = setting, form, tasks, state
         self._scorer, self._held, self._fitted = scorer, held, {}
         self._measured = (*self._measured, Measured("held images", row) if held else None)
-        again = [self.classes[position] for position in task.returning]
-        found = {"task": task.index, "classes": list(task.names), "returning": again}
-        return {**found, "epochs": log}
+        found = {"classes": list(task.names), "returning": self.returning[-1], "epochs": log}
+        return {"task": task.index, **found}
 
     def _announce(
         self, tasks: Sequence[Task], setting: Setting, stages: Sequence[Stage], events: Events
