@@ -95,12 +95,12 @@ def test_a_run_its_tables_and_a_learner_of_it(ancl, no_figures) -> None:
     groups = {each["method"]: each for each in reported.json["groups"]}
     assert groups["a-bic"]["scenario"] == "cir"
     mean = np.mean([read_run(place).metrics["aiac"] for place in places])
-    assert groups["a-bic"]["metrics"]["aiac"]["mean"] == pytest.approx(mean, abs=1e-9)
+    assert groups["a-bic"]["metrics"]["aiac"][0] == pytest.approx(mean, abs=1e-4)
     opened = load_run(places[0], events=Events())
     assert opened.scenario == "cil"
     assert [len(each) for each in opened.returning] == [0, 2, 3, 3]
-    x = torch.zeros(4, *opened.input_shape[1:], opened.input_shape[0], dtype=torch.uint8)
-    opened.learn(x + torch.arange(4, dtype=torch.uint8).reshape(4, 1, 1, 1), [0, 0, 1, 1])
+    x = torch.arange(6, dtype=torch.uint8).reshape(6, 1, 1, 1)
+    opened.learn(x.expand(6, *opened.input_shape[1:], 1), [0, 0, 0, 1, 1, 1])
     assert opened.returning[-1] == [0, 1]
 
 
