@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 
 import ancl
 from ancl.data.registry import load_source
+from ancl.files import replace_text
 from ancl.metrics import mean_and_error, t_interval
 from ancl.seeding import generator
 
@@ -105,7 +107,7 @@ class Images:
         return self._source.test.x[self._source.test.of_class(CLASSES[position])]
 
 
-def run(method: str, arm: str, seed: int, source: Any) -> dict[str, Any]:
+def run(method: str, arm: str, seed: int, source: Any, store: str | None = None) -> dict[str, Any]:
     """The accuracy on each group after each month but the first."""
     host = method.rpartition("-")[2]
     settings = HOSTS[host] | ({"lamb_a": "balance"} if method != host else {})
@@ -118,6 +120,7 @@ def run(method: str, arm: str, seed: int, source: Any) -> dict[str, Any]:
         memory=ancl.Memory(per_class=20),
         val_fraction=0.0,
         augment="crop",
+        store=store,
         events=ancl.Events(),
         **settings,
     )
@@ -166,13 +169,14 @@ def compute(methods: Sequence[str], seeds: Sequence[int], data_root: str | None)
     source = load_source("cifar100-16", Path(data_root) if data_root else None)
     RESULTS.mkdir(parents=True, exist_ok=True)
     todo = [(m, a, s) for s in seeds for m in methods for a in ARMS if not read(place(m, a, s))]
-    for number, (method, arm, seed) in enumerate(todo, start=1):
-        found = run(method, arm, seed, source) | {"protocol": wanted(), "torch": torch.__version__}
-        path = place(method, arm, seed)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
-        print(f"{number}/{len(todo)} {path.name}: {found['after']}", file=sys.stderr, flush=True)
+    known = {"protocol": wanted(), "torch": torch.__version__}
+    with TemporaryDirectory() as store:  # arms and variants share the first month
+        for number, (method, arm, seed) in enumerate(todo, start=1):
+            found = run(method, arm, seed, source, store) | known
+            path = place(method, arm, seed)
+            replace_text(path, json.dumps(found, indent=1) + "\n")
+            shown = json.dumps(found["after"])
+            print(f"{number}/{len(todo)} {path.name}: {shown}", file=sys.stderr, flush=True)
 
 
 def table() -> str:
@@ -219,15 +223,13 @@ def _means(runs: dict[Any, Any], kind: str, month: int) -> list[str]:
     whole = [s for s in sorted(seeds) if all((m, a, s) in runs for m in names for a in ARMS)]
     if not whole:
         return []
+
+    def mean(arm: str, seed: int, after: int, group: str) -> float:
+        return sum(runs[m, arm, seed]["after"][after][group] for m in names) / len(names)
+
     made = {
         (kind, arm, seed): {
-            "after": [
-                {
-                    g: sum(runs[m, arm, seed]["after"][i][g] for m in names) / len(names)
-                    for g in GROUPS
-                }
-                for i in range(len(NEW) - 1)
-            ]
+            "after": [{g: mean(arm, seed, i, g) for g in GROUPS} for i in range(len(NEW) - 1)]
         }
         for arm in ARMS
         for seed in whole
