@@ -130,6 +130,10 @@ def test_a_comparison_and_a_search(ancl) -> None:
             ["run", "lwf", "digits/5", "--scenario", "cir", "--set", "data.returning=2"],
             "data.returning is 2; it must be less than or equal to 1",
         ),
+        (
+            ["analyze", "lwf", "digits/5", "--scenario", "cir", "--lamb-a", "1"],
+            "whose classes are all new",
+        ),
         (["run", "lwf", "digits/5", "--scenario", "cri"], "'til', 'cil', 'dil' or 'cir'"),
     ],
 )

@@ -131,6 +131,11 @@ def plan_networks(experiment: Experiment, task: int, lamb_as: Sequence[float]) -
             f"Task {task} cannot be analysed: tasks count from 0, the first one has no old "
             f"network, and there are {len(tasks)}. Possible: 1 to {len(tasks) - 1}."
         )
+    if spec.data.scenario == "cir":
+        raise ScenarioError(
+            "An analysis compares networks of tasks whose classes are all new, and in the scenario "
+            "cir known classes come again. Use --scenario cil or til."
+        )
     host = replace(experiment.method, auxiliary=None)
     if task > 1 and host.watcher:
         raise MethodError(
