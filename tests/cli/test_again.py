@@ -104,6 +104,21 @@ def test_a_run_its_tables_and_a_learner_of_it(ancl, no_figures) -> None:
     assert opened.returning[-1] == [0, 1]
 
 
+def test_the_plan_shows_what_comes_again_and_what_is_left_out(ancl) -> None:
+    two = ancl(*RUN, "--seeds", "0,1", "--dry-run")
+    (one,) = ancl(*RUN, "--dry-run", "--json").json["runs"]
+
+    assert [len(task.get("returning", ())) for task in one["tasks"]] == [0, 2, 3, 3]
+    again = ", ".join(map(str, one["tasks"][1]["returning"]))
+    assert f"2/4   4, 5, 6; again: {again} " in two.out
+    assert two.out.count("1/4   0, 1, 2, 3 ") == 2  # the seed decides which classes return
+    said = "a-bic: task 3 brings no new classes; left out: the stage 'bias'."
+    assert said in two.out
+    assert said in one["notes"]
+    bias = [stage["task"] for stage in one["stages"] if stage["stage"] == "bias"]
+    assert bias == [1, 3]
+
+
 def test_a_comparison_and_a_search(ancl) -> None:
     given = ["--scenario", "cir", "--classes", "4,3,0,3", "--epochs", "1", "--threads", "1"]
     given += ["--set", "network.hidden=[8]", "--set", "data.per_class=12", "--quiet"]
@@ -143,7 +158,7 @@ def test_what_is_wrong_is_said_in_one_message(ancl, words, said) -> None:
     assert ended.code == 2
     assert said in ended.err
     assert "Traceback" not in ended.err
-    assert not Path("runs").exists()
+    assert not list(Path("runs").glob("digits*"))
 
 
 PROGRAM = """

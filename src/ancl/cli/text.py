@@ -184,9 +184,11 @@ def failures_text(failures: Sequence[Failure]) -> str:
 def preview_text(shown: Sequence[Mapping[str, Any]]) -> str:
     """What every seed has in common once, then the stages of each."""
     first = shown[0]
-    parts = [f"{first['method']} on {first['benchmark']}", _tasks(first), _settings(first)]
+    same = all(each["tasks"] == first["tasks"] for each in shown)
+    parts = [f"{first['method']} on {first['benchmark']}", *([_tasks(first)] if same else [])]
+    parts += [_settings(first), *dict.fromkeys(note for each in shown for note in each["notes"])]
     for each in shown:
-        parts.append(_stages(each))
+        parts += [_stages(each)] if same else [_tasks(each), _stages(each)]
     return "\n\n".join(parts)
 
 
@@ -195,12 +197,18 @@ def _tasks(shown: Mapping[str, Any]) -> str:
     rows = [
         [
             f"{task['task'] + 1}/{count}",
-            ", ".join(map(str, task["classes"])),
+            _classes(task),
             *(str(task[part]) for part in ("train", "val", "test")),
         ]
         for task in shown["tasks"]
     ]
     return table(["task", "classes", "train", "val", "test"], rows, "llrrr")
+
+
+def _classes(task: Mapping[str, Any]) -> str:
+    """The new classes of a task, and the known ones that come again."""
+    new, again = (", ".join(map(str, task.get(each, ()))) for each in ("classes", "returning"))
+    return "; ".join([*([new] if new else []), *([f"again: {again}"] if again else [])])
 
 
 def _settings(shown: Mapping[str, Any]) -> str:

@@ -342,16 +342,18 @@ def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
     with threads(spec.threads):
         experiment = build(spec, places.data)
     values = json.loads(spec.model_dump_json())
+    names = [name for task in experiment.stream.tasks for name in task.names]
     return {
         "method": spec.method,
         "benchmark": spec.benchmark,
         "seed": spec.seed,
         "directory": str(run_directory(places.runs, spec)),
+        "notes": list(experiment.warnings),
         "tasks": [
             {
                 "task": task.index,
                 "classes": list(task.names),
-                **({"returning": list(task.returning)} if task.returning else {}),
+                **({"returning": [names[n] for n in task.returning]} if task.returning else {}),
                 **dict(zip(("train", "val", "test"), task.sizes, strict=True)),
             }
             for task in experiment.stream.tasks
