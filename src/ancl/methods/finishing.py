@@ -224,7 +224,8 @@ class BalancedTuning(Finish):
 
     def _balanced(self, work: FinishWork, network: Network) -> list[Samples]:
         count = work.kept[0]
-        parts = [work.chosen(network, count).samples, truncated(work).part(held=False)]
+        old = truncated(work).part(held=False)
+        parts = [work.chosen(network, count).samples, old]
         return [as_many(work, part, count, self.name) for part in parts]
 
     def _pulls(self, work: FinishWork) -> tuple[PenaltyTerm, ...]:
