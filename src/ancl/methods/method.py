@@ -15,7 +15,7 @@ from ancl.inference import Argmax, Infer
 from ancl.losses import CrossEntropy, TaskLoss
 from ancl.memory import Exemplars, Memory
 from ancl.methods.task_history import ClassHistory
-from ancl.networks import Network
+from ancl.networks import Growth, Network
 from ancl.regularizers import Regularizer, Watcher, WeightRegularizer
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
@@ -193,12 +193,14 @@ class FinishWork(TaskWork, Protocol):
 
 
 class Finish(ABC):
-    """What follows the main network's training, from the second task on: a stage of its own.
+    """What follows the main network's training: a stage of its own.
 
     ``reads`` and ``yields`` name pieces of the state: ``network``, ``memory``, or its own.
+    ``first`` says whether it follows the first task's training too.
     """
 
     name: ClassVar[str]
+    first: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("memory",)
     yields: ClassVar[tuple[str, ...]] = ("network",)
 
@@ -273,6 +275,8 @@ class Method:
         constrain: What is done to gradients and weights at every step.
         trainer: Trains the main network in place of the SGD loop, from the second task on.
         refused: Scenarios in which the method has no meaning, and why.
+        growth: How the backbone changes from task to task, if it does.
+        needs_memory: Scenarios in which it has no meaning without a memory, and why.
     """
 
     name: str
@@ -298,6 +302,8 @@ class Method:
     constrain: Constraint | None = None
     trainer: MainTrainer | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
+    growth: Growth | None = None
+    needs_memory: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.auxiliary and isinstance(self.auxiliary.lamb_a, Balance):
@@ -330,7 +336,12 @@ class Method:
                 f"{self.name} has no meaning in the scenario {scenario}: {self.refused[scenario]}. "
                 f"Use another method, such as lwf or icarl."
             )
-        if memory is None and any("memory" in part.reads for part in self.finish):
+        if memory is None and scenario in self.needs_memory:
+            found.append(
+                f"{self.name} needs a memory in the scenario {scenario}: "
+                f"{self.needs_memory[scenario]}. Give memory.per_class or memory.total."
+            )
+        elif memory is None and any("memory" in part.reads for part in self.finish):
             stages = " and ".join(p.name for p in self.finish if "memory" in p.reads)
             found.append(
                 f"{self.name} has a stage that reads exemplars ({stages}), and there is no memory. "

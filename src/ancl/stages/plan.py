@@ -205,7 +205,7 @@ class _Planner:
         after["network"] = main
         if auxiliary and auxiliary.start == "carried" and not self.first:
             after["carried"] = main if auxiliary.renewed == "epoch" else inputs["auxiliary"]
-        for part in method.finish if not self.first else ():
+        for part in (p for p in method.finish if p.first or not self.first):
             key = self.finish(part, {**inputs, **after}, state)
             after |= dict.fromkeys(part.yields, key)
         after |= self.keep({"network": after["network"], "main": main, "start": grown}, state)

@@ -355,7 +355,7 @@ def anchor_from(answer: Callable[[Tensor], Tensor | Output], classes: slice) -> 
 def only_current(step: Step) -> Step:
     """The step as a network sees it that knows the current task's classes alone."""
     current = step.current
-    out = Output(step.out.logits[:, current], step.out.features, step.out.maps)
+    out = step.out._replace(logits=step.out.logits[:, current])
     tasks = (slice(0, current.stop - current.start),)
     return Step(
         step.x,
