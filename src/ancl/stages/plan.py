@@ -201,7 +201,10 @@ class _Planner:
             inputs |= self.features(state, self.tasks)
         if auxiliary and not self.first:
             inputs |= self.auxiliary(auxiliary, shared, state)
-        main = self.add(TrainMain(**self.common(inputs), **self.main()))
+        if method.main == "auxiliary" and not self.first:
+            main = inputs["auxiliary"]
+        else:
+            main = self.add(TrainMain(**self.common(inputs), **self.main()))
         after["network"] = main
         if auxiliary and auxiliary.start == "carried" and not self.first:
             after["carried"] = main if auxiliary.renewed == "epoch" else inputs["auxiliary"]
