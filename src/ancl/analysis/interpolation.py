@@ -32,10 +32,8 @@ def penalty_minimum(
     for name, share in shares.items():
         start = old[name].double()
         found[name] = start + share * (auxiliary[name].double() - start)
-        free = (
-            lamb * old_curvature[name].double() + lamb_a * auxiliary_curvature[name].double() == 0
-        )
-        undecided, total = undecided + int(free.sum()), total + free.numel()
+        pull = lamb * old_curvature[name].double() + lamb_a * auxiliary_curvature[name].double()
+        undecided, total = undecided + int((pull == 0).sum()), total + share.numel()
     return found, undecided / total
 
 

@@ -6,15 +6,29 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from ancl.errors import MethodError
+from ancl.losses import CrossEntropy, Over
 from ancl.methods.connecting import BatchNorms, Connect, Ratio, Refit
-from ancl.methods.method import Auxiliary, Method, Term
+from ancl.methods.expanding import FreshClassifier, SideLoss, UsedWeights
+from ancl.methods.finishing import Align
+from ancl.methods.method import Auxiliary, Finish, Method, Term
 from ancl.methods.null_space import STABLE, Covariance, Project
+from ancl.methods.rehearsal import EXEMPLARS
 from ancl.methods.variants import RELEASED_AUXILIARY_DECAY
+from ancl.networks.extractors import Extractors
 from ancl.regularizers import Ewc, Lfl
+from ancl.training.objective import Extra
 
 Share = Annotated[float, Ge(0), Le(1)]
 Epochs = Annotated[int, Ge(0)]
 
+_NO_OMEGA = (
+    "it has no regularizer to hold to an auxiliary network, and its new extractor already is the "
+    "part for plasticity"
+)
+_ALL_NEW = (
+    "every weight of it that learns is new, and carries no old task that it would be weighed "
+    "against"
+)
 _OWN_PLASTIC = "it already has its network for the new task, which it merges with the stable one"
 
 
@@ -79,4 +93,64 @@ def connector(
         old=Term(Lfl(centre=False, normalize=False), 1.0),
         finish=(Project(threshold, energy), connect, *after, Covariance()),
         no_variants={"a": _OWN_PLASTIC, "afec": _OWN_PLASTIC},
+    )
+
+
+def der(
+    *,
+    side: Annotated[float, Ge(0)] = 1.0,
+    reuse: bool = False,
+    classifier: Literal["balanced", "align", "none"] = "balanced",
+    balanced_epochs: Annotated[int, Ge(1)] = 30,
+    balanced_lr: Annotated[float, Gt(0)] = 0.1,
+    temperature: Annotated[float, Gt(0)] = 5.0,
+    bias: bool = False,
+    sparsity: Annotated[float, Ge(0)] = 0.0,
+    mask_scale: Annotated[float, Gt(1)] = 100.0,
+    loss_over: Over = "auto",
+) -> Method:
+    """DER: a new feature extractor for every task beside the frozen old ones, one classifier.
+
+    Args:
+        side: Weight of the side head's loss, which tells the task's classes from each other and
+            from all old ones by the new features alone; 0 leaves it out.
+        reuse: Whether a task begins with the classifier's old part (the paper), or with a fresh
+            classifier (the released code).
+        classifier: At last it is drawn anew and trained on as many images of every class
+            (balanced), its new rows are scaled to the old ones' (align, PyCIL), or it stays (none).
+        balanced_epochs: Epochs of the balanced training.
+        balanced_lr: Its learning rate, divided by 10 after half of them.
+        temperature: δ, by which its logits are divided; 1 in the original for ImageNet.
+        bias: Whether classifier and side head have biases.
+        sparsity: λ_s, the weight of the share of weights in use; above 0, channels inside residual
+            blocks have masks from the second task on, and those that end at 0 are cut off.
+        mask_scale: s_max, the scale of masks at the end of every epoch.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
+    """
+    extras = [Extra("side", SideLoss(), side, True)] if side else []
+    if sparsity:
+        extras.append(Extra("sparsity", UsedWeights(), sparsity, True))
+    finish: dict[str, tuple[Finish, ...]] = {
+        "balanced": (FreshClassifier(balanced_epochs, balanced_lr, temperature),),
+        "align": (Align(),),
+        "none": (),
+    }
+    needs = {"cil": "its classifier learns old classes from exemplars alone"}
+    if classifier == "balanced" or not reuse:
+        needs["til"] = (
+            "a fresh classifier needs images of all classes; reuse=true with classifier=none "
+            "does without"
+        )
+    return Method(
+        "der",
+        CrossEntropy(loss_over),
+        extras=tuple(extras),
+        head="linear" if bias else "unbiased",
+        memory=EXEMPLARS,
+        finish=finish[classifier],
+        refused={"dil": "it adds an extractor for new classes, and there are none"},
+        growth=Extractors(reuse, bias, mask_scale if sparsity else None),
+        needs_memory=needs,
+        no_variants={"a": _NO_OMEGA, "afec": _ALL_NEW},
     )

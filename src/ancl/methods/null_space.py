@@ -128,8 +128,8 @@ def null_space(covariance: Tensor, threshold: float, energy: float | None) -> Te
         kept = values.cumsum(0) <= energy * values.sum()
     directions = vectors[:, kept]
     projector = directions @ directions.T
-    norm = projector.norm()
-    return projector / norm if norm > 0 else projector
+    found: Tensor = projector / projector.norm() if kept.any() else projector
+    return found
 
 
 class ProjectSteps(Constraint):

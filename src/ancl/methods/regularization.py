@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from ancl.losses import CrossEntropy, Over
-from ancl.methods.dynamic import connector
+from ancl.methods.dynamic import connector, der
 from ancl.methods.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
 from ancl.methods.method import Auxiliary, Method, Term
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
@@ -265,6 +265,7 @@ METHODS: dict[str, Maker] = {
     "wa": wa,
     "lucir": lucir,
     "podnet": podnet,
+    "der": der,
     "connector": connector,
 }
 
