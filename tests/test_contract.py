@@ -32,17 +32,20 @@ LAMBS: dict[str, dict[str, Any]] = {
     "lucir": {},
     "podnet": {"balanced_epochs": 2, "proxies": 2},
 }
-WITHOUT_REGULARIZER = ("finetune", "joint", "freeze")
+SETTINGS: dict[str, dict[str, Any]] = {**LAMBS, "der": {"balanced_epochs": 2}}
+WITHOUT_REGULARIZER = ("finetune", "joint", "freeze", "der", "connector")
 NO_BACKBONE_TO_HOLD = ("freeze",)
-OWN_AUXILIARY = ("dmc",)
+WITHOUT_VARIANTS = ("dmc", "der", "connector")
 READS_MAPS = ("lwm", "podnet")
-VARIANTS = [f"a-{name}" for name in METHODS if name not in (*WITHOUT_REGULARIZER, *OWN_AUXILIARY)]
+VARIANTS = [
+    f"a-{name}" for name in METHODS if name not in (*WITHOUT_REGULARIZER, *WITHOUT_VARIANTS)
+]
 VARIANTS += [
-    f"afec-{name}" for name in METHODS if name not in (*NO_BACKBONE_TO_HOLD, *OWN_AUXILIARY)
+    f"afec-{name}" for name in METHODS if name not in (*NO_BACKBONE_TO_HOLD, *WITHOUT_VARIANTS)
 ]
 NAMES = [*METHODS, *VARIANTS]
 SCENARIOS = ("til", "cil", "dil")
-REFUSED = {(name, "dil") for name in ("bic", "wa", "dmc")}
+REFUSED = {(name, "dil") for name in ("bic", "wa", "dmc", "der")}
 
 
 def base_of(name: str) -> str:
@@ -57,7 +60,7 @@ def cases(names: list[str]) -> Any:
 
 def method(name: str, **settings: Any) -> Method:
     """A method with a λ that suits the small stream."""
-    return make_method(name, **{**LAMBS.get(base_of(name), {}), **settings})
+    return make_method(name, **{**SETTINGS.get(base_of(name), {}), **settings})
 
 
 def network(name: str, lab: Any) -> Any:
@@ -277,10 +280,25 @@ def test_a_frozen_backbone_has_no_variant() -> None:
         make_method("afec-freeze")
 
 
-@pytest.mark.parametrize("name", ["a-dmc", "afec-dmc", "dmc+ancl"])
-def test_dmc_already_has_its_auxiliary_network(name) -> None:
-    with pytest.raises(MethodError, match="dmc already has an auxiliary network"):
-        make_method(name)
+@pytest.mark.parametrize("base", ["dmc", "connector"])
+@pytest.mark.parametrize("form", ["a-{}", "afec-{}", "{}+ancl"])
+def test_a_method_with_an_auxiliary_network_has_no_variant(base, form) -> None:
+    with pytest.raises(MethodError, match=f"{base} already has an auxiliary network"):
+        make_method(form.format(base))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("a-der", {}, "no regularizer to hold to an auxiliary network, and its new extractor"),
+        ("afec-der", {}, "every weight of it that learns is new"),
+        ("a-connector", {"stability": "projected"}, "already has its network for the new task"),
+        ("afec-connector", {"stability": "projected"}, "already has its network for the new task"),
+    ],
+)
+def test_a_variant_without_a_meaning_says_why(name, settings, reason) -> None:
+    with pytest.raises(MethodError, match=f"{name} has no meaning: .*{reason}"):
+        make_method(name, **settings)
 
 
 @pytest.mark.parametrize("name", ["a-a-lwf", "afec-a-ewc", "a-lwf+ancl", "lwf+afec+ancl"])

@@ -41,6 +41,7 @@ def connector(
     refit: Epochs = 0,
     threshold: Annotated[float, Ge(1)] = 10.0,
     energy: Annotated[float, Gt(0), Lt(1)] | None = None,
+    loss_over: Over = "auto",
 ) -> Method:
     """Linear connector: the average of old and auxiliary network, without any λ or third training.
 
@@ -59,6 +60,8 @@ def connector(
         refit: Epochs of training new classes' rows on the merged features.
         threshold: Of stability=projected: eigenvalues up to this times the smallest count as none.
         energy: In its place: directions with at most this share of all eigenvalues count as none.
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
     """
     refused = {}
     if ratio == "classes":
@@ -69,6 +72,7 @@ def connector(
     after = (Refit(refit),) if refit else ()
     common = Method(
         "connector",
+        CrossEntropy(loss_over),
         auxiliary_decay=RELEASED_AUXILIARY_DECAY,
         refused=refused,
         needs_memory=dict.fromkeys(("til", "cil", "dil"), alone) if ratio == "search" else {},

@@ -167,7 +167,7 @@ def _cut(
         weight.shape[0],
         (conv.kernel_size[0], conv.kernel_size[1]),
         stride=(conv.stride[0], conv.stride[1]),
-        padding=conv.padding,
+        padding=(int(conv.padding[0]), int(conv.padding[1])),
         bias=False,
         device="meta",
     )
