@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.experiments.results import RunResult, run_directory, write_run
+from ancl.experiments.results import ParameterCount, RunResult, run_directory, write_run
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import summary
 
@@ -24,6 +24,7 @@ def write_synthetic(
     benchmark: str = "digits/5",
     sizes: Sequence[int] | None = None,
     epochs: int = 3,
+    parameters: tuple[ParameterCount, ...] = (),
     **settings: Any,
 ) -> Path:
     """Write a run whose accuracy matrix has these rows; trainings have ``epochs`` epochs."""
@@ -46,6 +47,7 @@ def write_synthetic(
         log=tuple(log),
         keys=("key",),
         seconds=seconds,
+        parameters=parameters,
     )
     directory = run_directory(runs, spec)
     write_run(directory, result)

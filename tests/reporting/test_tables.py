@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ancl.experiments.results import ParameterCount
 from ancl.metrics import Estimate
 from ancl.reporting import Report, Table, collect, make_report
 from ancl.reporting.formats import comma_separated, latex, markdown
@@ -121,3 +122,17 @@ def test_latex_is_balanced_and_escaped() -> None:
 
 def test_a_pipe_does_not_break_a_markdown_row() -> None:
     assert "| a\\|b |" in markdown(Table("t", "Title", ("name",), (("a|b",),)))
+
+
+def test_parameters_stored_and_trained_after_every_task(make: Make, runs: Path) -> None:
+    counts = (ParameterCount(1000, 900), ParameterCount(2500, 1200))
+    make("der", rows=square(0.5), parameters=counts)
+    make("der", seed=1, rows=square(0.5), parameters=(counts[0], ParameterCount(2301, 1200)))
+    make("lwf", rows=square(0.5))
+
+    text = markdown(named(report(runs), "parameters")).lower()
+
+    # Masks leave another number of weights in every seed: (2500 + 2301) / 2, rounded
+    assert "| der | stored | 1,000 | 2,400 |" in text
+    assert "| der | trained | 900 | 1,200 |" in text
+    assert "lwf" not in text

@@ -72,6 +72,8 @@ def all_tables(groups: Sequence[Group], searches: Sequence[Document]) -> list[Ta
         found.append(accuracy_table(own, "forgetting"))
         if any(difference(group, groups) for group in own):
             found.append(difference_table(own))
+    counted = [group for group in groups if any(each.parameters for each in group.results)]
+    found += [parameter_table(counted)] if counted else []
     grid = grid_table(searches)
     return [*found, grid] if grid.rows else found
 
@@ -334,3 +336,22 @@ def _study_trials(study: StudyResult) -> Table:
                 rows.append((each.method, label, text))
     head = ("method", "searched", "value: validation accuracy, %")
     return Table("study_trials", "What was tried on the search seeds", head, tuple(rows))
+
+
+def parameter_table(groups: Sequence[Group]) -> Table:
+    """Parameters stored after every task, and changed by its training; means over seeds."""
+    counted = {g: [r.parameters for r in g.results if r.parameters] for g in groups}
+    tasks = max(len(each) for found in counted.values() for each in found)
+    rows: list[tuple[Cell, ...]] = []
+    for group, found in counted.items():
+        for kind in ("stored", "trained"):
+            numbers = zip(*([getattr(c, kind) for c in each] for each in found), strict=True)
+            cells = [f"{round(sum(each) / len(each)):,}" for each in numbers]
+            cells += [""] * (tasks - len(cells))
+            rows.append((group.stream, group.title, kind, *cells))
+    head = ("benchmark", "method", "parameters", *(f"task {n + 1}" for n in range(tasks)))
+    about = (
+        "Stored: what answers after the task are computed from. Trained: the most that one of the "
+        "task's trainings changed, parts included that only training uses."
+    )
+    return Table("parameters", "Parameters after every task", head, tuple(rows), (about,))
