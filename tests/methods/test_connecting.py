@@ -225,16 +225,30 @@ def test_a_refit_trains_the_newest_rows_alone(lab) -> None:
     assert learned.stage("grow", 2).inputs["network"] == learned.stage("refit", 1).key
 
 
-def test_a_search_takes_the_share_with_the_lowest_loss(lab) -> None:
-    setting = conv_setting(lab, memory=Memory(per_class=4), task_aware=False)
+@pytest.mark.parametrize("task_aware", [True, False])
+def test_a_search_takes_the_share_with_the_lowest_loss(task_aware, lab) -> None:
+    setting = conv_setting(lab, memory=Memory(per_class=4), task_aware=task_aware)
     tasks = lab.tasks()[:2]
-    searched = lab.learn(make_method("connector", ratio="search"), setting, tasks)
-    share = searched.entry("connect", 1).meta["share"]
-    given = lab.learn(make_method("connector", ratio=share), setting, tasks)
+    learned = lab.learn(make_method("connector", ratio="search"), setting, tasks)
+    old, other = network_of(learned, "grow", 1), network_of(learned, "auxiliary", 1)
+    kept = strip_prefix("memory", learned.entry("memory", 0).tensors)
+    images = Samples.concatenate([tasks[1].load().val, Samples(kept["x"], kept["y"])])
+    x = next(iter(Batches(images, 100, setting.normalization).in_order())).x
 
-    assert share in CANDIDATES
-    one, other = (network_of(each, "connect", 1) for each in (searched, given))
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    losses = {}
+    for share in CANDIDATES:
+        merged = {n: between(old[n], other[n], share) for n in old}
+        merged |= {n: other[n] for n in ("head.weights.1", "head.biases.1")}
+        network = setting.architecture.restore((2, 2), merged).eval()
+        logits, each = network(x).logits.detach().double(), []
+        for label in range(4):
+            own = range(label // 2 * 2, label // 2 * 2 + 2) if task_aware else range(4)
+            rows = [row for row, y in zip(logits, images.y, strict=True) if y == label]
+            each.append([-float(row[label] - torch.logsumexp(row[list(own)], 0)) for row in rows])
+        losses[share] = sum(sum(one) / len(one) for one in each) / 4
+
+    assert learned.entry("connect", 1).meta["share"] == min(losses, key=losses.__getitem__)
+    assert 0 < losses[0.0] != losses[1.0]
 
 
 def test_exemplars_count_as_much_as_new_images() -> None:

@@ -260,8 +260,7 @@ class Stop(Events):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("sparsity", [0.0, 2.0])
-@pytest.mark.parametrize("stage", ["main", "classifier"])
+@pytest.mark.parametrize(("stage", "sparsity"), [("main", 2.0), ("classifier", 0.0)])
 def test_resumed_in_the_middle_it_ends_in_the_same_bits(stage, sparsity, lab, tmp_path) -> None:
     made, tasks = make_method("der", balanced_epochs=3, sparsity=sparsity), lab.tasks()[:2]
     setting = resnet(lab)
