@@ -279,6 +279,11 @@ def test_a_search_needs_a_memory(scenario) -> None:
     assert problems(scenario) == []
 
 
+def test_a_search_without_exemplars_stops_with_a_message(lab) -> None:
+    with pytest.raises(MethodError, match="ratio=search compares shares on exemplars too"):
+        lab.learn(make_method("connector", ratio="search"), tasks=lab.tasks()[:2])
+
+
 @pytest.mark.parametrize("settings", [{"ratio": "classes"}, {"refit": 2}])
 def test_what_needs_new_classes_is_refused_in_domains(settings) -> None:
     (problem,) = problems("dil", **settings)

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from ancl.data import Samples, even_size, interleaved
+from ancl.errors import MethodError
 from ancl.losses import own_task_logits
 from ancl.memory import Exemplars
 from ancl.methods.method import Finish, FinishWork
@@ -97,7 +98,11 @@ class Connect(Finish):
     @torch.no_grad()
     def _loss(self, work: FinishWork, network: Network) -> float:
         """The mean of every class's loss, on images that the plastic network did not learn from."""
-        assert work.exemplars is not None, "a search needs a memory, which is checked before"
+        if work.exemplars is None:
+            raise MethodError(
+                "ratio=search compares shares on exemplars too, and there is no memory. Give "
+                "memory.per_class or memory.total, or another ratio."
+            )
         train, val = work.training_parts()
         own = val[0] if len(val[0]) else train[0]
         total, counts = torch.zeros(work.history.current.stop), work.history.current.stop
