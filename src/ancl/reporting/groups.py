@@ -150,7 +150,7 @@ class Group:
 
     def _phases(self, matrix: Matrix) -> list[float]:
         sizes = np.asarray(self.runs[0].result.sizes, float)
-        weights = np.ones(len(sizes)) if self.decisive == "aac" else sizes
+        weights = np.ones(self.tasks) if self.decisive == "aac" else sizes
         seen = ~np.isnan(matrix)
         return [
             float(np.average(row[some], weights=weights[some])) if some.any() else math.nan
@@ -162,9 +162,15 @@ class Group:
         return [mean_and_error(list(each)) for each in zip(*self.curves()[name], strict=True)]
 
     def class_names(self) -> list[list[str]]:
-        """The classes of every task, where the run knows them."""
+        """The classes of every task that brought new ones, where the run knows them."""
         state = self.runs[0].result.state
-        return [[str(name) for name in task.names] for task in state.tasks] if state else []
+        tasks = [task.names for task in state.tasks if task.names] if state else []
+        return [[str(name) for name in names] for names in tasks]
+
+    def parameters(self) -> list[dict[str, int]]:
+        """Parameters after every task, stored and trained, where the first run counted them."""
+        counted = getattr(self.runs[0].result, "parameters", ())
+        return [{"stored": each.stored, "trained": each.trained} for each in counted]
 
     def seconds(self) -> dict[str, Estimate]:
         """Seconds by the name of the stage, all tasks together."""

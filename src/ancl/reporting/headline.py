@@ -34,7 +34,7 @@ def findings(
     """What the groups of one stream show: forgetting, then Ω, then the auxiliary network."""
     found = [_best(groups), _forgetting(groups), *_methods(groups)]
     pairs = [differences[group] for group in groups if group in differences]
-    along = [sweep for sweep in sweeps if sweep.groups[-1] in differences]
+    along = [sweep for sweep in sweeps if sum(group in differences for group in sweep.groups) > 1]
     alone = [p for p in pairs if not any(p.group in sweep.groups for sweep in along)]
     found += [_variant(pair) for pair in alone]
     found += [_sweep(sweep, differences) for sweep in along]
@@ -46,18 +46,19 @@ def _best(groups: Sequence[Group]) -> Finding | None:
     metric, label = groups[0].decisive, METRICS[groups[0].decisive].label
     known = [group for group in groups if not math.isnan(group.estimate(metric).mean)]
     ranked = sorted(known, key=lambda group: -group.estimate(metric).mean)
-    first = next((group for group in ranked if group.base != "joint"), None)
-    if first is None:
+    own = [group for group in ranked if group.base != "joint"]
+    if not own:
         return None
+    first = own[0]
     text = f"{first.title} {_with_error(first.estimate(metric))} % {label}"
-    if len(ranked) == 1:
+    if len(own) == 1:
         lost, new = (first.estimate(name) for name in ("forgetting", "learning_accuracy"))
         ends = f"{text} ({_seeds(first)})."
         if math.isnan(lost.mean):
             return Finding("best", ends)
         learned = f"it learned new tasks to {percent(new.mean)} %"
         return Finding("best", f"{ends} On earlier tasks it {change(lost.mean)} points; {learned}.")
-    text = f"Highest: {text} ({_seeds(first)})"
+    text = f"Highest of {len(own)}: {text} ({_seeds(first)})"
     joint = next((group for group in ranked if group.base == "joint"), None)
     if joint:
         ends = percent(joint.estimate(metric).mean)
@@ -175,13 +176,19 @@ def _sweep(sweep: Sweep, differences: Mapping[Group, Difference]) -> Finding:
     last = differences[sweep.groups[-1]]
     if not points:
         return _variant(last)
-    texts = [f"{signed(found.mean)} at {value:g} (n = {found.n})" for value, found in points]
+    texts = [f"{_points(found)} at {value:g} (n = {found.n})" for value, found in points]
     label = METRICS[last.group.decisive].label
     return Finding(
         "sweep",
         f"{method_title(last.group.spec.method)} over λ_a, {label} minus {last.host.title} in "
         f"points: {', '.join(texts)}.",
     )
+
+
+def _points(found: Interval) -> str:
+    """The interval of two seeds is too wide to be read beside others."""
+    interval = f" [{signed(found.low)}, {signed(found.high)}]" if found.n > 2 else ""
+    return f"{signed(found.mean)}{interval}"
 
 
 def _summary(pairs: Sequence[Difference]) -> Finding | None:

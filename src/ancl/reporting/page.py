@@ -129,6 +129,7 @@ def _group(group: Group) -> dict[str, Any]:
             for name, lines in curves.items()
         },
         "cells": [[each and estimate(each) for each in row] for row in group.cells()],
+        "parameters": group.parameters(),
         "trainings": [each._asdict() for each in trainings(group)],
         "seconds": {name: _short(found.mean) for name, found in group.seconds().items()},
         "runs": [run.directory.name for run in group.runs],
