@@ -1,7 +1,17 @@
-"""Synthetic run directories: matrices given by hand, everything else as a run writes it."""
+"""Synthetic run directories, and a browser to look at reports of them.
 
+Matrices are given by hand, everything else is as a run writes it. The browser is Chromium, driven
+through chromedriver's HTTP protocol with the standard library.
+"""
+
+import base64
 import json
-from collections.abc import Callable, Sequence
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,9 +34,13 @@ def write_synthetic(
     benchmark: str = "digits/5",
     sizes: Sequence[int] | None = None,
     epochs: int = 3,
+    images: tuple[int, int] = (40, 10),
     **settings: Any,
 ) -> Path:
-    """Write a run whose accuracy matrix has these rows; trainings have ``epochs`` epochs."""
+    """Write a run whose accuracy matrix has these rows; trainings have ``epochs`` epochs.
+
+    ``images`` are those of a task to train and to validate on.
+    """
     spec = _spec(method, benchmark, json.dumps(settings)).model_copy(update={"seed": seed})
     count = len(rows)
     matrix = np.full((count, count), np.nan)
@@ -41,7 +55,7 @@ def write_synthetic(
     result = RunResult(
         spec=spec,
         matrices=dict.fromkeys(("taw", "tag", "taw_val", "tag_val"), matrix),
-        images=tuple((40, 10, size) for size in sizes),
+        images=tuple((*images, size) for size in sizes),
         metrics=summary(matrix, sizes),
         log=tuple(log),
         keys=("key",),
@@ -67,6 +81,8 @@ def _epoch(task: int, epoch: int) -> dict[str, Any]:
         "epoch": epoch,
         "train": terms,
         "val": {name: "nan" if epoch == 1 else value for name, value in terms.items()},
+        "lr": 0.1 / (epoch + 1),
+        "accuracy": 0.5 + 0.1 * epoch / (epoch + 1),
         **({"lambs": {"lamb_a": 0.5 * epoch}} if task else {}),
     }
 
@@ -130,6 +146,10 @@ def write_synthetic_analysis(runs: Path) -> Path:
         "benchmark": "digits/5",
         "lamb": 100.0,
         "seeds": [0],
+        "rank_correlations": {
+            "distance_old_with_lamb_a": {"mean": -1.0, "error": None, "n": 1},
+            "cka_multi_with_mean_accuracy": {"mean": None, "error": None, "n": 1},
+        },
         "spec": {"data": {"scenario": "til"}},
         "tables": tables,
     }
@@ -160,3 +180,135 @@ def make_search(runs: Path) -> Callable[[], Path]:
 @pytest.fixture
 def make_analysis(runs: Path) -> Callable[[], Path]:
     return lambda: write_synthetic_analysis(runs)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("Chromium or chromedriver is not installed")
+    with opened(tmp_path_factory.mktemp("browser")) as window:
+        yield window
+
+
+# -- a browser -------------------------------------------------------------------------------
+
+KEYS = {"ArrowLeft": "\ue012", "ArrowUp": "\ue013", "ArrowRight": "\ue014", "ArrowDown": "\ue015"}
+KEYS |= {"Tab": "\ue004", "Escape": "\ue00c"}
+CHROMIUM = next(
+    (p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None
+)
+DRIVER = shutil.which("chromedriver")
+WATCH = """
+window.problems = [];
+addEventListener("error", (event) => problems.push(`error: ${event.message}`));
+addEventListener("unhandledrejection", (event) => problems.push(`rejected: ${event.reason}`));
+addEventListener("securitypolicyviolation", (event) => problems.push(`no ${event.blockedURI}`));
+"""
+
+
+class Browser:
+    """One window.
+
+    Args:
+        driver: The address of chromedriver.
+        profile: Where the browser keeps its own files.
+    """
+
+    def __init__(self, driver: str, profile: Path) -> None:
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        options = {"args": [*arguments, f"--user-data-dir={profile}"], "binary": CHROMIUM}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        found = _post(f"{driver}/session", {"capabilities": {"alwaysMatch": wanted}})
+        self._session = f"{driver}/session/{found['sessionId']}"
+        self.cdp("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
+
+    def _command(self, path: str, **content: Any) -> Any:
+        return _post(f"{self._session}/{path}", content)
+
+    def cdp(self, command: str, **params: Any) -> Any:
+        """A command of the browser's own protocol."""
+        return self._command("goog/cdp/execute", cmd=command, params=params)
+
+    def size(self, width: int, height: int = 900, *, dark: bool = False) -> None:
+        """The window's size in pixels, and the system's theme."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.cdp("Emulation.setDeviceMetricsOverride", **metrics)
+        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.cdp("Emulation.setEmulatedMedia", features=[theme])
+
+    def open(self, address: str) -> None:
+        """Load a page; another hash of the same file is loaded anew."""
+        self._command("url", url="about:blank")
+        self._command("url", url=address)
+
+    def reload(self) -> None:
+        """Load the same address again."""
+        self._command("refresh")
+
+    def run(self, script: str) -> Any:
+        """The value a script returns; a promise is waited for."""
+        body = f"return (async () => {{ {script} }})()"
+        return self._command("execute/sync", script=body, args=[])
+
+    def value(self, expression: str) -> Any:
+        """The value of an expression."""
+        return self.run(f"return {expression}")
+
+    def press(self, *names: str) -> None:
+        """Press keys, where the focus is."""
+        pressed = [
+            {"type": kind, "value": KEYS.get(name, name)}
+            for name in names
+            for kind in ("keyDown", "keyUp")
+        ]
+        actions = [{"type": "key", "id": "keys", "actions": pressed}]
+        self._command("actions", actions=actions)
+
+    def problems(self) -> list[str]:
+        """Errors of scripts, and what the console holds of warnings and errors."""
+        logged = self._command("se/log", type="browser")
+        told = [each["message"] for each in logged if each["level"] in ("WARNING", "SEVERE")]
+        return [*self.value("problems"), *told]
+
+    def picture(self, *, whole: bool = True) -> bytes:
+        """The page as PNG."""
+        shot = self.cdp("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
+        return base64.b64decode(shot["data"])
+
+    def close(self) -> None:
+        """Close the window."""
+        request = urllib.request.Request(self._session, method="DELETE")
+        urllib.request.urlopen(request, timeout=30).close()
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[Browser]:
+    """A browser with its files in a directory."""
+    assert DRIVER
+    with subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            window = Browser(f"http://127.0.0.1:{_port(process)}", place / "profile")
+            try:
+                yield window
+            finally:
+                window.close()
+        finally:
+            process.terminate()
+
+
+def _port(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    for line in process.stdout:
+        if "was started successfully on port" in line:
+            return line.split("on port")[1].strip(" .\n")
+    raise RuntimeError("chromedriver did not start")
+
+
+def _post(address: str, content: dict[str, Any]) -> Any:
+    body = json.dumps(content).encode()
+    request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.load(answer)["value"]
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(json.load(error)["value"]["message"]) from error

@@ -14,7 +14,7 @@ from ancl.experiments.spec import RunSpec
 _WHERE = ("seed", "device", "threads")
 _SAME = ("data.", "network.")
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
-_LONGEST = 30
+_LONGEST = 24
 VARIANTS = {"CL": "", "AFEC": "afec-", "ANCL": "a-"}
 """The variants of a method, and what its name then starts with."""
 

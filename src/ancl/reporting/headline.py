@@ -46,7 +46,7 @@ def _best(groups: Sequence[Group]) -> Finding | None:
     metric, label = groups[0].decisive, METRICS[groups[0].decisive].label
     known = [group for group in groups if not math.isnan(group.estimate(metric).mean)]
     ranked = sorted(known, key=lambda group: -group.estimate(metric).mean)
-    own = [group for group in ranked if group.base != "joint"]
+    own = [group for group in ranked if group.base != "joint"] or ranked
     if not own:
         return None
     first = own[0]
@@ -59,7 +59,7 @@ def _best(groups: Sequence[Group]) -> Finding | None:
         learned = f"it learned new tasks to {percent(new.mean)} %"
         return Finding("best", f"{ends} On earlier tasks it {change(lost.mean)} points; {learned}.")
     text = f"Highest of {len(own)}: {text} ({_seeds(first)})"
-    joint = next((group for group in ranked if group.base == "joint"), None)
+    joint = next((group for group in ranked if group not in own), None)
     if joint:
         ends = percent(joint.estimate(metric).mean)
         text += f"; joint training, which sees all images again, {ends} %"

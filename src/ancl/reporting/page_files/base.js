@@ -10,7 +10,7 @@ function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) {
-      node.setAttribute(name, value === true ? "" : value);
+      node.setAttribute(name, value === true && !name.startsWith("aria") ? "" : value);
     }
   }
   node.append(...children.flat().filter((child) => child !== null && child !== undefined));
