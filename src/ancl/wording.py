@@ -8,16 +8,6 @@ def percent(fraction: float) -> str:
     return "–" if math.isnan(fraction) else f"{round(100 * fraction, 1) + 0.0:.1f}"
 
 
-def signed(fraction: float) -> str:
-    """A difference of fractions in points, with its sign unless it rounds to zero.
-
-    >>> signed(0.012), signed(-0.012), signed(-0.0001)
-    ('+1.2', '-1.2', '0.0')
-    """
-    points = round(100 * fraction, 1)
-    return f"{points:+.1f}" if points else "0.0"
-
-
 def duration(seconds: float) -> str:
     """Seconds as people say them.
 

@@ -20,7 +20,7 @@ def test_quick_demo_prints_what_the_result_files_hold(ancl: Any) -> None:
         assert f"Results: 4 runs in {Path(directory).parent}" in text
     gain = as_json["methods"]["a-lwf"]["aac"]["mean"] - as_json["methods"]["lwf"]["aac"]["mean"]
     assert as_json["a-lwf minus lwf"]["mean"] == pytest.approx(gain)
-    assert f"AAC of A-LwF minus LwF: {100 * gain:+.1f} points with a single seed" in text
+    assert f"AAC of A-LwF minus LwF: {100 * gain:+.2f} points with a single seed" in text
     assert [line.partition(":")[0] for line in as_json["reading"]] == [
         "Forgetting",
         "What Ω does",

@@ -48,8 +48,8 @@ def test_forgetting_then_omega_then_the_auxiliary_network(make: Make, runs: Path
     ]
     assert texts(runs, "variant") == [
         "What the auxiliary network adds: compared with LwF, A-LwF learns 2.0 ± 0.0 points more "
-        "and forgets 2.0 ± 0.0 points more. AAC of A-LwF minus LwF: +1.0 points, 95 % interval "
-        "+1.0 to +1.0, paired over 3 seeds: higher."
+        "and forgets 2.0 ± 0.0 points more. AAC of A-LwF minus LwF: +1.00 points, 95 % interval "
+        "+1.00 to +1.00, paired over 3 seeds: higher."
     ]
 
 
@@ -76,8 +76,8 @@ def test_of_several_values_of_lambda_a_none_is_picked(make: Make, runs: Path) ->
 
     # at 2: differences -0.1, 0, 0.1, of which 4.303 * 0.1 / sqrt(3) = 0.248
     assert texts(runs, "sweep") == [
-        "A-LwF over λ_a, AAC minus LwF in points: +10.0 [+10.0, +10.0] at 1 (n = 3), 0.0 [-24.8, "
-        "+24.8] at 2 (n = 3)."
+        "A-LwF over λ_a, AAC minus LwF in points: +10.00 [+10.00, +10.00] at 1 (n = 3), 0.00 "
+        "[-24.84, +24.84] at 2 (n = 3)."
     ]
     assert texts(runs, "variant") == []
 
@@ -101,7 +101,7 @@ def test_many_differences_are_counted_beside_what_chance_gives(make: Make, runs:
         ([0.03, 0.031, 0.029], ": higher."),
         ([-0.03, -0.031, -0.029], ": lower."),
         ([0.03, -0.01, 0.05], ": no clear difference."),
-        ([0.03], "+3.0 points with a single seed, which says nothing of its error."),
+        ([0.03], "+3.00 points with a single seed, which says nothing of its error."),
     ],
 )
 def test_only_what_is_beyond_the_interval_is_claimed(values: list[float], verdict: str) -> None:
@@ -109,7 +109,7 @@ def test_only_what_is_beyond_the_interval_is_claimed(values: list[float], verdic
 
 
 def test_an_interval_that_rounds_to_zero_has_no_sign() -> None:
-    assert interval_sentence(Interval(-0.0001, -0.02, 0.02, 0.9, 3)).startswith("0.0 points")
+    assert interval_sentence(Interval(-0.00001, -0.02, 0.02, 0.9, 3)).startswith("0.00 points")
 
 
 def test_one_task_has_no_forgetting_to_tell(make: Make, runs: Path) -> None:

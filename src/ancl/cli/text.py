@@ -14,7 +14,6 @@ from ancl.errors import counted, printable
 from ancl.wording import byte_size as byte_size
 from ancl.wording import duration as duration
 from ancl.wording import percent as percent
-from ancl.wording import signed as signed
 
 if TYPE_CHECKING:
     from ancl.experiments.results import Finished, RunResult
@@ -68,6 +67,16 @@ def _line(cells: Sequence[str], widths: Sequence[int], align: str) -> str:
         start = sum(widths[:-1]) + len(_GAP) * len(fixed)
         last = f"\n{' ' * start}".join(textwrap.wrap(cells[-1], widths[-1]))
     return _GAP.join([*fixed, last]).rstrip()
+
+
+def signed(fraction: float) -> str:
+    """A difference of fractions in points, with its sign unless it rounds to zero.
+
+    >>> signed(0.012), signed(-0.012), signed(-0.0001)
+    ('+1.2', '-1.2', '0.0')
+    """
+    points = round(100 * fraction, 1)
+    return f"{points:+.1f}" if points else "0.0"
 
 
 def with_error(estimate: Estimate) -> str:

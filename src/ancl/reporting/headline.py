@@ -8,7 +8,7 @@ from ancl.errors import counted
 from ancl.metrics import METRICS, Estimate, Interval
 from ancl.reporting.groups import Difference, Group, Sweep
 from ancl.reporting.naming import method_title
-from ancl.wording import percent, signed
+from ancl.wording import percent
 
 _HELD = ("ewc", "mas", "si", "rwalk", "lwf", "lfl", "lwm")
 """Methods that are the task's loss and Ω, and nothing else."""
@@ -153,30 +153,41 @@ def interval_sentence(interval: Interval) -> str:
     """A difference in points with its interval, and whether it is one.
 
     >>> interval_sentence(Interval(0.012, 0.005, 0.019, 0.01, 5))
-    '+1.2 points, 95 % interval +0.5 to +1.9, paired over 5 seeds: higher.'
+    '+1.20 points, 95 % interval +0.50 to +1.90, paired over 5 seeds: higher.'
     """
-    mean, low, high, _, n = interval
-    if n < 2:
-        return f"{signed(mean)} points with a single seed, which says nothing of its error."
-    verdict = "higher" if low > 0 else "lower" if high < 0 else "no clear difference"
+    mean, low, high = map(points, interval[:3])
+    if interval.n < 2:
+        return f"{mean} points with a single seed, which says nothing of its error."
+    verdict = "no clear difference"
+    if interval.low > 0 or interval.high < 0:
+        verdict = "higher" if interval.low > 0 else "lower"
     return (
-        f"{signed(mean)} points, 95 % interval {signed(low)} to {signed(high)}, paired over {n} "
-        f"seeds: {verdict}."
+        f"{mean} points, 95 % interval {low} to {high}, paired over {interval.n} seeds: {verdict}."
     )
+
+
+def points(fraction: float) -> str:
+    """A difference of fractions in points: two decimals show on which side of 0 it is.
+
+    >>> points(-0.00031), points(-0.0)
+    ('-0.03', '0.00')
+    """
+    shown = round(100 * fraction, 2)
+    return f"{shown:+.2f}" if shown else "0.00"
 
 
 def _sweep(sweep: Sweep, differences: Mapping[Group, Difference]) -> Finding:
     """Differences along λ_a: none is picked, because the best of several favours the variant."""
-    points = [
+    along = [
         (value, found)
         for value, group in zip(sweep.values, sweep.groups, strict=True)
         if group in differences
         and (found := differences[group].interval(group.decisive)) is not None
     ]
     last = differences[sweep.groups[-1]]
-    if not points:
+    if not along:
         return _variant(last)
-    texts = [f"{_points(found)} at {value:g} (n = {found.n})" for value, found in points]
+    texts = [f"{_with_interval(found)} at {value:g} (n = {found.n})" for value, found in along]
     label = METRICS[last.group.decisive].label
     return Finding(
         "sweep",
@@ -185,10 +196,10 @@ def _sweep(sweep: Sweep, differences: Mapping[Group, Difference]) -> Finding:
     )
 
 
-def _points(found: Interval) -> str:
+def _with_interval(found: Interval) -> str:
     """The interval of two seeds is too wide to be read beside others."""
-    interval = f" [{signed(found.low)}, {signed(found.high)}]" if found.n > 2 else ""
-    return f"{signed(found.mean)}{interval}"
+    interval = f" [{points(found.low)}, {points(found.high)}]" if found.n > 2 else ""
+    return f"{points(found.mean)}{interval}"
 
 
 def _summary(pairs: Sequence[Difference]) -> Finding | None:

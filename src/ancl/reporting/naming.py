@@ -23,6 +23,10 @@ METHODS = {
     "wa": "WA",
     "lucir": "LUCIR",
     "podnet": "PODNet",
+    "connector": "Connector",
+    "der": "DER",
+    "aanets": "AANets",
+    "ccgn": "CCGN",
 }
 _TITLES = {"CL": "", "AFEC": "AFEC-", "ANCL": "A-"}
 _BENCHMARKS = (
@@ -35,7 +39,7 @@ _BENCHMARKS = (
     "tinyimagenet/11",
     "tinyimagenet/21",
 )
-_SCENARIOS = ("til", "cil", "dil")
+_SCENARIOS = ("til", "cil", "dil", "cir")
 
 
 def base_title(base: str) -> str:

@@ -19,6 +19,7 @@ _SCENARIOS = {
     "til": "the task is known at test time",
     "cil": "the task is not known at test time",
     "dil": "the domain changes",
+    "cir": "the task is not known at test time, and classes come again",
 }
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 EXPECTED = ("expected, %", ", paper", ", expected")

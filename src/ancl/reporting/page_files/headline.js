@@ -114,8 +114,8 @@ function headline() {
     const unlike = pairs.filter((group) => group.difference.also);
     host.replaceChildren(...(pairs.length ? [
       el("h3", {}, "Each variant minus its host, seed by seed"),
-      el("p", { class: "soft" }, "A dot is a seed, the diamond their mean, the line its 95 % interval (Student’s t); " +
-        "the diamond is filled where the interval does not hold 0."),
+      el("p", { class: "soft" }, "A dot is a seed, the diamond their mean, the line its 95 % interval (Student’s t), which goes on " +
+        "where it has no end; the diamond is filled where the interval does not hold 0."),
       ...differencesChart(pairs),
       unlike.length ? el("div", { class: "beside" }, el("p", {}, "* What else differs than the variant:"),
         el("ul", {}, unlike.map((group) => el("li", {}, el("strong", {}, group.difference.title), `: ${group.difference.also}`)))) : null,

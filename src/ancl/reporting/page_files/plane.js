@@ -187,7 +187,7 @@ function planeMarks(root, point, { x, y }, spots) {
 
 function shapeSwatch(group) {
   return draw("svg", { viewBox: "0 0 18 14", width: 18, height: 14, "aria-hidden": true },
-    draw("path", { d: SHAPES[group.variant](9, 7, 5), fill: styleOf(group).color }));
+    draw("path", { d: SHAPES[group.variant](9, 7, 6), fill: styleOf(group).color }));
 }
 
 function plane() {
