@@ -22,7 +22,9 @@ import pytest
 from ancl.experiments.results import RunResult, run_directory, write_run
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import summary
+from ancl.reporting import Report, collect, make_report, write_page
 
+Make = Callable[..., Path]
 Rows = Sequence[Sequence[float]]
 
 
@@ -182,6 +184,26 @@ def make_analysis(runs: Path) -> Callable[[], Path]:
     return lambda: write_synthetic_analysis(runs)
 
 
+@pytest.fixture
+def report_of_all(make: Make, make_analysis: Make, make_search: Make, runs: Path) -> Report:
+    """Two streams, a λ that differs, an analysis, a search and a damaged run."""
+    for method, last in {"finetune": 0.3, "lwf": 0.7, "a-lwf": 0.8}.items():
+        for seed in range(2):
+            make(method, seed=seed, rows=[[0.9], [last, 0.7 + 0.02 * seed]])
+    make("afec-lwf", seed=0, rows=[[0.9], [0.6, 0.6]], lamb=3.0)
+    make("lwf", **{"data.per_class": 9})
+    make_analysis()
+    make_search()
+    (make("joint") / "result.json").write_text("{")
+    return make_report(collect([runs]))
+
+
+@pytest.fixture
+def address(report_of_all: Report, runs: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)
+    return write_page(report_of_all, runs / "report")[0].as_uri()
+
+
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
     if CHROMIUM is None or DRIVER is None:
@@ -240,10 +262,17 @@ class Browser:
         """Load a page; another hash of the same file is loaded anew."""
         self._command("url", url="about:blank")
         self._command("url", url=address)
+        self._settle()
 
     def reload(self) -> None:
         """Load the same address again."""
         self._command("refresh")
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait until what is measured on the page is drawn."""
+        frame = "await new Promise((done) => requestAnimationFrame(done));"
+        self.run(3 * frame)
 
     def run(self, script: str) -> Any:
         """The value a script returns; a promise is waited for."""

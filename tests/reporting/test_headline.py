@@ -35,8 +35,8 @@ def test_forgetting_then_omega_then_the_auxiliary_network(make: Make, runs: Path
     # AAC of A-LwF - LwF: (0.68 + 0.84 - 0.7 - 0.8) / 2 = 0.01 on every seed
     assert [each.kind for each in said(runs)] == ["best", "forgetting", "method", "variant"]
     assert texts(runs, "best") == [
-        "Highest of 3: A-LwF 76.5 ± 0.3 % AAC (n = 3); joint training, which sees all images "
-        "again, 91.5 %."
+        "Highest of 3: A-LwF 76.5 ± 0.3 % AAC (n = 3), then LwF 75.5 ± 0.3 %; joint training, "
+        "which sees all images again, 91.5 %."
     ]
     assert texts(runs, "forgetting") == [
         "Forgetting: fine-tuning lost 60.0 points on earlier tasks while it learned later ones; "

@@ -9,7 +9,7 @@ from ancl.errors import StoreError
 from ancl.experiments.results import read_run
 from ancl.reporting import collect, make_report, page_of, report, write_report
 from ancl.reporting.groups import group_runs
-from ancl.reporting.page import MOST_POINTS, trainings
+from ancl.reporting.page import MOST_POINTS, content, most_points, trainings
 
 Make = Callable[..., Path]
 
@@ -52,6 +52,21 @@ def test_long_trainings_are_thinned_and_keep_their_end(make: Make, runs: Path) -
     assert len(first.epochs) <= MOST_POINTS + 1
     assert first.epochs[-1] == 199
     assert list(second.terms["train"]) == ["task", "old"]
+
+
+def test_a_page_of_many_trainings_shows_fewer_epochs_of_each(
+    make: Make, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lamb in (1.0, 2.0):
+        make(lamb=lamb, epochs=100)
+    found = make_report(collect([runs]))
+    # 2 groups with 2 trainings of 8 + 1 numbers: 720 numbers are 20 points
+    monkeypatch.setitem(most_points.__globals__, "MOST_NUMBERS", 720)
+
+    data = content(found)
+
+    assert data["most_points"] == 20
+    assert [len(t["epochs"]) for g in data["groups"] for t in g["trainings"]] == [21] * 4
 
 
 def test_what_is_not_finite_is_left_out_of_a_curve(make: Make, runs: Path) -> None:

@@ -58,7 +58,8 @@ def _best(groups: Sequence[Group]) -> Finding | None:
             return Finding("best", ends)
         learned = f"it learned new tasks to {percent(new.mean)} %"
         return Finding("best", f"{ends} On earlier tasks it {change(lost.mean)} points; {learned}.")
-    text = f"Highest of {len(own)}: {text} ({_seeds(first)})"
+    second = f"{own[1].title} {_with_error(own[1].estimate(metric))} %"
+    text = f"Highest of {len(own)}: {text} ({_seeds(first)}), then {second}"
     joint = next((group for group in ranked if group not in own), None)
     if joint:
         ends = percent(joint.estimate(metric).mean)

@@ -68,6 +68,7 @@ def make_report(collected: Collected) -> Report:
 def content(report: Report, out: Path | None = None) -> dict[str, Any]:
     """The report as JSON, with links to the runs as they are seen from ``out``."""
     places = {group: index for index, group in enumerate(report.groups)}
+    points = most_points(report.groups)
     return {
         "version": version("ancl"),
         "findings": {
@@ -77,6 +78,7 @@ def content(report: Report, out: Path | None = None) -> dict[str, Any]:
         "groups": [
             {
                 **_group(group),
+                "trainings": [each._asdict() for each in trainings(group, points)],
                 "difference": _difference(report.differences.get(group), places),
                 "links": [_link(run.directory, out) for run in group.runs],
             }
@@ -98,7 +100,7 @@ def content(report: Report, out: Path | None = None) -> dict[str, Any]:
         "grids": _grids(report.searches),
         "analyses": [{"name": name, **found} for name, found in report.analyses],
         "damaged": [{"name": place.name, "reason": why} for place, why in report.damaged],
-        "most_points": MOST_POINTS,
+        "most_points": points,
     }
 
 
@@ -130,7 +132,6 @@ def _group(group: Group) -> dict[str, Any]:
         },
         "cells": [[each and estimate(each) for each in row] for row in group.cells()],
         "parameters": group.parameters(),
-        "trainings": [each._asdict() for each in trainings(group)],
         "seconds": {name: _short(found.mean) for name, found in group.seconds().items()},
         "runs": [run.directory.name for run in group.runs],
         "spec": spec_yaml(group.spec),
@@ -246,6 +247,9 @@ def _text(name: str) -> str:
 
 
 MOST_POINTS = 60
+FEWEST_POINTS = 8
+MOST_NUMBERS = 400_000
+"""Of all trainings together: about 3 MB of a page."""
 SPLITS = ("train", "val", "lambs")
 
 
@@ -269,10 +273,21 @@ Key = tuple[int, str, str]
 Records = dict[int, Mapping[str, Any]]
 
 
-def trainings(group: Group) -> list[Training]:
-    """Every training of the group, in the order of its first seed."""
+def most_points(groups: Sequence[Group]) -> int:
+    """How many epochs of a training are shown, such that the page of many groups stays small."""
+    # A point has about 8 numbers of the first seed, and an accuracy of each.
+    each = sum(
+        len({(r["task"], r["stage"], r["role"]) for r in group.results[0].log})
+        * (8 + len(group.seeds))
+        for group in groups
+    )
+    return max(FEWEST_POINTS, min(MOST_POINTS, MOST_NUMBERS // max(each, 1)))
+
+
+def trainings(group: Group, most: int = MOST_POINTS) -> list[Training]:
+    """Every training of the group in the order of its first seed, about ``most`` epochs of each."""
     by_seed = [_records(result.log) for result in group.results]
-    return [_training(key, [each.get(key, {}) for each in by_seed]) for key in by_seed[0]]
+    return [_training(key, [each.get(key, {}) for each in by_seed], most) for key in by_seed[0]]
 
 
 def _records(log: Sequence[Mapping[str, Any]]) -> dict[Key, Records]:
@@ -284,9 +299,9 @@ def _records(log: Sequence[Mapping[str, Any]]) -> dict[Key, Records]:
     return found
 
 
-def _training(key: Key, by_seed: Sequence[Records]) -> Training:
+def _training(key: Key, by_seed: Sequence[Records], most: int) -> Training:
     longest = max(by_seed, key=len)
-    every = math.ceil(len(longest) / MOST_POINTS)
+    every = math.ceil(len(longest) / most)
     # The last epoch is always shown: the training ended there.
     ends = {max(records) for records in by_seed if records}
     shown = sorted({epoch for i, epoch in enumerate(longest) if i % every == 0} | ends)

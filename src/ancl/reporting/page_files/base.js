@@ -152,9 +152,15 @@ function ofStream() {
   return DATA.groups.filter((group) => group.stream === STREAMS[STREAM.index]);
 }
 
-function taskName(task) {
-  const classes = (DATA.classes[STREAMS[STREAM.index]] || [])[task];
-  return `task ${task + 1}${classes ? ` (${shortList(classes)})` : ""}`;
+// The task of a column: a task in which no new class came has a row and no column.
+function taskOf(group, column) {
+  const born = group.cells.findIndex((row) => row[column]);
+  return (born < 0 ? column : born) + 1;
+}
+
+function taskName(group, column) {
+  const classes = (DATA.classes[group.stream] || [])[column];
+  return `task ${taskOf(group, column)}${classes ? ` (${shortList(classes)})` : ""}`;
 }
 
 function shortList(names, most = 6) {

@@ -17,10 +17,16 @@ function extent(values, log) {
   return [low - room, high + room];
 }
 
+// A chart is drawn before it is on the page; then the page’s own width tells what it will have.
+function widthOf(host) {
+  const content = document.getElementById("content").clientWidth;
+  return Math.max(host.clientWidth || content - (innerWidth <= 600 ? 24 : 66), 280);
+}
+
 // Draws anew in the next frame: a chart that changes its height while it is measured is an error.
 function whenSized(host, width, render) {
   new ResizeObserver(() => requestAnimationFrame(() => {
-    if (host.isConnected && width() !== Math.max(host.clientWidth, 280)) render();
+    if (host.isConnected && width() !== widthOf(host)) render();
   })).observe(host);
 }
 
@@ -32,7 +38,7 @@ function lineChart(options) {
   let [at, frame, size] = [null, null, 0];
 
   function render() {
-    const width = Math.max(host.clientWidth, 280);
+    const width = widthOf(host);
     size = width;
     const height = options.height || Math.min(340, Math.max(240, width * 0.5));
     const box = { left: 56, right: width - 14, top: 24, bottom: height - 44 };

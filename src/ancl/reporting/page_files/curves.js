@@ -22,7 +22,7 @@ function accuracyCurves() {
     const count = Math.max(0, ...groups.map((group) => group.curves[name].mean.length));
     host.replaceChildren(groups.length ? lineChart({
       label: `Accuracy ${title}, ${STREAMS[STREAM.index]}`, xlabel, ylabel: "accuracy, %", name: `accuracy ${name} ${STREAMS[STREAM.index]}`,
-      xs: Array.from({ length: count }, (_, i) => String(i + 1)), series,
+      xs: Array.from({ length: count }, (_, i) => String(xlabel === "task" ? taskOf(groups[0], i) : i + 1)), series,
     }) : el("p", { class: "soft" }, "No method is switched on."));
   }
 
@@ -97,7 +97,7 @@ function timeBars() {
   let size = 0;
 
   function render() {
-    size = Math.max(host.clientWidth, 280);
+    size = widthOf(host);
     const groups = ofStream();
     const narrow = size < 600;
     const step = narrow ? 42 : 26;

@@ -13,11 +13,12 @@ function differencesChart(pairs) {
     const room = 0.35 * (high - low) || 0.01;
     // The interval of two seeds is many times as wide as they are apart; it is cut there.
     const ends = shown.flatMap((group) => group.difference.interval).filter((v) => v !== null);
-    return [Math.max(low - room, Math.min(low, ...ends)), Math.min(high + room, Math.max(high, ...ends))];
+    const [left, right] = [Math.max(low - room, Math.min(low, ...ends)), Math.min(high + room, Math.max(high, ...ends))];
+    return left < right ? [left, right] : [left - 0.01, right + 0.01];
   }
 
   function render() {
-    width = Math.max(host.clientWidth, 280);
+    width = widthOf(host);
     const narrow = width < 640;
     const step = narrow ? DOTS.tall : DOTS.low;
     const box = {

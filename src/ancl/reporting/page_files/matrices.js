@@ -63,17 +63,13 @@ function heatColor(value, minus, most) {
   return `color-mix(in srgb, var(--${value < 0 ? "less" : "more"}) ${share}%, var(--panel))`;
 }
 
-function stepName(group, i) {
-  return group.cells.length > group.tasks ? `step ${i + 1}` : `task ${i + 1}`;
-}
-
 function heatTable(group, minus, most, reading) {
   const values = heatCells(group, minus);
   const small = group.tasks > 10;
   const text = (v) => (minus ? plus(v, 1) : percent(v, 1));
   const cells = new Map();
   const head = el("tr", {}, el("th", { scope: "col" }, "after"),
-    values[0].map((_, j) => el("th", { scope: "col", title: taskName(j) }, String(j + 1))));
+    values[0].map((_, j) => el("th", { scope: "col", title: taskName(group, j) }, String(taskOf(group, j)))));
   const body = values.map((row, i) => el("tr", {}, el("th", { scope: "row" }, String(i + 1)),
     row.map((value, j) => {
       if (value === null) return el("td", { class: "none" });
@@ -91,7 +87,7 @@ function heatTable(group, minus, most, reading) {
     at = [i, j];
     const estimate = group.cells[i][j];
     const fresh = group.cells.map((row) => row[j]).find(Boolean);
-    reading.textContent = `${group.title}, on ${taskName(j)} after ${stepName(group, i)}: ${withError(estimate)} % (n=${estimate[2]}); ` +
+    reading.textContent = `${group.title}, on ${taskName(group, j)} after task ${i + 1}: ${withError(estimate)} % (n=${estimate[2]}); ` +
       `when it was new: ${withError(fresh)} %${minus ? `; minus the host: ${plus(values[i][j])} points` : ""}`;
   }
 
@@ -124,7 +120,7 @@ function heatDrawing(groups, minus, most) {
       root.append(draw("text", { x: left + 24, y: top + cell * (i + 1) + 23, "text-anchor": "end" }, String(i + 1)));
       row.forEach((value, j) => {
         const [x, y] = [left + 30 + cell * j, top + cell * (i + 1)];
-        if (i === 0) root.append(draw("text", { x: x + 18, y: y - 6, "text-anchor": "middle" }, String(j + 1)));
+        if (i === 0) root.append(draw("text", { x: x + 18, y: y - 6, "text-anchor": "middle" }, String(taskOf(group, j))));
         if (value === null) return;
         root.append(draw("rect", { x, y, width: cell - 2, height: cell - 2, style: `fill: ${heatColor(value, minus, most)}` }),
           draw("text", { class: "name", x: x + 18, y: y + 23, "text-anchor": "middle" }, minus ? plus(value, 1) : percent(value, 1)));
@@ -151,7 +147,7 @@ function matrices() {
     }
     const names = DATA.classes[STREAMS[STREAM.index]] || [];
     classes.replaceChildren(...(names.length ? [el("details", {}, el("summary", {}, "The classes of each task"),
-      el("ol", {}, names.map((each) => el("li", {}, each.join(", ")))))] : []));
+      el("ul", {}, names.map((each, j) => el("li", {}, `task ${taskOf(ofStream()[0], j)}: ${each.join(", ")}`))))] : []));
   }
 
   const modes = ["accuracy, %", MINUS];
@@ -163,7 +159,7 @@ function matrices() {
   };
   const rows = () => [["method", "shown", "after", "task", "value"],
     ...groups.flatMap((group) => heatCells(group, minus).flatMap((row, i) => row.flatMap((value, j) => (value === null ? []
-      : [[group.title, modes[minus ? 1 : 0], i + 1, j + 1, 100 * value]]))))];
+      : [[group.title, modes[minus ? 1 : 0], i + 1, taskOf(group, j), 100 * value]]))))];
   section("matrices", "Accuracy matrices",
     "Test accuracy on each task (columns) after each task (rows), mean over seeds; or the same minus the host’s, in points.",
     el("div", { class: "controls" }, mode), methodLegend(), host, reading,

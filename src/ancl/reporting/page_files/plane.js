@@ -28,7 +28,7 @@ function planeChart(groups) {
   let [at, size, frame] = [null, 0, null];
 
   function render() {
-    size = Math.max(host.clientWidth, 280);
+    size = widthOf(host);
     const height = Math.round(Math.min(Math.max(size * 0.62, 320), 560));
     const box = { left: 52, right: size - 14, top: 26, bottom: height - 48 };
     const every = points.flatMap((p) => [p, ...p.seeds, { x: p.x - (p.dx || 0), y: p.y - (p.dy || 0) }, { x: p.x + (p.dx || 0), y: p.y + (p.dy || 0) }]);
