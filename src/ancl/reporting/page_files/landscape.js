@@ -82,11 +82,11 @@ function landscapeAxes(root, { box, x, y }) {
 }
 
 function marks(root, { found, named, path, at, x, y, near }) {
-  root.append(draw("polyline", {
-    points: path.map((p) => `${x(p[0])},${y(p[1])}`).join(" "), fill: "none", stroke: "#fff",
-    "stroke-width": 2, "stroke-dasharray": "5 4",
-  }));
-  for (const p of path) root.append(draw("circle", { cx: x(p[0]), cy: y(p[1]), r: 3, fill: "#fff" }));
+  // White on dark: the path is seen on the landscape and beside it.
+  const points = path.map((p) => `${x(p[0])},${y(p[1])}`).join(" ");
+  root.append(draw("polyline", { points, fill: "none", stroke: "#222", "stroke-width": 4 }),
+    draw("polyline", { points, fill: "none", stroke: "#fff", "stroke-width": 2, "stroke-dasharray": "5 4" }));
+  for (const p of path) root.append(draw("circle", { cx: x(p[0]), cy: y(p[1]), r: 3.5, fill: "#fff", stroke: "#222", "stroke-width": 1 }));
   for (const [name, place] of named) {
     const [cx, cy] = [x(place[0]), y(place[1])];
     root.append(name === "cl"
