@@ -59,9 +59,10 @@ class Learned:
     def entry(self, name: str, task: int) -> StageResult:
         return self.entries[self.stage(name, task).key]
 
-    def network(self, task: int, stage: str = "main") -> dict[str, Tensor]:
-        """What a training left of the network and its watcher."""
+    def network(self, task: int, stage: str = "") -> dict[str, Tensor]:
+        """What a training left of the network and its watcher, or what a connector made of two."""
         kept = ("network/", "watched/")
+        stage = stage or ("main" if ("main", task) in self.names else "connect")
         tensors = self.entry(stage, task).tensors
         return {name: t for name, t in tensors.items() if name.startswith(kept)}
 
@@ -124,7 +125,10 @@ class Lab:
     def fitted(self, method: Method, setting: Setting) -> Setting:
         """The setting with the method's own head, and a small memory where it wants one."""
         net = replace(
-            setting.architecture, head=method.head, head_options=dict(method.head_options)
+            setting.architecture,
+            head=method.head,
+            head_options=dict(method.head_options),
+            growth=method.growth,
         )
         memory = setting.memory or (Memory(per_class=4) if method.memory else None)
         return replace(setting, architecture=net, memory=memory)

@@ -46,11 +46,16 @@ def positions(classes: Classes, index: Tensor) -> Tensor:
 
 
 class Output(NamedTuple):
-    """One forward pass: logits of all classes seen so far, features, and maps where asked for."""
+    """One forward pass: logits of all classes seen so far, features, and maps where asked for.
+
+    ``side`` has what else a backbone with a method ``with_side`` answers, by name: a term of the
+    loss or an inference of the method's own reads it.
+    """
 
     logits: Tensor
     features: Tensor
     maps: tuple[Tensor, ...] = ()
+    side: Params = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True, eq=False)

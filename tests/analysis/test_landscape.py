@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from ancl.analysis.context import SplitImages, split_images
 from ancl.analysis.interpolation import vector
-from ancl.analysis.landscape import LandscapeTables, Plane, PointEvaluator, grid, interleaved
-from ancl.data import Samples
+from ancl.analysis.landscape import LandscapeTables, Plane, PointEvaluator, grid
+from ancl.data import Samples, interleaved
 from ancl.errors import AnclError
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ancl.cli.text import signed
+from ancl.experiments.settings import QUICK_LOOK
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
 ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
@@ -75,6 +76,26 @@ def test_each_variant_is_compared_with_its_own_host(ancl: Any) -> None:
     assert rows["a-ewc"][-2] == signed(aac["a-ewc"] - aac["ewc"])
     assert "AAC minus ewc, points" in forced
     assert "-0.0" not in several + forced
+
+
+def test_what_else_differs_stands_beside_a_difference(ancl: Any) -> None:
+    asked = ("compare", "lwf", "a-lwf", "--on", "digits/5", *SHORT, "--quiet")
+    plain = ancl(*asked).out
+    found = ancl(*asked, "--json").json["methods"]["a-lwf"]
+
+    assert "what else differs" not in plain
+    assert (found["differs_also"], found["not_compared"]) == ([], [])
+
+
+def test_a_quick_comparison_says_what_a_quick_run_says(ancl: Any) -> None:
+    asked = ("compare", "lwf", "a-lwf", "--on", "digits/5", "--quick", "--quiet", "--threads", "1")
+    text, found = ancl(*asked).out, ancl(*asked, "--json").json
+    cut = ancl(*asked, "--set", "data.per_class=25", "--json").json
+
+    assert QUICK_LOOK in text
+    assert "paper" not in text
+    assert (found["quick"], cut["quick"]) == (True, True)
+    assert QUICK_LOOK in Path(found["report"]).read_text()
 
 
 def test_a_setting_goes_to_the_methods_that_have_it(ancl: Any) -> None:

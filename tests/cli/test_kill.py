@@ -55,8 +55,11 @@ class Job(NamedTuple):
 
 
 RUN = ("run", "a-lwf", "digits/5", *CONVOLUTIONS)
+GROWING = ("run", "der", "digits/5", "--scenario", "cil", *CONVOLUTIONS)
+GROWING += ("--set", "balanced_epochs=6", "--set", "sparsity=0.5")
 COMMANDS = {
     "run": RUN,
+    "run of a network that grows": GROWING,
     "compare": ("compare", "ewc", "a-lwf", "afec-ewc", "--on", "digits/5", *SMALL),
     "search": ("search", "a-lwf", "digits/5", *SMALL, *GRIDS),
     "per-task search": ("search", "lwf", "digits/5", *SMALL, "--protocol", "per-task"),
@@ -161,8 +164,9 @@ def assert_same(whole: Path, killed: Path) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_killed_twice_ends_in_the_same_bits(tmp_path: Path) -> None:
-    whole, killed, job = tmp_path / "whole", tmp_path / "killed", Job(RUN)
+@pytest.mark.parametrize("words", [RUN, pytest.param(GROWING, marks=pytest.mark.slow)])
+def test_killed_twice_ends_in_the_same_bits(words: tuple[str, ...], tmp_path: Path) -> None:
+    whole, killed, job = tmp_path / "whole", tmp_path / "killed", Job(words)
     finish(job, whole)
     landed = 0
     for moment in (0.3, 0.6):

@@ -54,6 +54,9 @@ def recorded(directory: Path) -> Any:
         ("afec-ewc", {"data.scenario": "til", "afec_start": "carried"}),
         ("icarl", {"data.scenario": "cil", "memory.per_class": 5}),
         ("bic", {"data.scenario": "cil", "memory.total": 40, "data.val_fraction": 0.2}),
+        ("der", {"data.scenario": "cil", "memory.per_class": 5, "balanced_epochs": 2}),
+        ("connector", {"data.scenario": "til", "weight": "importance"}),
+        ("connector", {"data.scenario": "til", "stability": "projected"}),
     ],
 )
 def test_it_learns_on_as_a_longer_run_does(

@@ -57,8 +57,20 @@ def taught(lab, method: str, **options) -> Learner:
     return learner
 
 
-def test_a_correction_and_a_memory_are_saved_with_the_network(lab, tmp_path: Path) -> None:
-    learner = taught(lab, "bic", memory=Memory(per_class=8), bias_epochs=20)
+@pytest.mark.filterwarnings("ignore:.*keeps no images of earlier tasks")
+@pytest.mark.parametrize(
+    ("method", "options", "parts"),
+    [
+        ("bic", {"memory": Memory(per_class=8), "bias_epochs": 20}, {"network", "bias", "memory"}),
+        ("der", {"memory": Memory(per_class=8), "balanced_epochs": 5}, {"network", "memory"}),
+        ("connector", {}, {"network"}),
+        ("connector", {"stability": "projected"}, {"network", "covariance"}),
+    ],
+)
+def test_what_a_method_keeps_is_saved_with_the_network(
+    method, options, parts, lab, tmp_path: Path
+) -> None:
+    learner = taught(lab, method, **options)
     learner.save(tmp_path / "learner")
     query = images(lab, 3, "test")
 
@@ -68,7 +80,7 @@ def test_a_correction_and_a_memory_are_saved_with_the_network(lab, tmp_path: Pat
 
     assert torch.equal(loaded.scores(query), learner.scores(query))
     assert loaded._state == learner._state
-    assert {"network", "bias", "memory"} <= set(loaded._state)
+    assert parts <= set(loaded._state)
 
 
 def test_taught_on_in_another_process(lab, tmp_path: Path) -> None:
@@ -91,7 +103,7 @@ def test_taught_on_in_another_process(lab, tmp_path: Path) -> None:
     assert found["after"][2] == 1.0
 
 
-@pytest.mark.parametrize("method", ["icarl", "eeil", "bic", "wa", "lucir"])
+@pytest.mark.parametrize("method", ["icarl", "eeil", "bic", "wa", "lucir", "der"])
 def test_every_method_answers_by_its_own_inference(method, lab) -> None:
     settings = {"bias_epochs": 20} if method == "bic" else {}
     learner = taught(lab, method, memory=Memory(per_class=8), **settings)

@@ -1,7 +1,17 @@
-"""Synthetic run directories: matrices given by hand, everything else as a run writes it."""
+"""Synthetic run directories, and a browser to look at reports of them.
 
+Matrices are given by hand, everything else is as a run writes it. The browser is Chromium, driven
+through chromedriver's HTTP protocol with the standard library.
+"""
+
+import base64
 import json
-from collections.abc import Callable, Sequence
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,10 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.experiments.results import RunResult, run_directory, write_run
+from ancl.experiments.results import ParameterCount, RunResult, run_directory, write_run
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.metrics import summary
+from ancl.reporting import Report, collect, make_report, write_page
 
+Make = Callable[..., Path]
 Rows = Sequence[Sequence[float]]
 
 
@@ -24,9 +36,14 @@ def write_synthetic(
     benchmark: str = "digits/5",
     sizes: Sequence[int] | None = None,
     epochs: int = 3,
+    parameters: tuple[ParameterCount, ...] = (),
+    images: tuple[int, int] = (40, 10),
     **settings: Any,
 ) -> Path:
-    """Write a run whose accuracy matrix has these rows; trainings have ``epochs`` epochs."""
+    """Write a run whose accuracy matrix has these rows; trainings have ``epochs`` epochs.
+
+    ``images`` are those of a task to train and to validate on.
+    """
     spec = _spec(method, benchmark, json.dumps(settings)).model_copy(update={"seed": seed})
     count = len(rows)
     matrix = np.full((count, count), np.nan)
@@ -41,11 +58,12 @@ def write_synthetic(
     result = RunResult(
         spec=spec,
         matrices=dict.fromkeys(("taw", "tag", "taw_val", "tag_val"), matrix),
-        images=tuple((40, 10, size) for size in sizes),
+        images=tuple((*images, size) for size in sizes),
         metrics=summary(matrix, sizes),
         log=tuple(log),
         keys=("key",),
         seconds=seconds,
+        parameters=parameters,
     )
     directory = run_directory(runs, spec)
     write_run(directory, result)
@@ -67,6 +85,8 @@ def _epoch(task: int, epoch: int) -> dict[str, Any]:
         "epoch": epoch,
         "train": terms,
         "val": {name: "nan" if epoch == 1 else value for name, value in terms.items()},
+        "lr": 0.1 / (epoch + 1),
+        "accuracy": 0.5 + 0.1 * epoch / (epoch + 1),
         **({"lambs": {"lamb_a": 0.5 * epoch}} if task else {}),
     }
 
@@ -130,6 +150,10 @@ def write_synthetic_analysis(runs: Path) -> Path:
         "benchmark": "digits/5",
         "lamb": 100.0,
         "seeds": [0],
+        "rank_correlations": {
+            "distance_old_with_lamb_a": {"mean": -1.0, "error": None, "n": 1},
+            "cka_multi_with_mean_accuracy": {"mean": None, "error": None, "n": 1},
+        },
         "spec": {"data": {"scenario": "til"}},
         "tables": tables,
     }
@@ -160,3 +184,162 @@ def make_search(runs: Path) -> Callable[[], Path]:
 @pytest.fixture
 def make_analysis(runs: Path) -> Callable[[], Path]:
     return lambda: write_synthetic_analysis(runs)
+
+
+@pytest.fixture
+def report_of_all(make: Make, make_analysis: Make, make_search: Make, runs: Path) -> Report:
+    """Two streams, a λ that differs, an analysis, a search and a damaged run."""
+    for method, last in {"finetune": 0.3, "lwf": 0.7, "a-lwf": 0.8}.items():
+        for seed in range(2):
+            make(method, seed=seed, rows=[[0.9], [last, 0.7 + 0.02 * seed]])
+    make("afec-lwf", seed=0, rows=[[0.9], [0.6, 0.6]], lamb=3.0)
+    make("lwf", **{"data.per_class": 9})
+    make_analysis()
+    make_search()
+    (make("joint") / "result.json").write_text("{")
+    return make_report(collect([runs]))
+
+
+@pytest.fixture
+def address(report_of_all: Report, runs: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)
+    return write_page(report_of_all, runs / "report")[0].as_uri()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("Chromium or chromedriver is not installed")
+    with opened(tmp_path_factory.mktemp("browser")) as window:
+        yield window
+
+
+# -- a browser -------------------------------------------------------------------------------
+
+KEYS = {"ArrowLeft": "\ue012", "ArrowUp": "\ue013", "ArrowRight": "\ue014", "ArrowDown": "\ue015"}
+KEYS |= {"Tab": "\ue004", "Escape": "\ue00c"}
+CHROMIUM = next(
+    (p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None
+)
+DRIVER = shutil.which("chromedriver")
+WATCH = """
+window.problems = [];
+addEventListener("error", (event) => problems.push(`error: ${event.message}`));
+addEventListener("unhandledrejection", (event) => problems.push(`rejected: ${event.reason}`));
+addEventListener("securitypolicyviolation", (event) => problems.push(`no ${event.blockedURI}`));
+"""
+
+
+class Browser:
+    """One window.
+
+    Args:
+        driver: The address of chromedriver.
+        profile: Where the browser keeps its own files.
+    """
+
+    def __init__(self, driver: str, profile: Path) -> None:
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        options = {"args": [*arguments, f"--user-data-dir={profile}"], "binary": CHROMIUM}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        found = _post(f"{driver}/session", {"capabilities": {"alwaysMatch": wanted}})
+        self._session = f"{driver}/session/{found['sessionId']}"
+        self.cdp("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
+
+    def _command(self, path: str, **content: Any) -> Any:
+        return _post(f"{self._session}/{path}", content)
+
+    def cdp(self, command: str, **params: Any) -> Any:
+        """A command of the browser's own protocol."""
+        return self._command("goog/cdp/execute", cmd=command, params=params)
+
+    def size(self, width: int, height: int = 900, *, dark: bool = False) -> None:
+        """The window's size in pixels, and the system's theme."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.cdp("Emulation.setDeviceMetricsOverride", **metrics)
+        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.cdp("Emulation.setEmulatedMedia", features=[theme])
+
+    def open(self, address: str) -> None:
+        """Load a page; another hash of the same file is loaded anew."""
+        self._command("url", url="about:blank")
+        self._command("url", url=address)
+        self._settle()
+
+    def reload(self) -> None:
+        """Load the same address again."""
+        self._command("refresh")
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait until what is measured on the page is drawn."""
+        frame = "await new Promise((done) => requestAnimationFrame(done));"
+        self.run(3 * frame)
+
+    def run(self, script: str) -> Any:
+        """The value a script returns; a promise is waited for."""
+        body = f"return (async () => {{ {script} }})()"
+        return self._command("execute/sync", script=body, args=[])
+
+    def value(self, expression: str) -> Any:
+        """The value of an expression."""
+        return self.run(f"return {expression}")
+
+    def press(self, *names: str) -> None:
+        """Press keys, where the focus is."""
+        pressed = [
+            {"type": kind, "value": KEYS.get(name, name)}
+            for name in names
+            for kind in ("keyDown", "keyUp")
+        ]
+        actions = [{"type": "key", "id": "keys", "actions": pressed}]
+        self._command("actions", actions=actions)
+
+    def problems(self) -> list[str]:
+        """Errors of scripts, and what the console holds of warnings and errors."""
+        logged = self._command("se/log", type="browser")
+        told = [each["message"] for each in logged if each["level"] in ("WARNING", "SEVERE")]
+        return [*self.value("problems"), *told]
+
+    def picture(self, *, whole: bool = True) -> bytes:
+        """The page as PNG."""
+        shot = self.cdp("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
+        return base64.b64decode(shot["data"])
+
+    def close(self) -> None:
+        """Close the window."""
+        request = urllib.request.Request(self._session, method="DELETE")
+        urllib.request.urlopen(request, timeout=30).close()
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[Browser]:
+    """A browser with its files in a directory."""
+    assert DRIVER
+    with subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            window = Browser(f"http://127.0.0.1:{_port(process)}", place / "profile")
+            try:
+                yield window
+            finally:
+                window.close()
+        finally:
+            process.terminate()
+
+
+def _port(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    for line in process.stdout:
+        if "was started successfully on port" in line:
+            return line.split("on port")[1].strip(" .\n")
+    raise RuntimeError("chromedriver did not start")
+
+
+def _post(address: str, content: dict[str, Any]) -> Any:
+    body = json.dumps(content).encode()
+    request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.load(answer)["value"]
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(json.load(error)["value"]["message"]) from error

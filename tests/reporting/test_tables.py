@@ -3,12 +3,16 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ancl.experiments.results import ParameterCount
+from ancl.experiments.settings import QUICK, QUICK_CIFAR100, QUICK_LOOK
 from ancl.metrics import Estimate
 from ancl.reporting import Report, Table, collect, make_report
 from ancl.reporting.formats import comma_separated, latex, markdown
+from ancl.reporting.page import content
 from ancl.reporting.tables import Choice, Number
 
 Make = Callable[..., Path]
@@ -28,10 +32,11 @@ def square(value: float) -> list[list[float]]:
 
 @pytest.fixture
 def compared(make: Make, runs: Path) -> Report:
+    whole = {"benchmark": "cifar100/10", "sizes": [5000, 5000], "images": (22500, 2500)}
     for seed, shift in enumerate((-0.01, 0.0, 0.01)):
-        make("lwf", seed=seed, rows=square(0.70 + shift), benchmark="cifar100/10")
-        make("a-lwf", seed=seed, rows=square(0.72 + 2 * shift), benchmark="cifar100/10")
-        make("afec-lwf", seed=seed, rows=square(0.71 + shift), benchmark="cifar100/10")
+        make("lwf", seed=seed, rows=square(0.70 + shift), **whole)
+        make("a-lwf", seed=seed, rows=square(0.72 + 2 * shift), **whole)
+        make("afec-lwf", seed=seed, rows=square(0.71 + shift), **whole, lamb=3.0)
         make("lwf", seed=seed, rows=square(0.5))
     return report(runs)
 
@@ -46,15 +51,65 @@ def test_accuracy_stands_beside_the_papers(compared: Report) -> None:
     assert "| A-LwF | 72.00 ± 1.15 | 79.42 ± 0.57 |  |" in text
     assert "n = 3." in text
     assert "AAC: 1/T sum_j R[T,j]" in text
-    assert "Not the paper's protocol: LwF on cifar100/10: 100 of the publisher's 50,000" in text
+    wanted = "Not the protocol of the expected number: AFEC-LwF on cifar100/10: lamb is 3 instead"
+    assert wanted in text
 
 
-def test_differences_are_by_seed(compared: Report) -> None:
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"images": (40, 10)}, "100 of the publisher's 50,000 training images"),
+        ({"training.epochs": 5}, "training.epochs is 5 instead of 200"),
+        ({"network.name": "resnet8"}, 'network.name is "resnet8" instead of "resnet32"'),
+        (QUICK_CIFAR100, 'data.source is "cifar100-16" instead of "cifar100"'),
+    ],
+)
+def test_a_look_never_stands_beside_the_papers_number(
+    make: Make, runs: Path, given: dict[str, Any], reason: str
+) -> None:
+    whole = {"benchmark": "cifar100/10", "sizes": [5000, 5000], "images": (22500, 2500)}
+    make("lwf", rows=square(0.7), **{**whole, **given})
+
+    found = report(runs)
+
+    for table in found.tables:
+        for text in (markdown(table), latex(table), comma_separated(table)):
+            assert "78.87" not in text
+    assert f"No expected number stands beside LwF on {found.groups[0].stream}: " in markdown(
+        named(found, "aac_til")
+    )
+    assert reason in found.groups[0].obstacles
+    assert content(found)["groups"][0]["expected"] is None
+
+
+def test_a_quick_look_says_so_in_the_overview(make: Make, runs: Path) -> None:
+    make("lwf", **QUICK)
+    make("ewc", **QUICK)
+
+    assert f"All on digits/5: {QUICK_LOOK}" in markdown(named(report(runs), "overview"))
+
+
+def test_differences_are_by_seed_with_what_else_differs_beside_them(compared: Report) -> None:
     text = markdown(named(compared, "difference_til"))
 
-    # A-LwF minus LwF: 0.01, 0.02, 0.03; AFEC-LwF minus LwF: 0.01 thrice
-    assert "| A-LwF − LwF | +2.00 ± 0.58 |  |" in text
-    assert "| AFEC-LwF − LwF | +1.00 ± 0.00 |  |" in text
+    # A-LwF minus LwF: 0.01, 0.02, 0.03: ± t(2) 4.303 * 0.577; AFEC-LwF minus LwF: 0.01 thrice
+    assert "| A-LwF − LwF | cifar100/10 | +2.00 ± 0.58 | [-0.48, +4.48] |  |" in text
+    row = "| AFEC-LwF − LwF | cifar100/10 | +1.00 ± 0.00 | [+1.00, +1.00] | λ 3 instead of 10 |"
+    assert row in text
+    assert "λ 3 instead of 10" in comma_separated(named(compared, "difference_til"))
+    assert r"$\lambda$ 3 instead of 10" in latex(named(compared, "overview"))
+
+
+def test_another_network_gives_no_number_in_any_table(make: Make, runs: Path) -> None:
+    make("lwf", rows=square(0.5), **{"network.name": "resnet8"})
+    make("a-lwf", rows=square(0.75))
+
+    found = report(runs)
+
+    for name in ("overview", "difference_til"):
+        for text in map(lambda form: form(named(found, name)), (markdown, latex, comma_separated)):
+            assert "25.0" not in text
+            assert "not compared: network" in text
 
 
 def test_csv_has_full_numbers_in_columns(compared: Report) -> None:
@@ -121,3 +176,17 @@ def test_latex_is_balanced_and_escaped() -> None:
 
 def test_a_pipe_does_not_break_a_markdown_row() -> None:
     assert "| a\\|b |" in markdown(Table("t", "Title", ("name",), (("a|b",),)))
+
+
+def test_parameters_stored_and_trained_after_every_task(make: Make, runs: Path) -> None:
+    counts = (ParameterCount(1000, 900), ParameterCount(2500, 1200))
+    make("der", rows=square(0.5), parameters=counts)
+    make("der", seed=1, rows=square(0.5), parameters=(counts[0], ParameterCount(2301, 1200)))
+    make("lwf", rows=square(0.5))
+
+    text = markdown(named(report(runs), "parameters")).lower()
+
+    # Masks leave another number of weights in every seed: (2500 + 2301) / 2, rounded
+    assert "| der | stored | 1,000 | 2,400 |" in text
+    assert "| der | trained | 900 | 1,200 |" in text
+    assert "lwf" not in text

@@ -9,7 +9,7 @@ from ancl.errors import StoreError
 from ancl.experiments.results import read_run
 from ancl.reporting import collect, make_report, page_of, report, write_report
 from ancl.reporting.groups import group_runs
-from ancl.reporting.page import MOST_POINTS, trainings
+from ancl.reporting.page import MOST_POINTS, content, most_points, trainings
 
 Make = Callable[..., Path]
 
@@ -54,11 +54,26 @@ def test_long_trainings_are_thinned_and_keep_their_end(make: Make, runs: Path) -
     assert list(second.terms["train"]) == ["task", "old"]
 
 
+def test_a_page_of_many_trainings_shows_fewer_epochs_of_each(
+    make: Make, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lamb in (1.0, 2.0):
+        make(lamb=lamb, epochs=100)
+    found = make_report(collect([runs]))
+    # 2 groups with 2 trainings of 8 + 1 numbers: 720 numbers are 20 points
+    monkeypatch.setitem(most_points.__globals__, "MOST_NUMBERS", 720)
+
+    data = content(found)
+
+    assert data["most_points"] == 20
+    assert [len(t["epochs"]) for g in data["groups"] for t in g["trainings"]] == [21] * 4
+
+
 def test_what_is_not_finite_is_left_out_of_a_curve(make: Make, runs: Path) -> None:
     make(epochs=3)
     (group,), _ = group_runs(collect([runs]).runs)
 
-    assert trainings(group)[0].terms["val"]["task"] == [1.0, None, 0.33333]
+    assert trainings(group)[0].terms["val"]["task"] == [1.0, None, 0.3333]
 
 
 def test_what_a_rule_yielded_is_a_curve_of_its_own(make: Make, runs: Path) -> None:
@@ -88,6 +103,19 @@ def test_two_hundred_runs_are_reported_within_ten_seconds(make: Make, runs: Path
     assert sum(len(group.runs) for group in found.groups) == 200
     assert written[0].stat().st_size < 6e6
     assert spent < 10
+
+
+def test_a_training_has_its_learning_rate_and_every_seeds_accuracy(make: Make, runs: Path) -> None:
+    make(seed=0, epochs=2)
+    make(seed=1, epochs=4)
+    (group,), _ = group_runs(collect([runs]).runs)
+
+    first = trainings(group)[0]
+
+    # The second seed trained longer; the first one has nothing there.
+    assert first.epochs == [0, 1, 2, 3]
+    assert first.rates == [0.1, 0.05, None, None]
+    assert first.accuracies == [[0.5, 0.55, None, None], [0.5, 0.55, 0.5667, 0.575]]
 
 
 @pytest.fixture

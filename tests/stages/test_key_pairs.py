@@ -41,6 +41,16 @@ DIRECTED = {
     "eeil, quota, no tuning": flips(
         "eeil", "cil", TWO_TASKS | {"balanced_epochs": 0}, "memory.total", 77, 80
     ),
+    "der, quota of the last classifier": flips("der", "cil", TWO_TASKS, "memory.total", 77, 80),
+    "connector, quota of a search": flips(
+        "connector", "cil", TWO_TASKS | {"ratio": "search"}, "memory.total", 77, 80
+    ),
+    "connector, quota of estimated statistics": flips(
+        "connector", "cil", TWO_TASKS | RESNET | {"batch_norm": "estimate"}, "memory.total", 77, 80
+    ),
+    "connector, augmented covariance": flips(
+        "connector", "til", RESNET | {"stability": "projected"}, "data.augment", "none", "flip"
+    ),
     "icarl, quota": flips("icarl", "cil", TWO_TASKS, "memory.total", 77, 80),
     "bic, quota": flips("bic", "cil", TWO_TASKS, "memory.total", 77, 80),
     "wa, quota": flips("wa", "cil", TWO_TASKS, "memory.total", 77, 80),

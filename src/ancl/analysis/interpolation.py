@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ancl.networks import Network
+from ancl.networks.merging import importance_shares
 from ancl.types import Params
 
 
@@ -20,22 +21,19 @@ def penalty_minimum(
     """θ̄ = (λF_old θ_old + λ_aF_aux θ_aux) / (λF_old + λ_aF_aux), weight by weight.
 
     The sum of both quadratic penalties is one around θ̄, with curvature λF_old + λ_aF_aux.
-    Equation: [interpolation]. A weight without importance in either network stays at the old one.
+    A weight without importance in either network stays at the old one.
 
     Returns:
         θ̄, and the share of weights without importance in either network.
     """
     found: Params = {}
     undecided = total = 0
-    for name, importance in old_curvature.items():
-        alpha = lamb * importance.double()
-        beta = lamb_a * auxiliary_curvature[name].double()
-        both = alpha + beta
-        free = both == 0
-        share = torch.where(free, torch.zeros_like(both), beta / both.masked_fill(free, 1.0))
+    shares = importance_shares(old_curvature, auxiliary_curvature, lamb, lamb_a)
+    for name, share in shares.items():
         start = old[name].double()
         found[name] = start + share * (auxiliary[name].double() - start)
-        undecided, total = undecided + int(free.sum()), total + free.numel()
+        pull = lamb * old_curvature[name].double() + lamb_a * auxiliary_curvature[name].double()
+        undecided, total = undecided + int((pull == 0).sum()), total + share.numel()
     return found, undecided / total
 
 

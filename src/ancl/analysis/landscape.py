@@ -7,14 +7,15 @@ from time import monotonic
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ancl.analysis.context import REFERENCES, AnalysisContext, Row, Score, SplitImages, score
 from ancl.analysis.interpolation import parameter_names, vector
-from ancl.data import Batches, Samples
+from ancl.data import Batches, even_size, interleaved
 from ancl.errors import AnclError
 from ancl.hashing import digest
 from ancl.networks import Network
+from ancl.networks.merging import estimate_statistics
 from ancl.runtime import numerics
 from ancl.stages.plan import Setting
 from ancl.stages.runner import CheckpointWriter, Storage, obtained
@@ -123,31 +124,12 @@ class PointEvaluator:
             for _, samples in self._measured
         ]
 
-    @torch.no_grad()
     def reestimate_batch_norms(self) -> None:
         """Running statistics as the mean over batches of equal size."""
-        norms = [
-            m for m in self._network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
-        ]
-        norms = [norm for norm in norms if norm.track_running_stats]
-        if not norms:
-            return
-        before = [norm.momentum for norm in norms]
-        self._network.eval()
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # a cumulative mean, which forgets the reset values at once
-            norm.train()
-        for batch in self._batches().in_order():
-            self._network(batch.x)
-        for norm, momentum in zip(norms, before, strict=True):
-            norm.momentum = momentum
-        self._network.eval()
+        estimate_statistics(self._network, (batch.x for batch in self._batches().in_order()))
 
     def _batches(self) -> Batches:
-        count = -(-len(self._training) // _BATCH)
-        size = -(-len(self._training) // count)
-        setting = self._setting
+        size, setting = even_size(len(self._training), _BATCH), self._setting
         return Batches(self._training, size, setting.normalization, device=setting.device)
 
     @torch.no_grad()
@@ -156,13 +138,6 @@ class PointEvaluator:
         sizes = [own[name].numel() for name in self._names]
         for name, piece in zip(self._names, torch.split(weights, sizes), strict=True):
             own[name].copy_(piece.view(own[name].shape))
-
-
-def interleaved(samples: Sequence[Samples]) -> Samples:
-    """The images of several tasks, interleaved so that every batch has some of each."""
-    joined = Samples.concatenate(samples)
-    places = torch.cat([torch.linspace(0, 1, len(part)) for part in samples])
-    return joined.take(places.argsort(stable=True))
 
 
 PATHS = (("old", "auxiliary"), ("old", "multi"), ("auxiliary", "multi"), ("cl", "multi"))

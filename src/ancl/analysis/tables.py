@@ -17,8 +17,8 @@ from ancl.analysis.interpolation import (
     linear_error,
     penalty_minimum,
 )
-from ancl.analysis.landscape import LandscapeTables, interleaved
-from ancl.data import Batches
+from ancl.analysis.landscape import LandscapeTables
+from ancl.data import Batches, interleaved
 from ancl.errors import SpecError
 from ancl.methods.task_history import ClassHistory
 from ancl.regularizers import Lwf, WeightRegularizer

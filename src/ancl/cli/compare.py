@@ -66,6 +66,7 @@ def compare(
         return
     with progress_and_log(results.quiet, log) as events:
         comparison = compare_specs(specs, places, choice, baseline, events)
+    quick = request.quick or comparison.quick_look
     place = comparison.write(places.runs, overwrite=places.overwrite)
     page = page_of(
         comparison.outcome.finished,
@@ -74,9 +75,9 @@ def compare(
         overwrite=places.overwrite,
     )
     if results.as_json:
-        print(json.dumps({**comparison.json(), **page.json}))
+        print(json.dumps({**comparison.json(), "quick": quick, **page.json}))
     else:
-        print(f"{comparison_text(comparison, place)}\n{page.text}")
+        print(f"{comparison_text(comparison, place, quick)}\n{page.text}")
     if comparison.outcome.failures:
         raise typer.Exit(FAILED)
 
@@ -89,9 +90,10 @@ def _show_plan(specs: Sequence[RunSpec], places: Places, as_json: bool) -> None:
     print(json.dumps(graph.counts(store)) if as_json else graph.summary(store))
 
 
-def comparison_text(comparison: Comparison, place: Path) -> str:
+def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
     """A table, what failed, and where everything is."""
     from ancl.cli.text import duration, failures_text
+    from ancl.experiments.settings import QUICK_LOOK
 
     title = (
         f"{comparison.specs[0].benchmark}: mean ± standard error over n seeds; differences are "
@@ -104,6 +106,8 @@ def comparison_text(comparison: Comparison, place: Path) -> str:
     noted = [(e.result.spec.method, note) for e in finished for note in e.result.notes]
     if noted:
         parts.append("\n".join(f"{method}: {note}" for method, note in dict.fromkeys(noted)))
+    if quick:
+        parts.append(QUICK_LOOK)
     where = "\n".join(f"  {each.directory}" for each in finished)
     work = sum(sum(each.result.seconds.values()) for each in finished)
     time = f"Time: {duration(comparison.seconds)}; each run on its own: {duration(work)} of work"
@@ -113,12 +117,14 @@ def comparison_text(comparison: Comparison, place: Path) -> str:
 
 def _table(comparison: Comparison) -> str:
     """One row per method; a single baseline is named in the heading, several in their rows."""
-    from ancl.cli.text import signed_with_error, table, unit, with_error
+    from ancl.cli.text import table, unit
     from ancl.metrics import METRICS
 
     columns, baselines = comparison.columns, comparison.baselines
     compared = {name: base for name, base in baselines.items() if name != base}
     several = len(set(compared.values())) > 1
+    pairs = {name: comparison.pairing(name) for name in comparison.methods}
+    also = {name: pair.text for name, pair in pairs.items() if pair and pair.text}
     label = METRICS[columns[0]].label
     head = ["method", *(f"{METRICS[n].label}, {unit(METRICS[n])}" for n in columns), "n"]
     if several:
@@ -127,11 +133,20 @@ def _table(comparison: Comparison) -> str:
         head.append(f"{label} minus {next(iter(baselines.values()))}, points")
     rows = []
     for method in comparison.methods:
-        finished = comparison.of(method)
-        row = [method, *("–" for _ in columns), "0", ""]
-        if finished:
-            found = comparison.estimates(method)
-            gap = signed_with_error(comparison.difference(method, columns[0]))
-            row = [method, *(with_error(found[n]) for n in columns), str(len(finished)), gap]
-        rows.append([*row, compared.get(method, "")] if several else row)
-    return table(head, rows, "l" + "r" * (len(columns) + 2) + ("l" if several else ""))
+        row = _row(comparison, method)
+        row += [compared.get(method, "")] if several else []
+        rows.append([*row, also.get(method, "")] if also else row)
+    head += ["what else differs"] if also else []
+    sides = "l" + "r" * (len(columns) + 2) + ("l" if several else "") + ("w" if also else "")
+    return table(head, rows, sides)
+
+
+def _row(comparison: Comparison, method: str) -> list[str]:
+    from ancl.cli.text import signed_with_error, with_error
+
+    columns, finished = comparison.columns, comparison.of(method)
+    if not finished:
+        return [method, *("–" for _ in columns), "0", ""]
+    found, gap = comparison.estimates(method), comparison.difference(method, columns[0])
+    numbers = [with_error(found[name]) for name in columns]
+    return [method, *numbers, str(len(finished)), signed_with_error(gap)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,9 +22,9 @@ Threads = Annotated[str | None, Option("--threads", metavar="N", help="CPU threa
 BENCHMARK = "fashion-digits/5"
 METHODS = ("finetune", "lwf", "a-lwf", "joint")
 _COLUMNS = {"aac": "AAC %", "forgetting": "forgetting, points", "learning_accuracy": "learning %"}
-_READ = ("forgetting", "learning_accuracy", "aac")
-_CLEAR = 2.0
-"""Standard errors from which on a difference is called one."""
+_SMOKE = (
+    "A quick look: two epochs per task. These numbers say that it runs, and nothing of the methods."
+)
 
 
 def demo(
@@ -69,10 +68,11 @@ def demo(
     plane = next(page.path.parent.rglob("*_plane.png"), None) if page.path else None
     if as_json:
         figure = {"figure": plane and str(plane)}
-        print(json.dumps({**demo_json(found), **page.json, **figure}))
+        print(json.dumps({**demo_json(found), "quick": quick, **page.json, **figure}))
     else:
         drawn = f"\nFigure: {plane} (learning against forgetting)" if plane else ""
-        print(f"{demo_text(found)}\n{page.text}{drawn}")
+        look = f"\n\n{_SMOKE}" if quick else ""
+        print(f"{demo_text(found)}\n{page.text}{drawn}{look}")
 
 
 def demo_json(found: Comparison) -> dict[str, Any]:
@@ -116,54 +116,13 @@ def demo_text(found: Comparison) -> str:
 
 def reading(found: Comparison) -> list[str]:
     """What the numbers say, and no more: forgetting, then Ω, then the auxiliary network."""
-    from ancl.cli.text import percent
+    from ancl.reporting import from_results, make_report
 
-    lost, new, final = (
-        {method: found.estimates(method)[metric].mean for method in METHODS} for metric in _READ
-    )
-    return [
-        f"Forgetting: fine-tuning {_change(lost['finetune'])} points on earlier tasks while it "
-        f"learned later ones; joint training, which sees all images again, "
-        f"{_change(lost['joint'])} and ends at {percent(final['joint'])} %.",
-        f"What Ω does: held to its old network, LwF {_change(lost['lwf'])} points and learns a new "
-        f"task to {percent(new['lwf'])} % (fine-tuning {percent(new['finetune'])} %); it ends at "
-        f"{percent(final['lwf'])} %.",
-        f"What the auxiliary network adds: compared with LwF, A-LwF learns "
-        f"{_more(_gain(found, 'learning_accuracy'))} and forgets "
-        f"{_more(_gain(found, 'forgetting'))}. {_difference(_gain(found))}",
-    ]
+    said = make_report(from_results(found.outcome.finished)).findings
+    return [each.text for about in said.values() for each in about if each.kind != "best"]
 
 
 def _gain(found: Comparison, metric: str = "aac") -> Estimate:
     gain = found.difference("a-lwf", metric)
     assert gain is not None, "both have the same seeds"
     return gain
-
-
-def _more(difference: Estimate) -> str:
-    """A difference in words, such as ``1.1 ± 0.2 points more``."""
-    from ancl.cli.text import with_error
-
-    size = with_error(difference._replace(mean=abs(difference.mean)))
-    return f"{size} points {'less' if difference.mean < 0 else 'more'}"
-
-
-def _change(forgetting: float) -> str:
-    from ancl.cli.text import percent
-
-    verb = "gained" if forgetting < 0 else "lost"
-    return f"{verb} {percent(abs(forgetting))}"
-
-
-def _difference(estimate: Estimate) -> str:
-    from ancl.cli.text import percent, signed
-
-    mean, error, n = estimate
-    start = f"AAC of A-LwF minus LwF: {signed(mean)}"
-    if math.isnan(error):
-        return f"{start} points with a single seed, which says nothing of its error."
-    if abs(mean) > _CLEAR * error:
-        verdict = f"{'higher' if mean > 0 else 'lower'} by more than two standard errors"
-    else:
-        verdict = "no difference beyond two standard errors"
-    return f"{start} ± {percent(error)} points (paired over {n} seeds): {verdict}."

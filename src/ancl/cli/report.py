@@ -45,8 +45,10 @@ def report(
 
 
 def result_text(result: ReportResult) -> str:
-    """The overview, then what was left out and what was written."""
-    parts = [_overview_text(result.report.tables[0])] if result.report.tables[0].rows else []
+    """What was found, the overview, then what was left out and what was written."""
+    said = result.report.findings
+    parts = [f"{stream}\n" + "\n".join(each.text for each in said[stream]) for stream in said]
+    parts += [_overview_text(result.report.tables[0])] if result.report.tables[0].rows else []
     if result.report.damaged:
         left_out = [[directory.name, reason] for directory, reason in result.report.damaged]
         parts.append(
@@ -61,7 +63,8 @@ def _overview_text(shown: Table) -> str:
     n = shared_n(shown)
     rows = [[cell_text(cell, n) for cell in row] for row in shown.rows]
     kept = [i for i in range(len(shown.head)) if i < 2 or any(row[i] for row in rows)]
-    align = "".join("l" if index < 3 else "r" for index in kept)
+    numeric = shown.numeric
+    align = "".join("r" if numeric[index] else "l" for index in kept)
     head = [shown.head[index] for index in kept]
     body = table(head, [[row[index] for index in kept] for row in rows], align)
     return "\n".join([body, *shown.notes, *([f"n = {n} seeds."] if n else [])])

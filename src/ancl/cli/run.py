@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from ancl.experiments.settings import Request
     from ancl.metrics import Estimate
 
-QUICK = (
-    "A quick look: few epochs on few images per class. These numbers say that it runs, and nothing "
-    "of the method."
-)
 _INTRANSIGENCE = "1/T sum_j (R_joint[j,j] - R[j,j])"
 
 
@@ -111,6 +107,7 @@ def outcome_json(outcome: Outcome, seconds: float) -> dict[str, Any]:
 def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[str]:
     """The lines after the numbers: the gap to joint training, and the paper's numbers."""
     from ancl.experiments.paper_check import joint_gap, verdict
+    from ancl.experiments.settings import QUICK_LOOK
 
     found = None if quick else verdict(results)
     gap = joint_gap(results, runs)
@@ -118,7 +115,7 @@ def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[
     return [
         *(["\n".join(notes)] if notes else []),
         *([joint_gap_text(gap)] if gap else []),
-        *([QUICK] if quick else []),
+        *([QUICK_LOOK] if quick else []),
         *([verdict_text(found, results)] if found else []),
     ]
 

@@ -105,7 +105,17 @@ def results_text(finished: Sequence[Finished], seconds: float) -> str:
         else [_seeds(results), _formulas()]
     )
     where = "\n".join(f"Results: {each.directory}" for each in finished)
-    return "\n\n".join([*parts, f"{time_text(results, seconds)}\n{where}"])
+    closing = [*parameters_text(results), time_text(results, seconds), where]
+    return "\n\n".join([*parts, "\n".join(closing)])
+
+
+def parameters_text(results: Sequence[RunResult]) -> list[str]:
+    """How large the network is in the end, and how much of it learned in the last task."""
+    found = [each.parameters[-1] for each in results if each.parameters]
+    if not found:
+        return []
+    stored, trained = (round(sum(each) / len(each)) for each in zip(*found, strict=True))
+    return [f"Parameters: {stored:,} stored after the last task, {trained:,} trained in it"]
 
 
 def time_text(results: Sequence[RunResult], seconds: float) -> str:

@@ -8,7 +8,7 @@ from ancl.data.augment import (
     check_augmentation,
     find_augmentation,
 )
-from ancl.data.batches import Batch, Batches
+from ancl.data.batches import Batch, Batches, even_size
 from ancl.data.class_split import class_order, task_sizes
 from ancl.data.convert import as_images, as_labels, read_dataset
 from ancl.data.domains import Domain, domains
@@ -18,7 +18,15 @@ from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import folder_classes, folder_source, is_picture
 from ancl.data.published import PUBLISHED, Published
 from ancl.data.registry import data_root, labelled_part
-from ancl.data.samples import Label, Normalization, Samples, as_input, canonical, fingerprint
+from ancl.data.samples import (
+    Label,
+    Normalization,
+    Samples,
+    as_input,
+    canonical,
+    fingerprint,
+    interleaved,
+)
 from ancl.data.source import (
     Source,
     channel_statistics,
@@ -68,6 +76,7 @@ __all__ = [
     "digits",
     "domains",
     "enough_classes",
+    "even_size",
     "fashion_digits",
     "fetch",
     "find_augmentation",
@@ -78,6 +87,7 @@ __all__ = [
     "from_dataset",
     "hard_digits",
     "import_from",
+    "interleaved",
     "is_picture",
     "labelled_part",
     "make_source",

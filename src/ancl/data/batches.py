@@ -19,6 +19,11 @@ class Batch(NamedTuple):
     exemplars: Tensor | None
 
 
+def even_size(count: int, most: int) -> int:
+    """The size of batches of equal size, as near as can be, none above ``most``."""
+    return -(-count // -(-count // most))
+
+
 @dataclass(frozen=True, eq=False)
 class Batches:
     """Samples cut into batches.

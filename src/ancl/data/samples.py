@@ -64,6 +64,13 @@ class Samples:
         )
 
 
+def interleaved(samples: Sequence[Samples]) -> Samples:
+    """The images of several tasks, interleaved so that every batch has some of each."""
+    joined = Samples.concatenate(samples)
+    places = torch.cat([torch.linspace(0, 1, len(part)) for part in samples])
+    return joined.take(places.argsort(stable=True))
+
+
 @dataclass(frozen=True)
 class Normalization:
     """Mean and standard deviation of each channel, for pixels between 0 and 1."""

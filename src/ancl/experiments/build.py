@@ -113,6 +113,7 @@ def build(
         source.train.input_shape,
         head=method.head,
         head_options=method.head_options,
+        growth=method.growth,
         **options,
     )
     setting = Setting(

@@ -8,9 +8,10 @@ from typing import Any
 
 from ancl.errors import SpecError, StoreError, unknown
 from ancl.executors import ExecutorChoice, choose_executor
+from ancl.experiments.pairing import Pairing, conditions, pairing
 from ancl.experiments.results import Finished, Places, estimate_json, estimates
 from ancl.experiments.run import Outcome, run_all
-from ancl.experiments.settings import make_request, resolve_methods
+from ancl.experiments.settings import is_quick_look, make_request, resolve_methods
 from ancl.experiments.spec import RunSpec
 from ancl.files import MARK, claim, replace_text
 from ancl.hashing import digest
@@ -42,6 +43,11 @@ class Comparison:
         self.columns = _TASK_AWARE if specs[0].task_aware else _TASK_AGNOSTIC
         """The metrics to show; the first one decides."""
 
+    @property
+    def quick_look(self) -> bool:
+        """Whether a run has the few images of ``quick``: its numbers say nothing of the method."""
+        return any(is_quick_look(spec) for spec in self.specs)
+
     def of(self, method: str) -> list[Finished]:
         """A method's finished runs."""
         return [each for each in self.outcome.finished if each.result.spec.method == method]
@@ -50,10 +56,21 @@ class Comparison:
         """A method's metrics: mean and standard error over its finished runs."""
         return estimates([each.result for each in self.of(method)])
 
-    def difference(self, method: str, metric: str) -> Estimate | None:
-        """A method minus its baseline, seed by seed, or nothing where there is none."""
+    def pairing(self, method: str) -> Pairing | None:
+        """What differs from the baseline besides the method; nothing where there is none."""
         baseline = self.baselines[method]
-        if baseline == method:
+        sides = [self.of(name) for name in (method, baseline)]
+        if baseline == method or not all(sides):
+            return None
+        return pairing(*(conditions(side[0].result) for side in sides))
+
+    def difference(self, method: str, metric: str) -> Estimate | None:
+        """A method minus its baseline, seed by seed.
+
+        Nothing where there is no baseline, or where data, network or images are not the same.
+        """
+        baseline, found = self.baselines[method], self.pairing(method)
+        if found is None or found.refused:
             return None
         ours, theirs = (
             {each.result.spec.seed: each.result.metrics[metric] for each in self.of(name)}
@@ -66,6 +83,7 @@ class Comparison:
         return {
             "benchmark": self.specs[0].benchmark,
             "scenario": self.specs[0].data.scenario,
+            "quick": self.quick_look,
             "seeds": sorted({spec.seed for spec in self.specs}),
             "methods": {name: self._method_json(name) for name in self.methods if self.of(name)},
             "failures": [failure.json() for failure in self.outcome.failures],
@@ -74,7 +92,7 @@ class Comparison:
 
     def _method_json(self, method: str) -> dict[str, Any]:
         found = self.of(method)
-        means = self.estimates(method)
+        means, pair = self.estimates(method), self.pairing(method)
         return {
             "metrics": {name: estimate_json(each) for name, each in means.items()},
             "baseline": None if self.baselines[method] == method else self.baselines[method],
@@ -83,6 +101,8 @@ class Comparison:
                 for name in METRICS
                 if (gap := self.difference(method, name)) is not None
             },
+            "differs_also": list(pair.differing) if pair else [],
+            "not_compared": list(pair.refused) if pair else [],
             "runs": [str(each.directory) for each in found],
         }
 

@@ -1,7 +1,7 @@
 """Runs beside the paper's numbers, differences from its protocol, and the gap to joint training."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from ancl.data import PUBLISHED
 from ancl.errors import StoreError
 from ancl.experiments import Expected, benchmark, expected
+from ancl.experiments.pairing import conditions, pairing, settings_of
 from ancl.experiments.paper import RUNS
 from ancl.experiments.results import RunResult, estimate_json, estimates, read_run
 from ancl.experiments.spec import SEARCH, RunSpec, resolve
 from ancl.metrics import Estimate, intransigence, mean_and_error
 from ancl.outside import is_outside
 
-_WHERE = ("seed", "device", "threads")
 _RATES = frozenset({"lr", "lr_first", "lr_search"})
 
 
@@ -77,38 +77,24 @@ def joint_gap(results: Sequence[RunResult], runs: Path) -> Estimate | None:
         return None
     values = []
     for each in results:
-        joint = _joint_run(each.spec, runs)
+        joint = _joint_run(each, runs)
         if joint is None:
             return None
         values.append(intransigence(each.counted, joint.counted))
     return mean_and_error(values)
 
 
-def _joint_run(spec: RunSpec, runs: Path) -> RunResult | None:
+def _joint_run(result: RunResult, runs: Path) -> RunResult | None:
+    spec, ours = result.spec, conditions(result)
     name = f"{spec.benchmark.replace('/', '-')}_joint_s{spec.seed}_*"
     for directory in sorted(runs.glob(name)):
         # A joint run that is incomplete or damaged must not hide this run's numbers.
         with suppress(StoreError):
             found = read_run(directory)
-            if _conditions(found.spec) == _conditions(spec):
+            refused = pairing(ours, conditions(found)).refused
+            if not refused and found.spec.training == spec.training:
                 return found
     return None
-
-
-def _conditions(spec: RunSpec) -> str:
-    return spec.model_dump_json(include={"data", "network", "training"})
-
-
-def settings_of(spec: RunSpec) -> dict[str, Any]:
-    """Every setting by dotted key, without the seed and where it ran."""
-    found: dict[str, Any] = {}
-    for key, value in json.loads(spec.model_dump_json(exclude=set(_WHERE))).items():
-        if isinstance(value, Mapping):
-            start = "" if key == "options" else f"{key}."
-            found |= {f"{start}{name}": inner for name, inner in value.items()}
-        else:
-            found[key] = value
-    return found
 
 
 def changed_settings(spec: RunSpec) -> dict[str, tuple[Any, Any]]:
@@ -137,6 +123,24 @@ def protocol_differences(results: Sequence[RunResult]) -> list[str]:
     if len(results) != RUNS and not measured:
         found.append(f"n is {len(results)} instead of {RUNS} seeds")
     return found
+
+
+def obstacles(result: RunResult) -> list[str]:
+    """What keeps expected numbers from standing beside a run's: a quick look is never beside them.
+
+    The images and the network must be the recipe's, and the epochs at least as many. All else that
+    differs is named beside the numbers: ``protocol_differences``.
+    """
+    return [
+        f"{key} is {_text(ours)} instead of {_text(theirs)}"
+        for key, (ours, theirs) in changed_settings(result.spec).items()
+        if key.startswith(("data.", "network.")) or _fewer_epochs(key, ours, theirs)
+    ] + _missing_images(result)
+
+
+def _fewer_epochs(key: str, ours: Any, theirs: Any) -> bool:
+    numbers = isinstance(ours, int) and isinstance(theirs, int)
+    return key in ("training.epochs", "training.epochs_first") and numbers and ours < theirs
 
 
 def _missing_images(result: RunResult) -> list[str]:

@@ -78,6 +78,13 @@ class Places(NamedTuple):
         check_place(self.store, "the store")
 
 
+class ParameterCount(NamedTuple):
+    """How many parameters a network stores, and the most that a training of the task changed."""
+
+    stored: int
+    trained: int
+
+
 @dataclass(frozen=True, eq=False)
 class RunResult:
     """What a run found.
@@ -93,6 +100,8 @@ class RunResult:
         seconds: Seconds of training by stage, wherever they were spent.
         state: What ``load_run`` opens it from; none where its stages are not stored.
         notes: Limits of the result that a reader should know.
+        parameters: Of the network after every task; empty where a stage was stored before
+            parameters were counted.
     """
 
     spec: RunSpec
@@ -104,6 +113,7 @@ class RunResult:
     seconds: Mapping[str, float]
     state: FinalState | None = None
     notes: tuple[str, ...] = ()
+    parameters: tuple[ParameterCount, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -158,7 +168,27 @@ def make_result(
     matrices = {name: decode_matrix(values) for name, values in rows.items()}
     metrics = summary(matrices[spec.accuracy], column_sizes(sizes))
     keys = tuple(stage.key for stage in stages)
-    return RunResult(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state)
+    parameters = count_parameters(stages, metas)
+    return RunResult(
+        *(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state),
+        parameters=parameters,
+    )
+
+
+def count_parameters(
+    stages: Sequence[Stage], metas: Mapping[str, Mapping[str, Any]]
+) -> tuple[ParameterCount, ...]:
+    """Parameters after every task."""
+    stored, trained = dict[int, int](), dict[int, int]()
+    for task, meta in ((stage.task, metas[stage.key]) for stage in stages):
+        if "stored" in meta:
+            stored[task] = meta["stored"]
+        if "trained" in meta:
+            trained[task] = max(trained.get(task, 0), meta["trained"])
+    tasks = sorted({stage.task for stage in stages})
+    if not all(task in stored and task in trained for task in tasks):
+        return ()
+    return tuple(ParameterCount(stored[task], trained[task]) for task in tasks)
 
 
 def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:
@@ -301,6 +331,7 @@ def read_run(directory: Path) -> RunResult:
             found.seconds,
             None if found.state is None else FinalState.read(found.state),
             found.notes,
+            found.parameters,
         )
         _check_state(result)
         return result
@@ -327,6 +358,7 @@ class _Written(BaseModel):
     seconds: dict[str, float]
     state: Any = None
     notes: tuple[str, ...] = ()
+    parameters: tuple[ParameterCount, ...] = ()
 
 
 class _Epoch(BaseModel):
@@ -384,6 +416,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "keys": list(result.keys),
         "seconds": dict(result.seconds),
         "notes": list(result.notes),
+        "parameters": [each._asdict() for each in result.parameters],
         "state": result.state and result.state.model_dump(mode="json"),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }

@@ -16,6 +16,7 @@ from ancl.experiments.benchmarks import BENCHMARKS
 from ancl.experiments.benchmarks import preset as preset_settings
 from ancl.experiments.build import build, threads
 from ancl.experiments.config_file import ConfigFile, read_config
+from ancl.experiments.pairing import settings_of
 from ancl.experiments.results import Places, run_directory
 from ancl.experiments.spec import (
     DEFAULT_NETWORK,
@@ -63,6 +64,11 @@ QUICK_CIFAR100: dict[str, Any] = {
     "training.warmup": 0.1,
 }
 """A cut of the small CIFAR-100 protocols with ``quick``: above chance in less than a minute."""
+QUICK_LOOK = (
+    "A quick look: few epochs on few images per class. These numbers say that it runs, and nothing "
+    "of the method."
+)
+"""What every output says of runs with ``quick``."""
 
 
 # -- from values to a checked run ------------------------------------------------------------
@@ -287,6 +293,16 @@ def quick_settings(method: MethodRef, source: str = "") -> dict[str, Any]:
         return {**trained, **QUICK_CIFAR100}
     first = dict.fromkeys(("training.epochs_first", "auxiliary.epochs_first"))
     return {**epochs, **first, **QUICK}
+
+
+def is_quick_look(spec: RunSpec) -> bool:
+    """Whether a run has the few images of ``quick``, however they were asked for.
+
+    Nothing that the spec names is imported.
+    """
+    own, source = settings_of(spec), spec.data.source
+    cut = QUICK_CIFAR100 if source.startswith("cifar100") else QUICK
+    return all(own[key] == value for key, value in cut.items() if key.startswith("data."))
 
 
 # -- several methods -------------------------------------------------------------------------

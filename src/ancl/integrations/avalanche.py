@@ -63,8 +63,7 @@ class _Plugin:
         if epochs is not None and epochs < 1:
             raise SpecError(f"epochs is {epochs}. Give 1 or more, or leave it out.")
         self.method, self._auxiliary = _made(self._variant, method, settings)
-        old = self.method.old
-        reads = {term.regularizer.reads for term in (old, self._auxiliary) if term}
+        reads = {omega.reads for omega in self.method.omegas}
         self._epochs = epochs
         # A balance measures the force of an Ω on logits at the features.
         balanced = reads == {"logits"} and isinstance(self._auxiliary.lamb_a, Balance)
@@ -247,9 +246,8 @@ def _reasons(method: Method) -> list[str]:
     auxiliary = method.auxiliary
     stages = ", ".join(part.name for part in method.finish)
     extras = ", ".join(extra.name for extra in method.extras)
-    omegas = [term.regularizer for term in (method.old, auxiliary) if term]
     found = {
-        "it reads feature maps of every stage": any(o.reads == "maps" for o in omegas),
+        "it reads feature maps of every stage": any(o.reads == "maps" for o in method.omegas),
         f"it has stages after training ({stages})": stages,
         f"its loss has more terms ({extras})": extras,
         f"it has a classifier of its own ({method.head})": method.head != "linear",
@@ -258,6 +256,7 @@ def _reasons(method: Method) -> list[str]:
         "it changes gradients or weights at every step": method.constrain,
         "it changes the images": method.enlarge,
         "it has a training of its own": method.trainer or method.start == "fresh",
+        "its network grows": method.growth,
         "it learns from all images so far": method.data == "all",
         f"it trains {method.trains} alone": method.trains in ("head", "new rows"),
         "auxiliary_data=combined needs the strategy's memory": auxiliary

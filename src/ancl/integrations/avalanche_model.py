@@ -208,12 +208,10 @@ class AuxiliaryNetwork:
         history, of = self._learning.history, self._auxiliary
         classes = slice(history.current.start if of.classes == "new" else 0, history.current.stop)
         found = self._learning.importance(
-            of.regularizer, self._start, self._watcher, "auxiliary", self._epoch
+            of.omega, self._start, self._watcher, "auxiliary", self._epoch
         )
-        anchor = self._learning.anchor(of.regularizer, classes, found)
-        return PenaltyTerm(
-            "auxiliary", weight_at(of.lamb_a, *history.counts), of.regularizer, anchor
-        )
+        anchor = self._learning.anchor(of.omega, classes, found)
+        return PenaltyTerm("auxiliary", weight_at(of.lamb_a, *history.counts), of.omega, anchor)
 
     def _step(self, x: Tensor, y: Tensor) -> None:
         out, weights = self._learning.network(x), self._learning.weights()

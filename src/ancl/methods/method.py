@@ -15,13 +15,13 @@ from ancl.inference import Argmax, Infer
 from ancl.losses import CrossEntropy, TaskLoss
 from ancl.memory import Exemplars, Memory
 from ancl.methods.task_history import ClassHistory
-from ancl.networks import Network
+from ancl.networks import Growth, Network
 from ancl.regularizers import Regularizer, Watcher, WeightRegularizer
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.balance import Balance
 from ancl.training.config import SelectBy, Training
-from ancl.training.loop import Fit, Trainer
+from ancl.training.loop import Fit, Trainer, View
 from ancl.training.objective import Extra, Objective, PenaltyTerm
 from ancl.types import Importance, Params
 
@@ -92,6 +92,11 @@ class TaskWork(Protocol):
         ...
 
     @property
+    def view(self) -> View:
+        """How a step sees classes."""
+        ...
+
+    @property
     def task_loss(self) -> TaskLoss:
         """The method's task loss."""
         ...
@@ -156,6 +161,10 @@ class TaskWork(Protocol):
         """Importance of weights from one of the inputs; empty where it is not there."""
         ...
 
+    def tensors(self, part: str) -> Params:
+        """What a finishing stage stored under its own name; empty where it is not there."""
+        ...
+
     def fit(
         self,
         network: Network,
@@ -165,6 +174,7 @@ class TaskWork(Protocol):
         training: Training,
         role: str,
         watcher: Watcher | None = None,
+        constrain: Constraint | None = None,
     ) -> Fit:
         """A training of the method's kind on any images."""
         ...
@@ -193,17 +203,25 @@ class FinishWork(TaskWork, Protocol):
 
 
 class Finish(ABC):
-    """What follows the main network's training, from the second task on: a stage of its own.
+    """What follows the main network's training: a stage of its own.
 
     ``reads`` and ``yields`` name pieces of the state: ``network``, ``memory``, or its own.
-    ``new_classes`` says that it means something only where a task brings new classes: it is left
-    out where known classes come again alone.
+    ``optional`` are those of ``reads`` that it can do without. ``first`` says whether it follows
+    the first task's training too. ``new_classes`` says that it means something only where a task
+    brings new classes: it is left out where known classes come again alone.
     """
 
     name: ClassVar[str]
+    first: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("memory",)
+    optional: ClassVar[tuple[str, ...]] = ()
     yields: ClassVar[tuple[str, ...]] = ("network",)
     new_classes: ClassVar[bool] = False
+
+    @property
+    def needs_memory(self) -> bool:
+        """Whether it cannot do without exemplars."""
+        return "memory" in self.reads and "memory" not in self.optional
 
     @abstractmethod
     def run(self, work: FinishWork) -> StageResult:
@@ -226,7 +244,8 @@ class Auxiliary:
     """λ_a Ω(θ; auxiliary network): a copy of the old network, trained on this task alone.
 
     Args:
-        regularizer: Its Ω: the method's own for ANCL, EWC's for AFEC.
+        regularizer: Its Ω: the method's own for ANCL, EWC's for AFEC; none where a finishing
+            stage reads the network and nothing is held to it.
         lamb_a: Its λ_a: a number, a rule, or a balance with the old network's term.
         renewed: ANCL trains the network to its end once a ``task``; AFEC trains it one epoch
             ahead of the main network and renews anchor and importance every ``epoch``.
@@ -235,12 +254,18 @@ class Auxiliary:
         data: It learns from the ``current`` task's images, or ``combined`` with the memory's.
     """
 
-    regularizer: Regularizer
+    regularizer: Regularizer | None
     lamb_a: Weight | Balance
     renewed: Literal["task", "epoch"] = "task"
     start: Literal["old", "carried"] = "old"
     classes: Literal["new", "all"] = "new"
     data: Literal["current", "combined"] = "current"
+
+    @property
+    def omega(self) -> Regularizer:
+        """The Ω, of a term that has one."""
+        assert self.regularizer is not None, "nothing is held to this auxiliary network"
+        return self.regularizer
 
 
 @dataclass(frozen=True)
@@ -277,6 +302,11 @@ class Method:
         trainer: Trains the main network in place of the SGD loop, from the second task on.
         refused: Scenarios in which the method has no meaning, and why. What is said of ``cir``
             holds wherever known classes come again.
+        growth: How the backbone changes from task to task, if it does.
+        needs_memory: Scenarios in which it has no meaning without a memory, and why.
+        no_variants: Of ``a`` (ANCL) and ``afec``, those that have no meaning with it, and why.
+        main: ``train`` the main network; or, after the first task, let the ``auxiliary`` network
+            stand in its place for the finishing stages.
     """
 
     name: str
@@ -302,6 +332,10 @@ class Method:
     constrain: Constraint | None = None
     trainer: MainTrainer | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
+    growth: Growth | None = None
+    needs_memory: Mapping[str, str] = field(default_factory=dict)
+    no_variants: Mapping[str, str] = field(default_factory=dict)
+    main: Literal["train", "auxiliary"] = "train"
 
     def __post_init__(self) -> None:
         if self.auxiliary and isinstance(self.auxiliary.lamb_a, Balance):
@@ -313,12 +347,17 @@ class Method:
         return self.old is not None and isinstance(self.old.regularizer, WeightRegularizer)
 
     @property
+    def omegas(self) -> tuple[Regularizer, ...]:
+        """The Ω of the old and of the auxiliary network's term."""
+        found = (term.regularizer for term in (self.old, self.auxiliary) if term)
+        return tuple(omega for omega in found if omega)
+
+    @property
     def parts(self) -> tuple[object, ...]:
         """Every part that decides numbers."""
-        omegas = tuple(term.regularizer for term in (self.old, self.auxiliary) if term)
         return (
             self.task_loss,
-            *omegas,
+            *self.omegas,
             *self.extras,
             *self.finish,
             self.infer,
@@ -348,8 +387,13 @@ class Method:
                 f"{self.name} has no meaning in the scenario {scenario}: {refused}. "
                 f"Use another method, such as lwf or icarl{self.way_out}."
             )
-        if memory is None and any("memory" in part.reads for part in self.finish):
-            stages = " and ".join(p.name for p in self.finish if "memory" in p.reads)
+        if memory is None and scenario in self.needs_memory:
+            found.append(
+                f"{self.name} needs a memory in the scenario {scenario}: "
+                f"{self.needs_memory[scenario]}. Give memory.per_class or memory.total."
+            )
+        elif memory is None and any(part.needs_memory for part in self.finish):
+            stages = " and ".join(part.name for part in self.finish if part.needs_memory)
             found.append(
                 f"{self.name} has a stage that reads exemplars ({stages}), and there is no memory. "
                 f"Give memory.per_class or memory.total."
@@ -393,5 +437,5 @@ def _check_balance(name: str, old: Term | None, auxiliary: Auxiliary) -> None:
         )
 
 
-def _watcher(regularizer: Regularizer) -> type[Watcher] | None:
+def _watcher(regularizer: Regularizer | None) -> type[Watcher] | None:
     return regularizer.watcher if isinstance(regularizer, WeightRegularizer) else None

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from ancl.losses import CrossEntropy, Over
+from ancl.methods.dynamic import connector, der
 from ancl.methods.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
 from ancl.methods.method import Auxiliary, Method, Term
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
@@ -267,6 +268,8 @@ METHODS: dict[str, Maker] = {
     "wa": wa,
     "lucir": lucir,
     "podnet": podnet,
+    "der": der,
+    "connector": connector,
 }
 
 ALIASES = {

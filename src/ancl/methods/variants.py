@@ -27,8 +27,7 @@ def with_ancl(
     Where λ follows a rule, λ_a follows the same unless ``adaptive`` is ``old_only``: their ratio
     then stays what it is. A ``Balance``, or its text such as ``balance:0.3``, finds λ_a itself.
     """
-    if method.auxiliary is not None:
-        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
+    _check_variant("a", method)
     if method.old is None:
         afec = "" if method.trains == "head" else f"afec-{method.name}, or "
         raise MethodError(
@@ -64,8 +63,7 @@ def with_afec(
     own settings: the ANCL paper's AFEC on EWC is A-EWC renewed every epoch, so both of its terms
     are on one scale.
     """
-    if method.auxiliary is not None:
-        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
+    _check_variant("afec", method)
     if method.trains == "head":
         raise MethodError(
             f"{method.name} trains no backbone after the first task, so AFEC has no weights to "
@@ -84,6 +82,17 @@ def with_afec(
         omega = replace(omega, over=over)
     auxiliary = Auxiliary(omega, lamb_a, renewed=renewed, start=start)
     return replace(method, name=f"afec-{method.name}", auxiliary=auxiliary)
+
+
+def _check_variant(variant: str, method: Method) -> None:
+    """Refuse a method to which a variant adds nothing that has a meaning."""
+    if method.auxiliary is not None:
+        raise MethodError(f"{method.name} already has an auxiliary network. Use it as it is.")
+    if variant in method.no_variants:
+        raise MethodError(
+            f"{variant}-{method.name} has no meaning: {method.no_variants[variant]}. Use "
+            f"{method.name} as it is."
+        )
 
 
 def _read_balance(text: str) -> Balance:

@@ -1,6 +1,7 @@
 """Backbones, the network around them, and how to make it again."""
 
 from ancl.networks.backbones import Mlp, ResNet
+from ancl.networks.growth import Growth
 from ancl.networks.makers import NAMES, NETWORKS, network_maker, network_options
 from ancl.networks.network import Network, frozen, train_mode
 from ancl.networks.registry import Architecture, architecture, without_head
@@ -9,6 +10,7 @@ __all__ = [
     "NAMES",
     "NETWORKS",
     "Architecture",
+    "Growth",
     "Mlp",
     "Network",
     "ResNet",

@@ -44,6 +44,25 @@ class Head(nn.Module, ABC):
         self._append(classes)
         self.sizes = (*self.sizes, classes)
 
+    def reset(self) -> None:
+        """Draw every block anew; what belongs to no block stays."""
+        for name, child in list(self.named_children()):
+            if isinstance(child, nn.ParameterList):
+                setattr(self, name, nn.ParameterList())
+        for classes in self.sizes:
+            self._append(classes)
+
+    def widen(self, columns: int) -> None:
+        """Read more features; the logits of earlier blocks stay as they are, whatever these are.
+
+        Raises:
+            MethodError: This kind of head cannot.
+        """
+        raise MethodError(
+            f"A {type(self).__name__} cannot read more features than it began with. Use "
+            f"head='linear' or 'unbiased' with a backbone whose features grow."
+        )
+
     @abstractmethod
     def _append(self, classes: int) -> None:
         """Make the parameters of one more block, on the device and in the dtype of ``_like``."""
@@ -97,6 +116,13 @@ class LinearHead(Head):
         layer.to(self._like.device)
         self.weights.append(layer.weight)
         self.biases.append(layer.bias)
+
+    def widen(self, columns: int) -> None:
+        """Weights of 0 for the new features."""
+        self.feature_size += columns
+        for index, rows in enumerate(self.weights):
+            wider = torch.cat([rows.detach(), rows.new_zeros(len(rows), columns)], dim=1)
+            self.weights[index] = nn.Parameter(wider)
 
     def forward(self, features: Tensor) -> Tensor:
         """One product with all blocks at once; no columns before the first block."""

@@ -42,7 +42,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 """Backbones by name; each takes the shape of one sample and its options by keyword."""
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 """Types of options that can be settings: values that a file of settings can hold."""
-_RESERVED = ("name", "network", "input_shape", "head", "head_options")
+_RESERVED = ("name", "network", "input_shape", "head", "head_options", "growth")
 """Names that are arguments of ``architecture``."""
 NAMES = (*NETWORKS, *LIBRARY_FORMS, *FORMS)
 """All that a network may be called."""

@@ -33,8 +33,9 @@ class Network(nn.Module):
         if self._contiguous:
             x = x.contiguous()
         if not maps:
-            features = self.backbone(x)
-            return Output(self.head(features), features)
+            with_side = getattr(self.backbone, "with_side", None)
+            features, side = with_side(x) if callable(with_side) else (self.backbone(x), {})
+            return Output(self.head(features), features, side=side)
         with_maps = getattr(self.backbone, "with_maps", None)
         if with_maps is None:
             raise MethodError(
@@ -48,11 +49,35 @@ class Network(nn.Module):
     def add_task(self, classes: int) -> None:
         """Add a task with this number of classes: to the head, and to a backbone with ``add_task``.
 
-        The number of features stays the same.
+        Where such a backbone says its ``feature_size`` and it has grown, the head gets columns for
+        the new features. With ``fresh_head`` the whole head is then drawn anew.
         """
         grow_backbone(self.backbone, classes)
+        if new := feature_size(self.backbone, self.head.feature_size) - self.head.feature_size:
+            self.head.widen(new)
         self.head.grow(classes)
+        if getattr(self.backbone, "fresh_head", False) and len(self.head.sizes) > 1:
+            self.head.reset()
         self._contiguous = not _bears_channels_last(self.backbone)
+
+    def at(self, epoch: int, batch: int, batches: int) -> None:
+        """Tell a backbone with a method ``at`` which batch of which epoch it is trained on next.
+
+        All count from 0. Noise of its own comes from PyTorch's global generators, which are seeded
+        for every epoch of a training.
+        """
+        told = getattr(self.backbone, "at", None)
+        if callable(told):
+            told(epoch, batch, batches)
+
+    def stored(self) -> int:
+        """The number of parameters that answers are computed from.
+
+        Those of ``backbone.stored()``, if it has that method, otherwise all; and the head's.
+        """
+        own = getattr(self.backbone, "stored", None)
+        found = own() if callable(own) else sum(p.numel() for p in self.backbone.parameters())
+        return int(found) + sum(parameter.numel() for parameter in self.head.parameters())
 
     def last_layers(self) -> list[str]:
         """Names of layers in the backbone's last stage, whose outputs show what it has learned.
@@ -154,6 +179,13 @@ def grow_backbone(backbone: nn.Module, classes: int) -> None:
     add_task = getattr(backbone, "add_task", None)
     if callable(add_task):
         add_task(classes)
+
+
+def feature_size(backbone: nn.Module, otherwise: int) -> int:
+    """The number of features that a backbone with ``add_task`` says it gives now."""
+    grows = callable(getattr(backbone, "add_task", None))
+    size = getattr(backbone, "feature_size", otherwise) if grows else otherwise
+    return size if isinstance(size, int) else otherwise
 
 
 def frozen(network: Network) -> Network:

@@ -2,14 +2,15 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
 from ancl.data.samples import Normalization
 from ancl.errors import SpecError, did_you_mean, unknown
-from ancl.hashing import UnstorableError, known_digest
+from ancl.hashing import UnstorableError, describe, known_digest
+from ancl.networks.growth import Growth
 from ancl.networks.heads import HEADS
 from ancl.networks.libraries import CACHED, LibraryBackbone
 from ancl.networks.makers import NAMES, Maker, network_maker, resolved_options
@@ -17,6 +18,7 @@ from ancl.networks.module_hash import module_identity
 from ancl.networks.network import Network, channels_last
 from ancl.networks.trial import Tried, copied, try_module, try_named
 from ancl.outside import Loaded
+from ancl.seeding import seeded
 from ancl.types import Params
 
 
@@ -38,6 +40,7 @@ class Architecture:
         pretrained: The hash of the file of weights that a network of another library begins with.
         normalization: What these weights expect of images, in place of the images' own moments.
         notes: What a user should know of them before training.
+        growth: How a method changes the backbone from task to task; not at all where left out.
     """
 
     name: str
@@ -51,10 +54,11 @@ class Architecture:
     pretrained: str | None = None
     normalization: Normalization | None = None
     notes: tuple[str, ...] = ()
+    growth: Growth | None = None
 
     @property
     def feature_size(self) -> int:
-        """The number of features the backbone yields."""
+        """The number of features the backbone yields in the first task."""
         return self.tried.feature_size
 
     @property
@@ -65,7 +69,7 @@ class Architecture:
     @property
     def fixed(self) -> bool:
         """Whether features of an image never change, so that they are computed once and kept."""
-        return self.tried.fixed and len(self.input_shape) == 3
+        return self.tried.fixed and len(self.input_shape) == 3 and self.growth is None
 
     def moments(self, own: Normalization | None) -> Normalization | None:
         """The normalization of images whose own moments are these; none for other inputs."""
@@ -103,6 +107,8 @@ class Architecture:
         return made.to("cpu", torch.get_default_dtype()) if foreign else made
 
     def _around(self, backbone: nn.Module, sizes: Sequence[int]) -> Network:
+        if self.growth:
+            backbone = self.growth.around(backbone, self.feature_size)
         head = HEADS[self.head](self.feature_size, **self.head_options)
         network = Network(backbone, head, reads_features=self.fixed)
         for classes in sizes:
@@ -134,6 +140,8 @@ class Architecture:
             "head": [self.head, dict(self.head_options)] if self.head_options else self.head,
             "stored": True,
         }
+        if self.growth:
+            own["growth"] = describe(self.growth)
         if self.prototype is not None:
             return own | module_identity(self.prototype)
         if self.maker and self.maker.library:
@@ -170,6 +178,7 @@ def architecture(
     *,
     head: str = "linear",
     head_options: Mapping[str, object] | None = None,
+    growth: Growth | None = None,
     **options: object,
 ) -> Architecture:
     """Check a network, its options and its fit to the samples, and describe it.
@@ -183,11 +192,33 @@ def architecture(
         input_shape: The shape of one sample.
         head: A key of ``HEADS``.
         head_options: The head's own options.
+        growth: How a method changes the backbone from task to task.
         options: Those of a named network.
 
     Raises:
         SpecError: If a name or an option does not exist, or the network does not fit.
     """
+    found = _architecture(network, input_shape, head, head_options, options)
+    if growth is None:
+        return found
+    if not found.learns:
+        raise SpecError(
+            f"The method adds parts to the network that learn, and {found.name} is frozen. Use "
+            f"network.frozen=false, or a method that trains the head alone, such as freeze."
+        )
+    grown = replace(found, growth=growth)
+    with seeded(0, "probe"):  # says now what does not fit, and not after the first task
+        grown.build((2, 2))
+    return grown
+
+
+def _architecture(
+    network: str | nn.Module,
+    input_shape: Sequence[int],
+    head: str,
+    head_options: Mapping[str, object] | None,
+    options: Mapping[str, object],
+) -> Architecture:
     shape = _checked_shape(input_shape)
     if head not in HEADS:
         raise SpecError(unknown("head", head, HEADS))

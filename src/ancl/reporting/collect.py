@@ -141,8 +141,8 @@ def _run(place: Path, damaged: list[Damaged]) -> Run:
             f"{place} has no result.json: the run is not finished. The same command resumes it."
         )
     result = read_run(place)
-    shapes = {matrix.shape for matrix in result.matrices.values()}
-    if shapes != {(len(result.images), len(result.sizes))}:
+    (rows, columns), *others = {matrix.shape for matrix in result.matrices.values()}
+    if others or columns != len(result.sizes) or rows < columns:
         raise StoreError(f"{place}: the accuracy matrices do not fit {len(result.sizes)} tasks.")
     # A metric that is newer than the run is computed from its matrix.
     metrics = {**summary(result.counted, result.sizes), **result.metrics}
@@ -191,10 +191,23 @@ def explorer_data(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             "benchmark": found["benchmark"],
             "lamb": found["lamb"],
             "seed": seed,
+            "correlations": _correlations(found.get("rank_correlations")),
             **_Seed(found["tables"], seed, accuracy).content(),
         }
         for seed in found["seeds"]
     ]
+
+
+def _correlations(found: object) -> dict[str, list[float | None]]:
+    """Mean, error and seeds of every rank correlation; an older analysis has none."""
+    named = found.items() if isinstance(found, Mapping) else ()
+    parts = ("mean", "error", "n")
+    return {
+        str(name): [each.get(part) for part in parts]
+        for name, each in named
+        if isinstance(each, Mapping)
+        and all(isinstance(each.get(part), int | float | None) for part in parts)
+    }
 
 
 class _Seed:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ancl.experiments.study import MethodResult
-from ancl.metrics import Estimate, learned_after
-from ancl.reporting.groups import Group
+from ancl.metrics import learned_after
+from ancl.reporting.groups import Group, Sweep
 from ancl.reporting.page import Training, trainings
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def draw(groups: Sequence[Group], directory: Path, *, vector: bool) -> list[Path]:
+def draw(
+    groups: Sequence[Group], sweeps: Sequence[Sweep], directory: Path, *, vector: bool
+) -> list[Path]:
     """Draw every figure of every stream into a directory, as PNG and with ``vector`` as PDF."""
     import matplotlib as mpl
 
@@ -42,9 +44,9 @@ def draw(groups: Sequence[Group], directory: Path, *, vector: bool) -> list[Path
         for stream in dict.fromkeys(group.stream for group in groups):
             own = [group for group in groups if group.stream == stream]
             drawn = {
-                "plane": _plane(own),
-                "phases": _lines(own, "after task", "all tasks so far", [g.phases() for g in own]),
-                "final": _lines(own, "task", "each task, at the end", [g.finals() for g in own]),
+                "plane": _plane(own, [sweep for sweep in sweeps if sweep.groups[0] in own]),
+                "phases": _lines(own, "phases", "after task", "all tasks so far"),
+                "final": _lines(own, "finals", "task", "each task, at the end"),
                 "matrices": _matrices(own),
                 "terms": _terms(own),
                 "time": _time(own),
@@ -93,12 +95,11 @@ def _styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     ]
 
 
-def _lines(
-    groups: Sequence[Group], xlabel: str, what: str, values: Sequence[Sequence[Estimate]]
-) -> Figure:
+def _lines(groups: Sequence[Group], curve: str, xlabel: str, what: str) -> Figure:
     """One line per group with a band of one standard error."""
     figure = _figure(6.4, 3.8)
     axes = figure.subplots()
+    values = [group.curve(curve) for group in groups]
     for group, estimates, (colour, line) in zip(groups, values, _styles(groups), strict=True):
         x = np.arange(1, len(estimates) + 1)
         mean = 100 * np.array([each.mean for each in estimates])
@@ -114,19 +115,24 @@ def _lines(
     return figure
 
 
-def _plane(groups: Sequence[Group]) -> Figure | None:
+def _plane(groups: Sequence[Group], sweeps: Sequence[Sweep] = ()) -> Figure | None:
     """Learning accuracy against forgetting: small dots are seeds, large ones their means.
 
-    On a dotted line AAC is the same, where every task is at its best when it is new.
+    On a dotted line AAC is the same, where every task is at its best when it is new. A thin line
+    joins the means along λ or λ_a.
     """
-    tasks = len(groups[0].matrices[0])
+    tasks = groups[0].tasks
     if tasks < 2:
         return None
     figure = _figure(6.4, 4.4)
     axes = figure.subplots()
-    for group, (colour, _) in zip(groups, _styles(groups), strict=True):
-        means = [group.estimate(metric) for metric in _PLANE]
-        (x, y), errors = 100 * np.array([m.mean for m in means]), [100 * m.error for m in means]
+    styles = dict(zip(groups, _styles(groups), strict=True))
+    for sweep in sweeps:
+        means = [[100 * g.estimate(m).mean for g in sweep.groups] for m in _PLANE]
+        axes.plot(*means, color=styles[sweep.groups[-1]][0], linewidth=0.8, zorder=1)
+    for group, (colour, _) in styles.items():
+        found = [group.estimate(metric) for metric in _PLANE]
+        (x, y), errors = 100 * np.array([m.mean for m in found]), [100 * m.error for m in found]
         seeds = [[100 * run.metrics[metric] for run in group.results] for metric in _PLANE]
         marker = _MARKERS[group.variant]
         axes.plot(*seeds, marker, color=colour, markersize=3, alpha=0.5)
@@ -191,9 +197,10 @@ def _matrices(groups: Sequence[Group]) -> Figure:
         matrix = 100 * np.mean(group.matrices, axis=0)
         image = place.imshow(matrix, vmin=0, vmax=100, cmap="viridis")
         place.set_title(group.title, size=8)
-        ends, begins = [0, len(matrix) - 1], learned_after(group.matrices[0])
-        place.set_xticks([0, len(begins) - 1], [str(begins[end] + 1) for end in (0, -1)])
-        place.set_yticks(ends, [str(end + 1) for end in ends])
+        rows, columns = ([0, count - 1] for count in matrix.shape)
+        begins = learned_after(group.matrices[0])
+        place.set_xticks(columns, [str(begins[end] + 1) for end in columns])
+        place.set_yticks(rows, [str(end + 1) for end in rows])
     axes[0].set_xlabel("on task")
     axes[0].set_ylabel("after task")
     figure.colorbar(image, ax=axes, shrink=0.7, label="test accuracy, %")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ancl.files import csv_cell
 from ancl.metrics import Estimate
-from ancl.reporting.tables import Cell, Choice, Number, Table
+from ancl.reporting.tables import EXPECTED, Cell, Choice, Number, Table
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -38,7 +38,7 @@ def markdown(table: Table) -> str:
     def cell(content: Cell) -> str:
         return _escaped(_plain(content, shared, lambda text: f"**{text}**"))
 
-    numeric = _numeric(table)
+    numeric = table.numeric
     lines = [
         "| " + " | ".join(_escaped(name) for name in table.head) + " |",
         "|" + "|".join("---:" if right else "---" for right in numeric) + "|",
@@ -51,7 +51,7 @@ def markdown(table: Table) -> str:
 def latex(table: Table) -> str:
     """A table environment; it needs the packages booktabs and amsmath."""
     shared = shared_n(table)
-    columns = "".join("r" if right else "l" for right in _numeric(table))
+    columns = "".join("r" if right else "l" for right in table.numeric)
     rows = [" & ".join(_latex_cell(cell, shared) for cell in row) + r" \\" for row in table.rows]
     notes = " ".join(tex(note) for note in _notes(table, shared))
     return "\n".join(
@@ -77,7 +77,7 @@ def comma_separated(table: Table) -> str:
     """Every number at full precision, with columns for its standard error and n."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    wide = [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.head))]
+    wide = table.numeric
     picks = [any(isinstance(row[i], Choice) for row in table.rows) for i in range(len(table.head))]
     head: list[str] = []
     for name, number, pick in zip(table.head, wide, picks, strict=True):
@@ -102,12 +102,12 @@ def tex(text: str) -> str:
 
 
 def shared_n(table: Table) -> int | None:
-    """The number of seeds, where all numbers but the paper's have the same; else None."""
+    """The number of seeds, where all numbers but the expected ones have the same; else None."""
     counts = {
         cell.estimate.n
         for row in table.rows
         for name, cell in zip(table.head, row, strict=True)
-        if isinstance(cell, Number) and "paper" not in name
+        if isinstance(cell, Number) and not name.endswith(EXPECTED)
     }
     return counts.pop() if len(counts) == 1 else None
 
@@ -164,10 +164,6 @@ def _csv_cells(content: Cell, width: int) -> list[str]:
 
 def _number(fraction: float) -> str:
     return "" if math.isnan(fraction) else f"{100 * fraction:.6f}"
-
-
-def _numeric(table: Table) -> list[bool]:
-    return [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.head))]
 
 
 def _notes(table: Table, shared: int | None) -> list[str]:

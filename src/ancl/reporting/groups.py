@@ -1,6 +1,7 @@
-"""Groups of runs that differ only by seed, and their means with standard errors."""
+"""Groups of runs that differ only by seed: their means, and variants against their hosts."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,27 +10,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ancl.experiments.paper_check import settings_of
-from ancl.experiments.results import RunResult
-from ancl.experiments.spec import RunSpec
-from ancl.metrics import (
-    Estimate,
-    Matrix,
-    first_rows,
-    learned_after,
-    mean_and_error,
-    paired_difference,
+from ancl.experiments import Expected, expected
+from ancl.experiments.pairing import (
+    Conditions,
+    Pairing,
+    conditions,
+    pairing,
+    setting_text,
+    settings_of,
+    split_method,
+    value_text,
 )
+from ancl.experiments.paper_check import obstacles, protocol_differences
+from ancl.experiments.results import RunResult
+from ancl.experiments.settings import QUICK_LOOK, is_quick_look
+from ancl.experiments.spec import RunSpec
+from ancl.metrics import Estimate, Interval, Matrix, mean_and_error, t_interval
 from ancl.reporting.collect import Damaged, Run
+from ancl.reporting.naming import method_rank, method_title, natural, stream_rank
 
 Settings = dict[str, Any]
-
-
-class Difference(NamedTuple):
-    """A variant minus its plain host, paired by seed, and the settings in which they differ."""
-
-    estimate: Estimate
-    differing: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,8 @@ class Group:
     @property
     def notes(self) -> list[str]:
         """Limits of the results that a reader should know, each once."""
-        return list(dict.fromkeys(note for result in self.results for note in result.notes))
+        look = [QUICK_LOOK] if is_quick_look(self.spec) else []
+        return list(dict.fromkeys([*look, *(n for result in self.results for n in result.notes)]))
 
     @property
     def base(self) -> str:
@@ -84,40 +85,92 @@ class Group:
         return decisive(self.spec)
 
     @cached_property
+    def conditions(self) -> Conditions:
+        """What decided the results, besides the seed."""
+        return conditions(self.runs[0].result)
+
+    @cached_property
+    def unlike_expected(self) -> list[str]:
+        """What is not as in the benchmark's recipe, where numbers are expected of the method."""
+        return protocol_differences(self.results) if self._expected else []
+
+    @cached_property
+    def obstacles(self) -> list[str]:
+        """What keeps expected numbers from standing beside these; empty where there are none."""
+        return obstacles(self.results[0]) if self._expected else []
+
+    @property
+    def _expected(self) -> tuple[Expected, ...]:
+        return expected(self.spec.benchmark, self.spec.method)
+
+    def expected(self, metric: str) -> Expected | None:
+        """The paper's or the benchmark's number, where it may stand beside the group's."""
+        found = () if self.obstacles else self._expected
+        return next((each for each in found if each.metric == metric), None)
+
+    @cached_property
     def matrices(self) -> list[Matrix]:
         """The accuracy matrix that counts in the scenario, one per seed."""
         return [run.result.counted for run in self.runs]
 
+    @property
+    def tasks(self) -> int:
+        """The number of tasks that are tested."""
+        return int(self.matrices[0].shape[1])
+
+    def values(self, metric: str) -> dict[int, float]:
+        """A metric by seed."""
+        return {run.result.spec.seed: run.result.metrics[metric] for run in self.runs}
+
     def estimate(self, metric: str) -> Estimate:
         """A metric over seeds."""
-        return mean_and_error([run.result.metrics[metric] for run in self.runs])
+        return mean_and_error(list(self.values(metric).values()))
 
     def cells(self) -> list[list[Estimate | None]]:
-        """Every entry of the accuracy matrix over seeds; none above the diagonal."""
-        begins = learned_after(self.matrices[0])
+        """Every entry of the accuracy matrix over seeds; none where a task was not yet learned."""
+        found = np.stack(self.matrices)
         return [
-            [self._cell(i, j) if begin <= i else None for j, begin in enumerate(begins)]
-            for i in range(len(self.matrices[0]))
+            [None if np.isnan(cell).any() else mean_and_error(cell.tolist()) for cell in row]
+            for row in np.moveaxis(found, 0, 2)
         ]
 
-    def _cell(self, i: int, j: int) -> Estimate:
-        return mean_and_error([float(matrix[i, j]) for matrix in self.matrices])
+    def curves(self) -> dict[str, list[list[float]]]:
+        """Accuracy along steps or tasks, one line per seed, by what it is taken on.
 
-    def finals(self) -> list[Estimate]:
-        """Accuracy on every task after the last one."""
-        return [estimate for estimate in self.cells()[-1] if estimate]
+        ``phases``: all tasks so far after every step, weighted as in the decisive metric.
+        ``finals``: every task, at the end. ``news``: every task, when it was new. ``first``: the
+        first task, after every step.
+        """
+        return {
+            "phases": [self._phases(each) for each in self.matrices],
+            "finals": [each[-1].tolist() for each in self.matrices],
+            "news": [_when_new(each) for each in self.matrices],
+            "first": [each[:, 0].tolist() for each in self.matrices],
+        }
 
-    def phases(self) -> list[Estimate]:
-        """Accuracy on the tasks so far after every task, weighted as in the decisive metric."""
-        sizes = self.runs[0].result.sizes
-        weights = np.ones(len(sizes)) if self.decisive == "aac" else np.asarray(sizes, float)
+    def _phases(self, matrix: Matrix) -> list[float]:
+        sizes = np.asarray(self.runs[0].result.sizes, float)
+        weights = np.ones(self.tasks) if self.decisive == "aac" else sizes
+        seen = ~np.isnan(matrix)
+        return [
+            float(np.average(row[some], weights=weights[some])) if some.any() else math.nan
+            for row, some in zip(matrix, seen, strict=True)
+        ]
 
-        def seen(matrix: Matrix, phase: int) -> float:
-            row = first_rows(matrix, phase + 1)[-1]
-            return float(np.average(row, weights=weights[: len(row)]))
+    def curve(self, name: str) -> list[Estimate]:
+        """Mean and error over seeds along one of ``curves``."""
+        return [mean_and_error(list(each)) for each in zip(*self.curves()[name], strict=True)]
 
-        count = len(self.matrices[0])
-        return [mean_and_error([seen(m, i) for m in self.matrices]) for i in range(count)]
+    def class_names(self) -> list[list[str]]:
+        """The classes of every task that brought new ones, where the run knows them."""
+        state = self.runs[0].result.state
+        tasks = [task.names for task in state.tasks if task.names] if state else []
+        return [[str(name) for name in names] for names in tasks]
+
+    def parameters(self) -> list[dict[str, int]]:
+        """Parameters after every task, stored and trained, where the first run counted them."""
+        counted = self.runs[0].result.parameters
+        return [{"stored": each.stored, "trained": each.trained} for each in counted]
 
     def seconds(self) -> dict[str, Estimate]:
         """Seconds by the name of the stage, all tasks together."""
@@ -126,6 +179,12 @@ class Group:
         last_first = (task for run in self.runs for task in reversed(_tasks(run.result.seconds)))
         names = dict.fromkeys(stage for task in last_first for stage in task)
         return {name: mean_and_error([each.get(name, 0.0) for each in by_run]) for name in names}
+
+
+def _when_new(matrix: Matrix) -> list[float]:
+    """The first accuracy of each column."""
+    found = [column[~np.isnan(column)] for column in matrix.T]
+    return [float(each[0]) if len(each) else math.nan for each in found]
 
 
 def decisive(spec: RunSpec) -> str:
@@ -154,41 +213,107 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[Damaged]]:
     return _titled(plain), duplicates
 
 
-def difference(group: Group, groups: Iterable[Group]) -> Difference | None:
-    """A variant minus its plain host in the decisive metric, on the seeds both have.
+# -- a variant against its host --------------------------------------------------------------
 
-    Of several hosts on the same stream, the one with the fewest different settings is taken, and
-    these settings are named.
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """A variant minus its plain host, paired by seed.
+
+    Args:
+        group: The variant.
+        host: Its plain method on the same stream.
+        pairing: What else differs. Where it refuses, there is no number.
     """
-    if group.variant == "CL":
-        return None
-    hosts = [
-        each
-        for each in groups
-        if (each.stream, each.base, each.variant) == (group.stream, group.base, "CL")
-        and set(each.seeds) & set(group.seeds)
-    ]
-    if not hosts:
-        return None
-    host = min(hosts, key=lambda each: len(_setting_differences(group, each)))
-    ours, theirs = (_by_seed(each, group.decisive) for each in (group, host))
-    estimate = paired_difference(ours, theirs)
-    assert estimate is not None, "hosts have a seed of the group"
-    return Difference(estimate, _setting_differences(group, host))
+
+    group: Group
+    host: Group
+    pairing: Pairing
+
+    @property
+    def title(self) -> str:
+        """Which is taken from which."""
+        return f"{self.group.title} − {self.host.title}"
+
+    def gaps(self, metric: str) -> dict[int, float]:
+        """Ours minus the host's by seed, on the seeds both have; empty where refused."""
+        if self.pairing.refused:
+            return {}
+        ours, theirs = (each.values(metric) for each in (self.group, self.host))
+        return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+
+    def estimate(self, metric: str) -> Estimate | None:
+        """Mean and standard error of the difference."""
+        gaps = list(self.gaps(metric).values())
+        return mean_and_error(gaps) if gaps else None
+
+    def interval(self, metric: str) -> Interval | None:
+        """Mean and 95 % interval of the difference."""
+        gaps = list(self.gaps(metric).values())
+        return t_interval(gaps) if gaps else None
 
 
-def _by_seed(group: Group, metric: str) -> dict[int, float]:
-    return {run.result.spec.seed: run.result.metrics[metric] for run in group.runs}
+def differences(groups: Sequence[Group]) -> dict[Group, Difference]:
+    """Every variant that has a host with a seed in common, on the same stream.
+
+    Of several hosts the likest one is taken: one that is not refused, with the fewest settings
+    that differ.
+    """
+    found: dict[Group, Difference] = {}
+    for group in groups:
+        kind = (group.stream, group.base, "CL")
+        pairs = [
+            Difference(group, each, pairing(group.conditions, each.conditions))
+            for each in groups
+            if (each.stream, each.base, each.variant) == kind and set(each.seeds) & set(group.seeds)
+        ]
+        if pairs and group.variant != "CL":
+            found[group] = min(
+                pairs, key=lambda p: (bool(p.pairing.refused), len(p.pairing.differing))
+            )
+    return found
 
 
-def _setting_differences(group: Group, host: Group) -> tuple[str, ...]:
-    """The settings of both that have different values, without the auxiliary network's."""
-    return tuple(
-        key
-        for key, value in group.settings.items()
-        if key in host.settings and key != "method" and not key.startswith("auxiliary.")
-        if host.settings[key] != value
-    )
+class Sweep(NamedTuple):
+    """Groups that differ in one number only, in its order.
+
+    Args:
+        setting: ``lamb`` for plain methods, ``lamb_a`` for variants.
+        values: The numbers.
+        groups: One group each; with ``lamb_a`` of ANCL the host comes first, as 0.
+    """
+
+    setting: str
+    values: tuple[float, ...]
+    groups: tuple[Group, ...]
+
+
+def sweeps(groups: Sequence[Group], found: Mapping[Group, Difference]) -> list[Sweep]:
+    """Curves over λ of plain methods and over λ_a of variants, where there are several values."""
+    families: dict[str, list[tuple[float, Group]]] = defaultdict(list)
+    for group in groups:
+        setting = _swept(group)
+        value = group.settings.get(setting)
+        if isinstance(value, int | float):
+            rest = {k: v for k, v in group.settings.items() if k != setting}
+            families[json.dumps(rest, sort_keys=True)].append((float(value), group))
+    made = []
+    for members in families.values():
+        pair = found.get(members[0][1])
+        members.sort(key=lambda each: each[0])
+        if pair and pair.group.variant == "ANCL" and not any(pair.pairing):
+            members = [(0.0, pair.host), *(each for each in members if each[0])]
+        if len(members) > 1:
+            values, along = zip(*members, strict=True)
+            made.append(Sweep(_swept(along[-1]), tuple(values), tuple(along)))
+    return made
+
+
+def _swept(group: Group) -> str:
+    return "lamb" if group.variant == "CL" else "lamb_a"
+
+
+# -- titles ----------------------------------------------------------------------------------
 
 
 def _titled(groups: Sequence[Group]) -> list[Group]:
@@ -200,10 +325,12 @@ def _titled(groups: Sequence[Group]) -> list[Group]:
         lambda g: _section(g, data=False),
     )
     titled = [Group(g.runs, g.settings, streams[g], rows[g].partition("\n")[2]) for g in groups]
-    return sorted(
-        titled,
-        key=lambda g: (*stream_rank(g.spec), g.stream, *method_rank(g.spec.method), g.title),
-    )
+    return sorted(titled, key=_rank)
+
+
+def _rank(group: Group) -> tuple[Any, ...]:
+    own, method = stream_rank(group.spec), method_rank(group.spec.method)
+    return *own, group.stream, *method, natural(group.title)
 
 
 def _section(group: Group, *, data: bool) -> Settings:
@@ -222,8 +349,8 @@ def _distinct(
         each = {group: settings(group) for group in members}
         keys = _differing(list(each.values()))
         for group in members:
-            differences = ", ".join(f"{_short(key)}={_text(each[group].get(key))}" for key in keys)
-            found[group] = f"{title} ({differences})" if differences else title
+            texts = [f"{_short(key)}={value_text(each[group].get(key))}" for key in keys]
+            found[group] = f"{title} ({', '.join(texts)})" if texts else title
     return found
 
 
@@ -240,11 +367,7 @@ def _twin(key: str) -> str:
 
 
 def _short(key: str) -> str:
-    return key.removeprefix("data.").removeprefix("training.")
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return setting_text(key).removeprefix("data.")
 
 
 def _tasks(seconds: Mapping[str, float]) -> list[list[str]]:
@@ -261,84 +384,3 @@ def _by_stage(seconds: Mapping[str, float]) -> dict[str, float]:
     for name, value in seconds.items():
         total[name.rpartition(" ")[0]] += value
     return dict(total)
-
-
-METHODS = {
-    "finetune": "Fine-tuning",
-    "joint": "Joint",
-    "freeze": "Freezing",
-    "lwm": "LwM",
-    "dmc": "DMC",
-    "eeil": "EEIL",
-    "ewc": "EWC",
-    "mas": "MAS",
-    "si": "SI",
-    "rwalk": "R-Walk",
-    "lwf": "LwF",
-    "lfl": "LFL",
-    "icarl": "iCaRL",
-    "bic": "BiC",
-    "wa": "WA",
-    "lucir": "LUCIR",
-    "podnet": "PODNet",
-}
-VARIANTS = ("CL", "AFEC", "ANCL")
-_PREFIXES = {"CL": "", "AFEC": "afec-", "ANCL": "a-"}
-_TITLES = {"CL": "", "AFEC": "AFEC-", "ANCL": "A-"}
-_BENCHMARKS = (
-    "cifar100/10",
-    "cifar100/20",
-    "tinyimagenet/10",
-    "tinyimagenet/20",
-    "cifar100/6",
-    "cifar100/11",
-    "tinyimagenet/11",
-    "tinyimagenet/21",
-)
-_SCENARIOS = ("til", "cil", "dil", "cir")
-
-
-def split_method(method: str) -> tuple[str, str]:
-    """(base, variant) of a method's name, without loading the code of the method.
-
-    >>> split_method("afec-lwf"), split_method("ewc")
-    (('lwf', 'AFEC'), ('ewc', 'CL'))
-    """
-    for variant, prefix in _PREFIXES.items():
-        if prefix and method.startswith(prefix):
-            return method.removeprefix(prefix), variant
-    return method, "CL"
-
-
-def base_title(base: str) -> str:
-    """A base method as papers write it; a user's method by its name in its file.
-
-    >>> base_title("lwf"), base_title("my/own.py:mine")
-    ('LwF', 'mine')
-    """
-    return METHODS.get(base, base.rpartition(":")[2])
-
-
-def method_title(method: str) -> str:
-    """A method as papers write it.
-
-    >>> method_title("a-lwf"), method_title("afec-ewc")
-    ('A-LwF', 'AFEC-EWC')
-    """
-    base, variant = split_method(method)
-    return _TITLES[variant] + base_title(base)
-
-
-def method_rank(method: str) -> tuple[int, str, int]:
-    """The rank of a method: as in the paper's tables, then the others by name."""
-    base, variant = split_method(method)
-    known = list(METHODS)
-    place = known.index(base) if base in METHODS else len(known)
-    return place, base, VARIANTS.index(variant)
-
-
-def stream_rank(spec: RunSpec) -> tuple[int, int, str]:
-    """The rank of a stream: by scenario, then as in the paper, then by name."""
-    name = spec.benchmark
-    place = _BENCHMARKS.index(name) if name in _BENCHMARKS else len(_BENCHMARKS)
-    return _SCENARIOS.index(spec.data.scenario), place, name

@@ -1,27 +1,29 @@
 """Tables in the paper's layout: one row per method and variant, one column per benchmark."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ancl.experiments import Expected, expected, grids
-from ancl.experiments.paper_check import protocol_differences
+from ancl.experiments import grids
 from ancl.experiments.results import main_metric
 from ancl.experiments.study import ROWS, StudyResult
 from ancl.experiments.study_results import StudyRun
 from ancl.metrics import METRICS, Estimate, Interval, mean_and_error
 from ancl.reporting.collect import Document
-from ancl.reporting.groups import Group, difference, method_rank, method_title
+from ancl.reporting.groups import Difference, Group
+from ancl.reporting.naming import method_rank, method_title, natural
 
 _SCENARIOS = {
     "til": "the task is known at test time",
     "cil": "the task is not known at test time",
     "dil": "the domain changes",
-    "cir": "the task is not known at test time, and known classes come again",
+    "cir": "the task is not known at test time, and classes come again",
 }
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
+EXPECTED = ("expected, %", ", paper", ", expected")
+"""How the headings of numbers end that are not ours."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,17 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers."""
+        return [any(isinstance(row[i], Number) for row in self.rows) for i in range(len(self.head))]
 
-def all_tables(groups: Sequence[Group], searches: Sequence[Document]) -> list[Table]:
+
+def all_tables(
+    groups: Sequence[Group],
+    differences: Mapping[Group, Difference],
+    searches: Sequence[Document],
+) -> list[Table]:
     """Every table there is data for."""
     found: list[Table] = []
     for scenario in dict.fromkeys(group.spec.data.scenario for group in groups):
@@ -71,32 +82,31 @@ def all_tables(groups: Sequence[Group], searches: Sequence[Document]) -> list[Ta
         if scenario != "til":
             found.append(accuracy_table(own, "final_accuracy"))
         found.append(accuracy_table(own, "forgetting"))
-        if any(difference(group, groups) for group in own):
-            found.append(difference_table(own))
+        pairs = [differences[group] for group in own if group in differences]
+        if pairs:
+            found.append(difference_table(pairs))
+    counted = [group for group in groups if any(each.parameters for each in group.results)]
+    found += [parameter_table(counted)] if counted else []
     grid = grid_table(searches)
     return [*found, grid] if grid.rows else found
 
 
 def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
-    """A metric of one scenario: one row per method, the paper's number beside ours."""
+    """A metric of one scenario: one row per method, the expected number beside ours."""
     scenario = groups[0].spec.data.scenario
     streams = list(dict.fromkeys(group.stream for group in groups))
-    with_paper = [
-        stream
-        for stream in streams
-        if any(paper_number(g, metric) for g in groups if g.stream == stream)
-    ]
+    kinds = {g.stream: number.kind for g in groups if (number := g.expected(metric))}
     head: list[str] = ["method"]
     for stream in streams:
-        head += [stream, f"{stream}, paper"] if stream in with_paper else [stream]
+        head += [stream, f"{stream}, {kinds[stream]}"] if stream in kinds else [stream]
     rows = []
     for title in _titles(groups):
         row: list[Cell] = [title]
         for stream in streams:
             cell = next((g for g in groups if (g.title, g.stream) == (title, stream)), None)
             row.append(Number(cell.estimate(metric)) if cell else None)
-            if stream in with_paper:
-                row.append(_paper_cell(cell, metric))
+            if stream in kinds:
+                row.append(_expected_cell(cell, metric))
         rows.append(tuple(row))
     known = METRICS[metric]
     unit = "points" if known.unit.startswith("difference") else "%"
@@ -105,52 +115,50 @@ def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
         f"{known.label} in {unit}, {scenario.upper()} ({_SCENARIOS[scenario]})",
         tuple(head),
         tuple(rows),
-        (f"{known.label}: {known.formula}.", _ERRORS, *_protocol_notes(groups, metric)),
+        (f"{known.label}: {known.formula}.", _ERRORS, *_protocol_notes(groups)),
     )
 
 
-def _protocol_notes(groups: Sequence[Group], metric: str) -> list[str]:
-    """Differences to the paper's protocol, where the paper has a number."""
-    found = {g: protocol_differences(g.results) for g in groups if paper_number(g, metric)}
-    return [
-        f"Not the paper's protocol: {g.title} on {g.stream}: {'; '.join(unlike)}."
-        for g, unlike in found.items()
-        if unlike
-    ]
+def _protocol_notes(groups: Sequence[Group]) -> list[str]:
+    """Differences to the recipe of expected numbers, and why some do not stand beside ours."""
+    found = []
+    for group in groups:
+        name = f"{group.title} on {group.stream}"
+        if group.obstacles:
+            found.append(f"No expected number stands beside {name}: {'; '.join(group.obstacles)}.")
+        elif group.unlike_expected:
+            unlike = "; ".join(group.unlike_expected)
+            found.append(f"Not the protocol of the expected number: {name}: {unlike}.")
+    return found
 
 
 _ERRORS = "Mean ± standard error over n seeds (standard deviation over n - 1, divided by √n)."
 
 
-def difference_table(groups: Sequence[Group]) -> Table:
-    """Variant minus host, paired by seed: one row per variant, one column per benchmark."""
-    streams = list(dict.fromkeys(group.stream for group in groups))
-    found = {g: gap for g in groups if (gap := difference(g, groups))}
-    rows = []
-    for title in _titles(found):
-        row: list[Cell] = [title]
-        for stream in streams:
-            gaps = [gap for g, gap in found.items() if (g.title, g.stream) == (title, stream)]
-            row.append(Number(gaps[0].estimate, signed=True) if gaps else None)
-        rows.append(tuple(row))
-    notes = [
-        f"{g.title} on {g.stream} and its host differ in {', '.join(gap.differing)} too."
-        for g, gap in found.items()
-        if gap.differing
+def difference_table(pairs: Sequence[Difference]) -> Table:
+    """Variant minus host, paired by seed, with what else differs beside it."""
+    metric, scenario = pairs[0].group.decisive, pairs[0].group.spec.data.scenario
+    rows: list[tuple[Cell, ...]] = [
+        (
+            pair.title,
+            pair.group.stream,
+            Number(gap, signed=True) if (gap := pair.estimate(metric)) else None,
+            interval_text(pair.interval(metric), mean=False),
+            pair.pairing.text,
+        )
+        for pair in pairs
     ]
-    label = METRICS[groups[0].decisive].label
-    scenario = groups[0].spec.data.scenario
     return Table(
         f"difference_{scenario}",
-        f"{label} of a variant minus its plain host in points, paired by seed, {scenario.upper()}",
-        ("variant minus host", *streams),
-        tuple((f"{row[0]} − {_host_of(str(row[0]))}", *row[1:]) for row in rows),
-        (_ERRORS, *notes),
+        f"{METRICS[metric].label} of a variant minus its plain host in points, paired by seed, "
+        f"{scenario.upper()}",
+        (*("variant minus host", "benchmark", "points", "95 % interval"), _ALSO),
+        tuple(rows),
+        (_ERRORS,),
     )
 
 
-def _host_of(title: str) -> str:
-    return title.partition(" (")[0].removeprefix("AFEC-").removeprefix("A-")
+_ALSO = "what else differs"
 
 
 def grid_table(searches: Iterable[Document]) -> Table:
@@ -184,43 +192,57 @@ def grid_table(searches: Iterable[Document]) -> Table:
     )
 
 
-def paper_number(group: Group, metric: str) -> Expected | None:
-    """What the paper reports for this method, benchmark and metric."""
-    spec = group.spec
-    return next((e for e in expected(spec.benchmark, spec.method) if e.metric == metric), None)
-
-
-def _paper_cell(group: Group | None, metric: str) -> Cell:
-    number = paper_number(group, metric) if group else None
+def _expected_cell(group: Group | None, metric: str) -> Cell:
+    number = group.expected(metric) if group else None
     return Number(Estimate(number.mean / 100, number.error / 100, number.n)) if number else None
 
 
-def overview(groups: Sequence[Group]) -> Table:
+def overview(groups: Sequence[Group], differences: Mapping[Group, Difference]) -> Table:
     """One row per group: the decisive metric first, then others."""
     rows: list[tuple[Cell, ...]] = []
     for group in groups:
-        gap = difference(group, groups)
-        paper = paper_number(group, group.decisive)
+        pair = differences.get(group)
+        gap = pair.estimate(group.decisive) if pair else None
         rows.append(
             (
                 group.stream,
                 group.title,
                 METRICS[group.decisive].label,
                 Number(group.estimate(group.decisive)),
-                Number(gap.estimate, signed=True) if gap else None,
+                Number(gap, signed=True) if gap else None,
+                pair.pairing.text if pair else "",
                 Number(group.estimate("forgetting")),
-                Number(Estimate(paper.mean / 100, paper.error / 100, paper.n)) if paper else None,
+                Number(group.estimate("learning_accuracy")),
+                _expected_cell(group, group.decisive),
             )
         )
-    head = ("benchmark", "method", "metric", "ours, %", "− host, points", "forgetting", "paper, %")
-    limits = [f"{g.title} on {g.stream}: {note}" for g in groups for note in g.notes]
-    notes = (_ERRORS, "− host: minus the plain method, paired by seed.", *limits)
-    return Table("overview", "All methods", head, tuple(rows), notes)
+    head = (
+        *("benchmark", "method", "metric", "ours, %", "− host, points", _ALSO),
+        *("forgetting, points", "learning, %", "expected, %"),
+    )
+    about = (
+        "− host: minus the plain method, paired by seed. Expected: the paper's number, or the one "
+        "measured for the benchmark."
+    )
+    return Table("overview", "All methods", head, tuple(rows), (_ERRORS, about, *_limits(groups)))
+
+
+def _limits(groups: Sequence[Group]) -> list[str]:
+    """Every note once, with the methods it is about."""
+    noted: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        for note in group.notes:
+            noted.setdefault((group.stream, note), []).append(group.title)
+    counts = {group.stream: sum(g.stream == group.stream for g in groups) for group in groups}
+    return [
+        f"{'All' if len(titles) == counts[stream] > 1 else ', '.join(titles)} on {stream}: {note}"
+        for (stream, note), titles in noted.items()
+    ]
 
 
 def _titles(groups: Iterable[Group]) -> list[str]:
     """Row titles, with all variants of a base method together."""
-    ordered = sorted(groups, key=lambda g: (*method_rank(g.spec.method), g.title))
+    ordered = sorted(groups, key=lambda g: (*method_rank(g.spec.method), natural(g.title)))
     return list(dict.fromkeys(group.title for group in ordered))
 
 
@@ -308,16 +330,17 @@ def _study_fairness(study: StudyResult) -> Table:
     return Table("study_fairness", "ANCL against CL on equal terms", head, tuple(rows), notes)
 
 
-def interval_text(interval: Interval | None) -> str:
-    """A difference of fractions in points with its interval.
+def interval_text(interval: Interval | None, *, mean: bool = True) -> str:
+    """A difference of fractions in points with its interval, or the interval alone.
 
     >>> interval_text(Interval(0.012, 0.005, 0.019, 0.01, 5))
     '+1.20 [+0.50, +1.90]'
     """
     if interval is None:
         return ""
-    mean, low, high = (round(100 * each, 2) + 0.0 for each in interval[:3])
-    return f"{mean:+.2f}" if math.isnan(low) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+    middle, low, high = (round(100 * each, 2) + 0.0 for each in interval[:3])
+    found = [f"{middle:+.2f}"] if mean else []
+    return " ".join(found if math.isnan(low) else [*found, f"[{low:+.2f}, {high:+.2f}]"])
 
 
 def _study_trials(study: StudyResult) -> Table:
@@ -335,3 +358,22 @@ def _study_trials(study: StudyResult) -> Table:
                 rows.append((each.method, label, text))
     head = ("method", "searched", "value: validation accuracy, %")
     return Table("study_trials", "What was tried on the search seeds", head, tuple(rows))
+
+
+def parameter_table(groups: Sequence[Group]) -> Table:
+    """Parameters stored after every task, and changed by its training; means over seeds."""
+    counted = {g: [r.parameters for r in g.results if r.parameters] for g in groups}
+    tasks = max(len(each) for found in counted.values() for each in found)
+    rows: list[tuple[Cell, ...]] = []
+    for group, found in counted.items():
+        for kind in ("stored", "trained"):
+            numbers = zip(*([getattr(c, kind) for c in each] for each in found), strict=True)
+            cells = [f"{round(sum(each) / len(each)):,}" for each in numbers]
+            cells += [""] * (tasks - len(cells))
+            rows.append((group.stream, group.title, kind, *cells))
+    head = ("benchmark", "method", "parameters", *(f"task {n + 1}" for n in range(tasks)))
+    about = (
+        "Stored: what answers after the task are computed from. Trained: the most that one of the "
+        "task's trainings changed, parts included that only training uses."
+    )
+    return Table("parameters", "Parameters after every task", head, tuple(rows), (about,))

@@ -26,7 +26,7 @@ _FORMATS: dict[str, Callable[[Table], str]] = {
 }
 _OVERVIEW = (
     *("stream", "scenario", "title", "method", "seeds", "decisive", "metrics", "difference"),
-    *("paper", "unlike_paper", "runs"),
+    *("expected", "unlike_expected", "not_beside", "notes", "runs"),
 )
 
 
@@ -45,6 +45,7 @@ class ReportResult(NamedTuple):
         """Every number of the overview, what was left out, and the files."""
         found = content(self.report)
         return {
+            "findings": found["findings"],
             "groups": [{key: group[key] for key in _OVERVIEW} for group in found["groups"]],
             "damaged": found["damaged"],
             "files": [str(path) for path in self.files],
@@ -176,8 +177,9 @@ def write_page(
     try:
         out.mkdir(parents=True, exist_ok=True)
         place = out / _PAGE
-        replace_text(place, page(report))
-        figures = draw(report.groups, out / "figures", vector=vector) if can_draw() else []
+        replace_text(place, page(report, out))
+        drawn = (report.groups, report.sweeps, out / "figures")
+        figures = draw(*drawn, vector=vector) if can_draw() else []
     except OSError as error:
         raise _unwritable(out, error) from error
     return [place, *figures]

@@ -69,11 +69,10 @@ def keeps_features(method: Method) -> bool:
 
     Parts from outside may look at images themselves, except for an Ω, which says what it reads.
     """
-    omegas = [term.regularizer for term in (method.old, method.auxiliary) if term]
     others = [method.task_loss, *(extra.part for extra in method.extras), *method.finish]
     others += [method.infer, method.constrain, method.trainer]
     return (
         not method.enlarge
-        and all(omega.reads != "maps" for omega in omegas)
+        and all(omega.reads != "maps" for omega in method.omegas)
         and all(part is None or is_ours(part.__module__) for part in others)
     )

@@ -175,11 +175,14 @@ class _Planner:
             inputs |= self.features(state, self.tasks)
         if auxiliary and not self.first:
             inputs |= self.auxiliary(auxiliary, shared, state)
-        main = self.add(TrainMain(**self.common(inputs), **self.main()))
+        if method.main == "auxiliary" and not self.first:
+            main = inputs["auxiliary"]
+        else:
+            main = self.add(TrainMain(**self.common(inputs), **self.main()))
         after["network"] = main
         if auxiliary and auxiliary.start == "carried" and not self.first:
             after["carried"] = main if auxiliary.renewed == "epoch" else inputs["auxiliary"]
-        for part in method.finish if not self.first else ():
+        for part in (p for p in method.finish if p.first or not self.first):
             if part.new_classes and not self.history.adds_classes:
                 after |= self.left_alone(part, state)
                 continue

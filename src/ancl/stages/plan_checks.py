@@ -50,8 +50,7 @@ def check_method(method: Method, learns: bool) -> None:
                 f"of {kind}. Give the Finish another name; taken are: "
                 f"{', '.join(sorted(RESERVED))}."
             )
-    terms = (method.old, method.auxiliary)
-    on_weights = any(term and isinstance(term.regularizer, WeightRegularizer) for term in terms)
+    on_weights = any(isinstance(omega, WeightRegularizer) for omega in method.omegas)
     if on_weights and (method.trains == "head" or not learns):
         raise MethodError(
             f"{method.name} holds weights of the backbone, and none of them learns. Let "

@@ -149,6 +149,7 @@ class ImageFormat:
             return Output(
                 torch.cat([output.logits.cpu() for output in outputs]),
                 torch.cat([output.features.cpu() for output in outputs]),
+                side={n: torch.cat([o.side[n].cpu() for o in outputs]) for n in outputs[0].side},
             )
 
         return answers

@@ -340,7 +340,8 @@ class Evaluate(TaskStage):
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Measure."""
         work = StageWork(self, inputs, context)
-        network = frozen(work.network())
+        main = work.network()
+        stored, network = main.stored(), frozen(main)
         scorer = self.infer.scorer(work.known(network))
         rows: dict[str, list[float | None]] = {"taw": [], "tag": [], "taw_val": [], "tag_val": []}
         columns = [classes for classes in self.history.tasks if classes.stop > classes.start]
@@ -351,7 +352,7 @@ class Evaluate(TaskStage):
                 aware, agnostic = accuracy(work, network, samples, scorer)
                 rows[f"taw{suffix}"].append(aware)
                 rows[f"tag{suffix}"].append(agnostic)
-        return StageResult({}, rows)
+        return StageResult({}, {**rows, "stored": stored})
 
 
 def _of_classes(samples: Samples, classes: slice) -> Samples:

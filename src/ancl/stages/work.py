@@ -30,6 +30,7 @@ from ancl.stages.stage import (
     TaskStage,
     TrainingStage,
 )
+from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.loop import Drive, Fit, View
@@ -117,6 +118,11 @@ class StageWork:
         """Importance from one of the inputs; empty where it is not there."""
         found = self.inputs.get(part)
         return read_importance(found, self.device) if found else {}
+
+    def tensors(self, part: str) -> Params:
+        """What a finishing stage stored under its own name; empty where it is not there."""
+        found = self.inputs.get(part)
+        return strip_prefix(part, found.tensors) if found else {}
 
 
 class ImageWork(StageWork):
@@ -246,8 +252,9 @@ class TrainingWork(ImageWork):
         training: Training,
         role: str,
         watcher: Watcher | None = None,
+        constrain: Constraint | None = None,
     ) -> Fit:
-        """A training of the method's kind on any images.
+        """A training of the method's kind on any images; it may bring a constraint of its own.
 
         Patience without a validation image, as where every class has one image, judges by the
         images that are trained on.
@@ -268,7 +275,7 @@ class TrainingWork(ImageWork):
             training,
             (self.seed, self.index, role),
             watcher,
-            self._learning.constrain,
+            constrain or self._learning.constrain,
         )
 
     def auxiliary_fit(self, of: AuxiliaryTraining, training: Training, *, validated: bool) -> Fit:
@@ -359,7 +366,7 @@ class MainWork(TrainingWork):
         old, auxiliary = self._main.old, self._main.auxiliary
         if old:
             found.append(self.old_term(old))
-        if auxiliary and auxiliary.renewed == "task":
+        if auxiliary and auxiliary.regularizer and auxiliary.renewed == "task":
             importance = self.importance_of("auxiliary importance")
             found.append(self.auxiliary_term(auxiliary, self.network("auxiliary"), importance))
         return tuple(found)
@@ -379,18 +386,17 @@ class MainWork(TrainingWork):
         classes: Classes = slice(current.start if auxiliary.classes == "new" else 0, current.stop)
         if self.present is not None and auxiliary.classes == "new":
             classes = self.present
-        anchor = anchor_for(auxiliary.regularizer, network, classes, importance)
+        anchor = anchor_for(auxiliary.omega, network, classes, importance)
         if auxiliary.classes == "all":
             anchor = self.corrected(anchor)
         lamb_a = weight_at(auxiliary.lamb_a, *self.history.counts)
         steady = auxiliary.renewed == "task"
-        return PenaltyTerm("auxiliary", lamb_a, auxiliary.regularizer, anchor, steady)
+        return PenaltyTerm("auxiliary", lamb_a, auxiliary.omega, anchor, steady)
 
     @cached_property
     def bias(self) -> Params:
         """The correction the last task ended with; empty where there is none."""
-        found = strip_prefix("bias", self.inputs["bias"].tensors) if "bias" in self.inputs else {}
-        return {name: value.to(self.device) for name, value in found.items()}
+        return {name: value.to(self.device) for name, value in self.tensors("bias").items()}
 
     def corrected(self, anchor: Anchor) -> Anchor:
         """An anchor whose answers have the correction the last task ended with."""

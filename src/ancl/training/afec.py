@@ -75,6 +75,11 @@ class AlternatingTraining:
         """Each term's λ; a training that was found finished has no auxiliary term yet."""
         return {**self._main.lambs, "auxiliary": self._lamb_a}
 
+    @property
+    def learns(self) -> int:
+        """The number of parameters of the main network that change."""
+        return self._main.learns
+
     def state(self) -> Saved:
         """Both trainings' states; the anchor is made anew at the next epoch."""
         main, auxiliary = self._main.state(), self._auxiliary.state()

@@ -83,6 +83,8 @@ class Trainer(Protocol):
 
     @property
     def lambs(self) -> dict[str, float]: ...  # noqa: D102
+    @property
+    def learns(self) -> int: ...  # noqa: D102
 
 
 Drive = Callable[[Trainer], list[dict[str, Any]]]
@@ -200,6 +202,11 @@ class Fit:
         """Each term's λ."""
         return self._objective.lambs
 
+    @property
+    def learns(self) -> int:
+        """The number of parameters that the training changes."""
+        return sum(parameter.numel() for parameter in self._parameters.values())
+
     def steepest(self) -> float:
         """The largest curvature of the terms on weights; 0 where there are none."""
         return self._quadratic.steepest() if self._quadratic else 0.0
@@ -213,6 +220,7 @@ class Fit:
         batches = self.train.shuffled(generator(*self.path, "batches", self.epoch))
         for number, batch in enumerate(batches):
             self._set_rate(number)
+            self.network.at(self.epoch, number, len(self.train))
             terms = self._objective.answers(self._step(batch, number / len(self.train)))
             self._optimizer.zero_grad(set_to_none=True)
             # Gradients add up: the sum is never needed. Features of a frozen backbone have none.
@@ -418,7 +426,8 @@ class Fit:
 
 def trained(trainer: Trainer, log: list[dict[str, Any]]) -> StageResult:
     """What a training leaves behind, as a stage stores it."""
-    return StageResult(trainer.tensors(), {"log": log, "lambs": trainer.lambs})
+    meta = {"log": log, "lambs": trainer.lambs, "trained": trainer.learns}
+    return StageResult(trainer.tensors(), meta)
 
 
 def correct_answers(logits: Tensor, y: Tensor, view: View) -> Tensor:

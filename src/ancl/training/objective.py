@@ -355,7 +355,7 @@ def anchor_from(answer: Callable[[Tensor], Tensor | Output], classes: slice) -> 
 def only_current(step: Step) -> Step:
     """The step as a network sees it that knows the classes of the task's images alone."""
     own = step.own
-    out = Output(step.out.logits[:, own], step.out.features, step.out.maps)
+    out = step.out._replace(logits=step.out.logits[:, own])
     return Step(
         step.x,
         places(own, step.y),

@@ -17,19 +17,33 @@ function extent(values, log) {
   return [low - room, high + room];
 }
 
-// options: label, xlabel, ylabel, xs (names along the axis), series, log, format, mark (an index).
-// A series has name, color, dash and points {i, y, low, high, text}.
+// A chart is drawn before it is on the page; then the page’s own width tells what it will have.
+function widthOf(host) {
+  const content = document.getElementById("content").clientWidth;
+  return Math.max(host.clientWidth || content - (innerWidth <= 600 ? 24 : 66), 280);
+}
+
+// Draws anew in the next frame: a chart that changes its height while it is measured is an error.
+function whenSized(host, width, render) {
+  new ResizeObserver(() => requestAnimationFrame(() => {
+    if (host.isConnected && width() !== widthOf(host)) render();
+  })).observe(host);
+}
+
+// options: label, xlabel, ylabel, xs (names along the axis), series, log, format, mark (an index), name (of files).
+// A series has name, color, dash, points {i, y, low, high, text} and, for its seeds, thin: lists of y.
 function lineChart(options) {
   const tip = el("div", { class: "tip", role: "status", "aria-live": "polite" });
   const host = el("div", { class: "chart" });
-  let at = null;
-  let frame = null;
+  let [at, frame, size] = [null, null, 0];
 
   function render() {
-    const width = Math.max(host.clientWidth, 240);
+    const width = widthOf(host);
+    size = width;
     const height = options.height || Math.min(340, Math.max(240, width * 0.5));
     const box = { left: 56, right: width - 14, top: 24, bottom: height - 44 };
-    const all = options.series.flatMap((s) => s.points.flatMap((p) => [p.y, p.low ?? p.y, p.high ?? p.y]));
+    const all = options.series.flatMap((s) => s.points.flatMap((p) => [p.y, p.low ?? p.y, p.high ?? p.y]))
+      .concat(options.series.flatMap((s) => (s.thin || []).flat()));
     const [low, high] = extent(all, options.log);
     const last = Math.max(options.xs.length - 1, 1);
     const x = (i) => box.left + ((box.right - box.left) * i) / last;
@@ -41,6 +55,7 @@ function lineChart(options) {
       "aria-label": `${options.label}. Arrow keys read the values.`,
     });
     axes(root, low, high);
+    for (const series of options.series) thinLines(root, series, x, y);
     for (const series of options.series) line(root, series, x, y);
     if (options.mark !== undefined) {
       root.append(draw("line", { class: "cross", x1: x(options.mark), x2: x(options.mark), y1: box.top, y2: box.bottom }));
@@ -108,12 +123,20 @@ function lineChart(options) {
     event.preventDefault();
   }
 
-  // Drawn anew in the next frame: a chart that changes its height while it is measured is an error.
-  new ResizeObserver(() => requestAnimationFrame(() => {
-    if (frame.width !== Math.max(host.clientWidth, 240)) render();
-  })).observe(host);
+  whenSized(host, () => size, render);
   render();
-  return host;
+  const rows = () => [[options.xlabel, ...options.series.flatMap((s) => [s.name, ...(s.thin || []).map((_, k) => `${s.name}, ${(s.seeds || [])[k]}`)])],
+    ...options.xs.map((name, i) => [name, ...options.series.flatMap((s) => [
+      s.points.find((p) => p.i === i)?.y, ...(s.thin || []).map((values) => values[i])])])];
+  return el("figure", {}, host, saveBar(() => options.name || options.label, rows, () => host.querySelector("svg")));
+}
+
+// The seeds of a series.
+function thinLines(root, series, x, y) {
+  for (const values of series.thin || []) {
+    const points = values.flatMap((v, i) => (v === null || v === undefined ? [] : [`${x(i)},${y(v)}`]));
+    root.append(draw("polyline", { class: "thin", points: points.join(" "), fill: "none", stroke: series.color }));
+  }
 }
 
 function line(root, series, x, y) {

@@ -28,16 +28,21 @@ function landscapeChart(found, at) {
   const [low, high] = [Math.min(...accuracy.flat()), Math.max(...accuracy.flat())];
   const named = Object.entries(found.anchors).filter(([, place]) => place);
   const path = found.points.filter((point) => point.place).map((point) => point.place);
-  const spots = [...named.map(([, place]) => place), ...path];
+  // A network far off the measured square would make it a dot: the picture ends at half its side around it.
+  const near = ([px, py]) => [[px, xs], [py, ys]].every(([v, [first, ...rest]]) => {
+    const room = (rest.at(-1) - first) / 2;
+    return v >= first - room && v <= rest.at(-1) + room;
+  });
+  const spots = [...named.map(([, place]) => place), ...path].filter(near);
   const box = {
     x0: Math.min(xs[0], ...spots.map((p) => p[0])), x1: Math.max(xs.at(-1), ...spots.map((p) => p[0])),
     y0: Math.min(ys[0], ...spots.map((p) => p[1])), y1: Math.max(ys.at(-1), ...spots.map((p) => p[1])),
   };
-  const width = 460;
-  const scale = Math.min((width - 20) / (box.x1 - box.x0), 440 / (box.y1 - box.y0));
-  const height = (box.y1 - box.y0) * scale + 60;
-  const x = (v) => 10 + (v - box.x0) * scale;
-  const y = (v) => height - 50 - (v - box.y0) * scale;
+  const width = 480;
+  const scale = Math.min((width - 60) / (box.x1 - box.x0), 420 / (box.y1 - box.y0));
+  const height = (box.y1 - box.y0) * scale + 118;
+  const x = (v) => 48 + (v - box.x0) * scale;
+  const y = (v) => height - 94 - (v - box.y0) * scale;
   const root = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label":
     `Accuracy on the plane of old, auxiliary and multitask network, from ${percent(low, 1)} to ${percent(high, 1)} %` });
   const side = (values) => (values.length - 1) * SMOOTH;
@@ -51,17 +56,37 @@ function landscapeChart(found, at) {
       }, draw("title", {}, `${percent(value, 1)} %`)));
     }
   }
-  marks(root, { found, named, path, at, x, y });
+  landscapeAxes(root, { box, x, y });
+  marks(root, { found, named: named.filter(([, place]) => near(place)), path: path.filter(near), at, x, y, near });
   scaleBar(root, low, high, height);
-  return el("div", { class: "chart" }, root);
+  const away = found.points.filter((point) => point.place && !near(point.place)).map((point) => plain(point.lamb_a));
+  return el("figure", {}, el("div", { class: "chart" }, root),
+    away.length ? el("p", { class: "soft" }, `Outside the picture: λ_a = ${away.join(", ")}.`) : null, saveBar(
+    () => `landscape ${found.name} seed ${found.seed}`,
+    () => [["along old to auxiliary", "across it, to multitask", "accuracy, %"],
+      ...accuracy.flatMap((row, i) => row.map((value, j) => [xs[j], ys[i], 100 * value]))], () => root));
 }
 
-function marks(root, { found, named, path, at, x, y }) {
-  root.append(draw("polyline", {
-    points: path.map((p) => `${x(p[0])},${y(p[1])}`).join(" "), fill: "none", stroke: "#fff",
-    "stroke-width": 2, "stroke-dasharray": "5 4",
-  }));
-  for (const p of path) root.append(draw("circle", { cx: x(p[0]), cy: y(p[1]), r: 3, fill: "#fff" }));
+function landscapeAxes(root, { box, x, y }) {
+  const number = (value) => plain(Number(value.toPrecision(6))).replace("-", "−");
+  for (const value of ticks(box.x0, box.x1)) {
+    root.append(draw("line", { class: "grid", x1: x(value), x2: x(value), y1: y(box.y0), y2: y(box.y0) + 5 }),
+      draw("text", { x: x(value), y: y(box.y0) + 18, "text-anchor": "middle" }, number(value)));
+  }
+  for (const value of ticks(box.y0, box.y1)) {
+    root.append(draw("line", { class: "grid", x1: x(box.x0) - 5, x2: x(box.x0), y1: y(value), y2: y(value) }),
+      draw("text", { x: x(box.x0) - 8, y: y(value) + 4, "text-anchor": "end" }, number(value)));
+  }
+  root.append(draw("text", { x: (x(box.x0) + x(box.x1)) / 2, y: y(box.y0) + 38, "text-anchor": "middle" }, "weight distance, old → auxiliary"),
+    draw("text", { x: 4, y: 14 }, "weight distance across it, → multitask"));
+}
+
+function marks(root, { found, named, path, at, x, y, near }) {
+  // White on dark: the path is seen on the landscape and beside it.
+  const points = path.map((p) => `${x(p[0])},${y(p[1])}`).join(" ");
+  root.append(draw("polyline", { points, fill: "none", stroke: "#222", "stroke-width": 4 }),
+    draw("polyline", { points, fill: "none", stroke: "#fff", "stroke-width": 2, "stroke-dasharray": "5 4" }));
+  for (const p of path) root.append(draw("circle", { cx: x(p[0]), cy: y(p[1]), r: 3.5, fill: "#fff", stroke: "#222", "stroke-width": 1 }));
   for (const [name, place] of named) {
     const [cx, cy] = [x(place[0]), y(place[1])];
     root.append(name === "cl"
@@ -73,7 +98,7 @@ function marks(root, { found, named, path, at, x, y }) {
     }, name === "cl" ? "CL" : REFERENCES[name]));
   }
   const place = found.points[at].place;
-  if (place) {
+  if (place && near(place)) {
     root.append(draw("circle", { class: "here", cx: x(place[0]), cy: y(place[1]), r: 9, fill: "none", stroke: "#fff", "stroke-width": 5 }),
       draw("circle", { cx: x(place[0]), cy: y(place[1]), r: 9, fill: "none", stroke: "#111", "stroke-width": 2 }));
   }
@@ -81,10 +106,10 @@ function marks(root, { found, named, path, at, x, y }) {
 
 function scaleBar(root, low, high, height) {
   for (let i = 0; i < 60; i += 1) {
-    root.append(draw("rect", { x: 110 + i * 4, y: height - 22, width: 4.5, height: 10, fill: shade(i / 59) }));
+    root.append(draw("rect", { x: 150 + i * 3, y: height - 26, width: 3.5, height: 10, fill: shade(i / 59) }));
   }
-  root.append(draw("text", { x: 104, y: height - 12, "text-anchor": "end" }, `${percent(low, 1)} %`),
-    draw("text", { x: 356, y: height - 12 }, `${percent(high, 1)} %`));
+  root.append(draw("text", { x: 144, y: height - 16, "text-anchor": "end" }, `accuracy ${percent(low, 1)} %`),
+    draw("text", { x: 336, y: height - 16 }, `${percent(high, 1)} %`));
 }
 
 function explorerReading(found, at) {
@@ -103,37 +128,62 @@ function explorerReading(found, at) {
     lines.push(row(label, `${percent(point.accuracy[name])} %`, `${percent(found.cl.accuracy[name] ?? null)} %`));
   }
   if (point.place) lines.push(row("distance from the plane", plain(point.place[2]), plain(found.cl.place && found.cl.place[2])));
-  return el("div", { class: "scroll" }, el("table", { id: "explorer-reading" },
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers at this λ_a" }, el("table", { id: "explorer-reading" },
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, ""),
       el("th", { scope: "col", class: "number" }, `λ_a = ${plain(point.lamb_a)}`),
       el("th", { scope: "col", class: "number" }, "CL"))),
     el("tbody", {}, lines)));
 }
 
-function overLambA(found, at, title, values, format) {
+function overLambA(found, at, title, unit, values, format) {
   const keys = Object.keys(values(found.points[0]));
   const series = keys.map((key, index) => ({
     name: REFERENCES[key] || (key === "mean" ? "mean" : `task ${Number(key.slice(5)) + 1}`),
     color: color(index), dash: "",
-    points: found.points.map((point, i) => ({ i, y: values(point)[key], text: format(values(point)[key]) })),
+    points: found.points.map((point, i) => ({ i, y: values(point)[key] ?? null, text: format(values(point)[key]) })),
   }));
   return el("div", {}, el("h3", {}, title),
     el("div", { class: "key" }, series.map((each) => el("span", {}, swatch(each), ` ${each.name}`))),
-    lineChart({ label: `${title} over λ_a`, xlabel: "λ_a", ylabel: "", mark: at, height: 220,
+    lineChart({ label: `${title} over λ_a`, name: `${title} ${found.name} seed ${found.seed}`, xlabel: "λ_a", ylabel: unit, mark: at, height: 220,
       xs: found.points.map((point) => plain(point.lamb_a)), series }));
+}
+
+const CORRELATED = {
+  distance_old_with_lamb_a: ["λ_a", "distance to the old network"],
+  distance_auxiliary_with_lamb_a: ["λ_a", "distance to the auxiliary network"],
+  distance_multi_with_lamb_a: ["λ_a", "distance to the multitask network"],
+  cka_old_with_lamb_a: ["λ_a", "CKA to the old network"],
+  cka_auxiliary_with_lamb_a: ["λ_a", "CKA to the auxiliary network"],
+  cka_multi_with_lamb_a: ["λ_a", "CKA to the multitask network"],
+  cka_multi_with_mean_accuracy: ["CKA to the multitask network", "mean accuracy"],
+};
+
+// What was measured, not what is expected: the ranks of each two numbers over all λ_a.
+function correlations(found) {
+  const known = Object.entries(CORRELATED).filter(([name]) => found.correlations[name]);
+  if (!known.length) return null;
+  const number = ([mean, error]) => (mean === null ? "–" : `${mean < 0 ? "−" : "+"}${Math.abs(mean).toFixed(2)}${error === null ? "" : ` ± ${error.toFixed(2)}`}`);
+  return el("div", { id: "correlations" }, el("h3", {}, "Rank correlations over λ_a"),
+    el("p", { class: "soft" }, `Spearman’s ρ over ${found.points.length} values of λ_a: +1 where both rise together, −1 where one falls as the other rises; ` +
+      "mean ± standard error over the seeds of the analysis."),
+    simpleTable("Measured rank correlations", ["of", "with", "ρ", "seeds"],
+      known.map(([name, [of, other]]) => [of, other, number(found.correlations[name]), String(found.correlations[name][2])])));
 }
 
 function explorer() {
   if (!DATA.analyses.length) return;
   const host = el("div");
-  const slider = el("input", { type: "range", min: 0, step: 1, oninput: () => show() });
+  const slider = el("input", { type: "range", min: 0, step: 1, oninput: () => {
+    keep("lamb_a", slider.value, 0);
+    show();
+  } });
   const value = el("output", { id: "explorer-value" });
   let found = null;
 
-  function choose(index) {
+  function choose(index, start = 0) {
     found = DATA.analyses[index];
     slider.max = found.points.length - 1;
-    slider.value = 0;
+    slider.value = start;
     show();
   }
 
@@ -142,24 +192,25 @@ function explorer() {
     value.textContent = plain(found.points[at].lamb_a);
     slider.setAttribute("aria-valuetext", `λ_a = ${value.textContent}`);
     const scaled = (point) => Object.fromEntries(Object.entries(point.accuracy).map(([k, v]) => [k, 100 * v]));
-    host.replaceChildren(
+    host.replaceChildren(...[
       el("div", { class: "columns" },
         found.landscape ? landscapeChart(found, at) : null, explorerReading(found, at)),
       el("div", { class: "columns" },
-        ...[["Weight distance", (p) => p.distances, plain], ["CKA", (p) => p.cka, plain],
-          ["Accuracy, %", scaled, (v) => v.toFixed(2)]]
-          .filter(([, values]) => Object.keys(values(found.points[0])).length)
-          .map(([title, values, format]) => overLambA(found, at, title, values, format))),
-    );
+        ...[["Weight distance", "‖θ − θ_ref‖", (p) => p.distances, plain], ["CKA", "CKA, 0 to 1", (p) => p.cka, plain],
+          ["Accuracy", "test accuracy, %", scaled, (v) => (v === undefined ? "–" : v.toFixed(2))]]
+          .filter(([, , values]) => Object.keys(values(found.points[0])).length)
+          .map((each) => overLambA(found, at, ...each))),
+      correlations(found),
+    ].filter(Boolean));
   }
 
   const names = DATA.analyses.map((each) => `${each.method}, ${each.benchmark}, λ = ${plain(each.lamb)}, seed ${each.seed}`);
-  choose(0);
-  section("explorer", "Stability and plasticity: the λ_a explorer",
-    "A small λ_a leaves the network near the old one (stability), a large one draws it to the " +
-    "auxiliary one (plasticity). The plane goes through old, auxiliary and multitask network, in " +
-    "Euclidean units; the dashed path joins the ANCL networks, projected onto it.",
-    el("div", { class: "controls" }, select("Analysis", names, choose),
+  const picked = select("Analysis", names, (index) => { keep("lamb_a", 0, 0); choose(index); }, "analysis");
+  section("explorer", "The λ_a explorer",
+    "The landscape is the plane through old, auxiliary and multitask network, in Euclidean units of the weights; the dashed path joins " +
+    "the ANCL networks, projected onto it. “CL” is the plain method.",
+    el("div", { class: "controls" }, picked,
       el("label", { style: "flex: 1 1 260px" }, el("span", {}, "λ_a = ", value), slider)),
     host);
+  choose(picked.index, Number(kept("lamb_a", 0)) || 0);
 }

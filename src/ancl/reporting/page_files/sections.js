@@ -20,23 +20,36 @@ function grids() {
 }
 
 function limits() {
-  const rows = DATA.groups.flatMap((group) => group.notes.map((note) => [group.stream, group.title, note]));
-  if (!rows.length) return;
+  const noted = new Map();
+  for (const group of DATA.groups) {
+    for (const note of group.notes) {
+      const key = `${group.stream}\n${note}`;
+      noted.set(key, [...(noted.get(key) || []), group.title]);
+    }
+  }
+  if (!noted.size) return;
+  const whole = (stream, titles) => titles.length > 1 && titles.length === DATA.groups.filter((g) => g.stream === stream).length;
   section("limits", "Limits", "What a reader of these numbers should know.",
-    simpleTable("Limits of results", ["benchmark", "method", "what"], rows));
+    simpleTable("Limits of results", ["benchmark", "method", "what"], [...noted].map(([key, titles]) => {
+      const [stream, note] = key.split("\n");
+      return [stream, whole(stream, titles) ? "all" : titles.join(", "), note];
+    })));
 }
 
-function paper() {
-  const groups = DATA.groups.filter((group) => group.paper);
-  if (!groups.length) return;
-  const rows = groups.map((group) => [
+function expectedNumbers() {
+  const known = DATA.groups.filter((group) => group.expected);
+  const unlike = DATA.groups.filter((group) => group.not_beside.length);
+  if (!known.length && !unlike.length) return;
+  const rows = known.map((group) => [
     group.stream, group.title, METRIC[group.decisive].label, `${withError(group.metrics[group.decisive])} %`,
-    `${withError(group.paper.slice(0, 2))} % (table ${group.paper[2]})`,
-    group.unlike_paper.length ? group.unlike_paper.join("; ") : "none known",
+    `${withError(group.expected.slice(0, 2))} % (${expectedSource(group)})`,
+    group.unlike_expected.length ? group.unlike_expected.join("; ") : "none known",
   ]);
-  section("paper", "Beside the paper",
-    "Where the protocol is another one, the numbers cannot be compared.",
-    simpleTable("Ours and the paper’s", ["benchmark", "method", "metric", "ours", "paper", "differences of protocol"], rows));
+  section("expected", "Beside expected numbers",
+    "The paper’s numbers, or those measured for the benchmark. Where images or network are others, or the epochs fewer, no number stands beside ours.",
+    known.length ? simpleTable("Ours and the expected", ["benchmark", "method", "metric", "ours", "expected", "differences of protocol"], rows) : null,
+    unlike.length ? simpleTable("Not beside expected numbers", ["benchmark", "method", "why"],
+      unlike.map((group) => [group.stream, group.title, group.not_beside.join("; ")])) : null);
 }
 
 function formulas() {
@@ -50,8 +63,9 @@ function specs() {
     "The resolved settings of the first seed, as --config reads them, and what it ran on.",
     DATA.groups.map((group) => el("details", {},
       el("summary", {}, `${group.title}, ${group.stream}`, el("span", { class: "soft" }, ` seeds ${group.seeds.join(", ")}`)),
-      el("p", { class: "soft" }, `Runs: ${group.runs.join(", ")}`),
-      el("div", { class: "columns" }, el("pre", {}, group.spec), el("pre", {}, group.environment)))));
+      el("ul", { class: "soft" }, group.runs.map((name, i) => el("li", {},
+        `seed ${group.seeds[i]}: `, group.links[i] ? el("a", { href: group.links[i] }, name) : name))),
+      el("div", { class: "columns" }, el("pre", { tabindex: 0 }, group.spec), el("pre", { tabindex: 0 }, group.environment)))));
 }
 
 function damaged() {
@@ -60,26 +74,42 @@ function damaged() {
     simpleTable("Left out", ["directory", "why"], DATA.damaged.map((each) => [each.name, each.reason])));
 }
 
+function chooseStream() {
+  if (STREAMS.length < 2) return;
+  const label = select("Benchmark of headline, plane, curves and matrices", STREAMS, (index) => {
+    STREAM.index = index;
+    keep("show", "", "");
+    STREAM.listeners.forEach((show) => show());
+  }, "on");
+  document.getElementById("content").before(el("div", { class: "controls", id: "stream" }, label));
+}
+
 (function build() {
   const runs = DATA.groups.reduce((count, group) => count + group.runs.length, 0);
   document.getElementById("summary").textContent =
-    `${runs} runs, ${DATA.groups.length} methods or settings, ${STREAMS.join(", ") || "no benchmark"}; ancl ${DATA.version}`;
+    `${runs} runs, ${DATA.groups.length} methods or settings, ${shortList(STREAMS, 3) || "no benchmark"}; ancl ${DATA.version}`;
   if (DATA.groups.length) {
+    chooseStream();
+    headline();
+    plane();
     overview();
     accuracyCurves();
     matrices();
   }
   explorer();
   if (DATA.groups.length) {
-    lossCurves();
+    trainingCurves();
+    parameterCurves();
     timeBars();
   }
   grids();
   limits();
-  paper();
+  expectedNumbers();
   if (DATA.groups.length) {
     formulas();
     specs();
   }
   damaged();
+  const wanted = VIEW.at && document.getElementById(VIEW.at);
+  if (wanted) wanted.scrollIntoView();
 })();

@@ -1,144 +1,132 @@
-// The overview that sorts and filters, and accuracy matrices as coloured tables.
+// The overview: six columns and the rest on demand; it sorts and filters.
 function sortable(caption, columns, rows) {
   const body = el("tbody");
-  let order = { column: -1, up: true };
-  let words = [];
-  const heads = columns.map((column, index) => el("th", {
-    scope: "col", class: column.number ? `number ${column.small ? "small" : ""}` : null, "aria-sort": "none",
-  }, el("button", { type: "button", onclick: () => sort(index) }, column.title)));
+  const head = el("tr");
+  const titles = columns.map((column) => column.title);
+  const [start, way] = [titles.indexOf(kept("sort", "").replace(/ (up|down)$/, "")), kept("sort", "").endsWith(" up")];
+  let order = { column: start, up: way };
+  let all = false;
+  const count = el("span", { class: "soft", role: "status" });
+  const filter = el("input", { type: "search", placeholder: "such as lwf cifar", oninput: () => {
+    keep("find", filter.value, "");
+    refresh();
+  } });
+  filter.value = kept("find", "");
 
   function sort(index) {
     const first = !columns[index].number; // names go up at first, numbers down
     order = { column: index, up: order.column === index ? !order.up : first };
-    heads.forEach((head, i) => head.setAttribute(
-      "aria-sort", i !== index ? "none" : order.up ? "ascending" : "descending"));
+    keep("sort", `${titles[index]} ${order.up ? "up" : "down"}`, "");
+    heads();
     refresh();
+    head.querySelectorAll("button")[shown().indexOf(index)].focus();
+  }
+
+  function shown() {
+    return columns.flatMap((column, index) => (all || !column.more ? [index] : []));
+  }
+
+  function heads() {
+    head.replaceChildren(...shown().map((i) => el("th", {
+      scope: "col", class: [columns[i].number ? "number" : "", i ? "" : "fixed"].join(" ").trim() || null,
+      "aria-sort": i !== order.column ? "none" : order.up ? "ascending" : "descending",
+    }, el("button", { type: "button", title: columns[i].about, onclick: () => sort(i) }, columns[i].title))));
   }
 
   function refresh() {
-    const shown = rows.filter((row) => words.every((word) => row.some(
-      (cell) => cell.text.toLowerCase().includes(word))));
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = rows.filter((row) => words.every((word) => row.some((cell) => cell.text.toLowerCase().includes(word))));
     if (order.column >= 0) {
-      shown.sort((a, b) => {
+      found.sort((a, b) => {
         const [left, right] = [a[order.column].value, b[order.column].value];
         if (left === null || right === null) return (left === null) - (right === null);
-        const sign = typeof left === "number" ? left - right : left.localeCompare(right);
+        const sign = typeof left === "number" ? left - right : left.localeCompare(right, undefined, { numeric: true });
         return order.up ? sign : -sign;
       });
     }
-    body.replaceChildren(...shown.map((row) => el("tr", {}, row.map((cell, i) => el(
-      "td", { class: columns[i].number ? "number" : null, title: cell.title }, cell.text)))));
-    count.textContent = `${shown.length} of ${rows.length} shown`;
+    body.replaceChildren(...found.map((row) => el("tr", {}, shown().map((i) => cellNode(row[i], columns[i], i === 0)))));
+    count.textContent = `${found.length} of ${rows.length} shown`;
   }
 
-  const count = el("span", { class: "soft", role: "status" });
-  const filter = el("input", {
-    type: "search", placeholder: "such as lwf cifar",
-    oninput: () => { words = filter.value.toLowerCase().split(/\s+/).filter(Boolean); refresh(); },
-  });
+  const more = checkbox("All columns", "columns", false, (on) => { all = on; heads(); refresh(); });
+  all = more.on;
+  heads();
   refresh();
+  const table = el("table", { class: "overview" }, el("caption", {}, caption), el("thead", {}, head), body);
+  const written = () => [shown().map((i) => titles[i]), ...rows.map((row) => shown().map((i) => row[i].csv ?? row[i].value ?? row[i].text))];
   return [
-    el("div", { class: "controls" }, el("label", {}, "Filter rows", filter), count),
-    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-      el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, heads)), body)),
+    el("div", { class: "controls" }, el("label", {}, "Filter rows", filter), more, count),
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, table),
+    el("p", { class: "save" }, "Save: ", el("button", { type: "button", "data-save": "csv", "aria-label": "Save the table as CSV",
+      onclick: () => download("overview.csv", new Blob([csv(written())], { type: "text/csv" })) }, "CSV")),
   ];
 }
 
-function textCell(text) { return { text, value: text }; }
+// The error and a note stand under the number: six columns fit on a telephone.
+function cellNode(cell, column, fixed) {
+  const [mean, error] = column.number ? cell.text.split(" ± ") : [cell.text];
+  const parts = cell.links
+    ? cell.links.map(({ text, href }) => (href ? el("a", { href }, text) : el("span", {}, text)))
+    : [mean, error ? el("span", { class: "error" }, ` ± ${error}`) : null];
+  const inner = [...parts, cell.below ? el("span", { class: "below" }, cell.below) : null];
+  return fixed ? el("th", { scope: "row", class: "fixed" }, inner)
+    : el("td", { class: column.number ? "number" : cell.links ? "links" : null }, inner);
+}
 
-function numberCell(estimate, show = withError, title = null) {
-  return estimate ? { text: show(estimate), value: estimate[0], title } : { text: "", value: null };
+function textCell(text, below = null) { return { text, value: text, below }; }
+
+function numberCell(estimate, show = withError, below = null) {
+  return estimate && estimate[0] !== null
+    ? { text: show(estimate), value: estimate[0], below, csv: 100 * estimate[0] } : { text: "", value: null, below };
+}
+
+function groupTime(group) {
+  return Object.values(group.seconds).reduce((a, b) => a + b, 0);
+}
+
+function overviewColumns() {
+  const decides = [...new Set(DATA.groups.map((group) => group.decisive))];
+  const six = [...decides, "forgetting", "learning_accuracy"];
+  const known = (m) => DATA.groups.some((group) => group.metrics[m.name][0] !== null);
+  const unit = (m) => (m.unit.startsWith("difference") ? "points" : "%");
+  const metric = (name, title, more = false) => ({
+    title: `${title || METRIC[name].label}, ${unit(METRIC[name])}`, about: METRIC[name].formula, number: true, more,
+    cell: (group) => numberCell(group.metrics[name]),
+  });
+  const difference = ({ difference: found }) => (found
+    ? numberCell(found.estimate, signed, found.also || null) : { text: "", value: null });
+  const sizes = DATA.groups.some((group) => group.parameters.length);
+  const million = (count) => `${(count / 1e6).toFixed(2)}`;
+  const last = (name, title) => ({ title, number: true, more: true, cell: ({ parameters }) => (parameters.length
+    ? { text: million(parameters.at(-1)[name]), value: parameters.at(-1)[name] } : { text: "", value: null }) });
+  return [
+    { title: "method", cell: (group) => textCell(group.title, STREAMS.length > 1 ? group.stream : null) },
+    { title: `${decides.map((name) => METRIC[name].label).join(" or ")}, %`, number: true, about: decides.map((name) => METRIC[name].formula).join(" or "),
+      cell: (group) => numberCell(group.metrics[group.decisive], withError, decides.length > 1 ? METRIC[group.decisive].label : null) },
+    { title: "minus host, points", number: true, about: "A variant minus its plain method, paired by seed", cell: difference },
+    metric("forgetting", "forgetting"), metric("learning_accuracy", "learning"),
+    { title: "n", number: true, about: "seeds", cell: ({ seeds }) => ({ text: String(seeds.length), value: seeds.length }) },
+    ...(DATA.groups.some((group) => group.expected) ? [{ title: "expected, %", number: true, more: true,
+      about: "The paper’s number, or the one measured for the benchmark",
+      cell: (group) => numberCell(group.expected, (e) => withError(e.slice(0, 2)), group.expected ? expectedSource(group) : null) }] : []),
+    ...DATA.metrics.filter((m) => !six.includes(m.name) && known(m)).map((m) => metric(m.name, null, true)),
+    ...(sizes ? [last("stored", "parameters, million"), last("trained", "trained in the last task, million")] : []),
+    { title: "time", number: true, more: true, cell: (group) => ({ text: duration(groupTime(group)), value: groupTime(group) }) },
+    { title: "runs", more: true, cell: (group) => ({ text: group.runs.join(" "), value: group.runs[0],
+      links: group.links.map((href, i) => ({ href, text: `seed ${group.seeds[i]}` })) }) },
+  ];
+}
+
+function expectedSource(group) {
+  const [, , n, table] = group.expected;
+  return table ? `paper, table ${table}` : `measured with ancl, n = ${n}`;
 }
 
 function overview() {
-  const decides = new Set(DATA.groups.map((group) => group.decisive));
-  const first = DATA.metrics.filter((m) => decides.has(m.name));
-  const known = (m) => DATA.groups.some((group) => group.metrics[m.name][0] !== null);
-  const others = DATA.metrics.filter((m) => !decides.has(m.name) && known(m));
-  const hosts = DATA.groups.some((group) => group.difference);
-  const papers = DATA.groups.some((group) => group.paper);
-  const unit = (m) => (m.unit.startsWith("difference") ? "points" : "%");
-  const heading = (m) => ({ title: `${m.label}, ${unit(m)}`, number: true });
-  const columns = [
-    { title: "benchmark" }, { title: "method" }, { title: "n", number: true, small: true },
-    ...first.map(heading),
-    ...(hosts ? [{ title: "minus host, points", number: true }] : []),
-    ...(papers ? [{ title: "paper, %", number: true }] : []),
-    ...others.map(heading),
-    { title: "time", number: true, small: true },
-  ];
-  const rows = DATA.groups.map((group) => {
-    const seconds = Object.values(group.seconds).reduce((a, b) => a + b, 0);
-    const unlike = group.difference && group.difference.unlike.length
-      ? `also differ in ${group.difference.unlike.join(", ")}` : null;
-    return [
-      textCell(group.stream), textCell(group.title),
-      { text: String(group.seeds.length), value: group.seeds.length },
-      ...first.map((m) => numberCell(group.metrics[m.name])),
-      ...(hosts ? [numberCell(group.difference && group.difference.estimate, signed, unlike)] : []),
-      ...(papers ? [numberCell(group.paper, (e) => withError(e.slice(0, 2)))] : []),
-      ...others.map((m) => numberCell(group.metrics[m.name])),
-      { text: duration(seconds), value: seconds },
-    ];
-  });
+  const columns = overviewColumns();
+  const rows = DATA.groups.map((group) => columns.map((column) => column.cell(group)));
   section("overview", "Overview",
-    "Mean ± standard error over n seeds. “Minus host” is a variant minus its plain method in AAC " +
-    "(TIL) or AIAC, paired by seed. Time is that of one run, with nothing shared.",
+    "Mean ± standard error over n seeds. “Minus host” is a variant minus its plain method in AAC (TIL) or AIAC, paired by seed; " +
+    "what else differs stands below it, and there is no number where data or network differ. Time is that of one run, with nothing shared.",
     sortable("All methods; a heading sorts", columns, rows));
-}
-
-function heatTable(group) {
-  const reading = el("p", { class: "reading", role: "status" }, "Point at a cell, or use the arrow keys.");
-  const count = group.cells.length;
-  const cells = new Map();
-  const head = el("tr", {}, el("th", { scope: "col" }, "after"),
-    group.cells.map((_, j) => el("th", { scope: "col" }, `task ${j + 1}`)));
-  const body = group.cells.map((row, i) => el("tr", {}, el("th", { scope: "row" }, `task ${i + 1}`),
-    row.map((estimate, j) => {
-      if (!estimate) return el("td", { class: "none" });
-      const share = Math.round(8 + 84 * estimate[0]);
-      const cell = el("td", {
-        style: `background: color-mix(in oklab, var(--heat) ${share}%, var(--panel));` +
-          (share > 68 ? "color: #fff" : ""),
-        onpointerenter: () => activate(i, j),
-      }, percent(estimate[0], 1));
-      cells.set(`${i} ${j}`, cell);
-      return cell;
-    })));
-  let at = null;
-
-  function activate(i, j) {
-    if (!cells.has(`${i} ${j}`)) return;
-    cells.forEach((cell) => cell.classList.remove("active"));
-    cells.get(`${i} ${j}`).classList.add("active");
-    at = [i, j];
-    const estimate = group.cells[i][j];
-    reading.textContent = `On task ${j + 1} after task ${i + 1}: ${withError(estimate)} % ` +
-      `(n=${estimate[2]}); when it was new: ${withError(group.cells[j][j])} %`;
-  }
-
-  function keys(event) {
-    const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    if (!(event.key in steps)) return;
-    const [down, right] = steps[event.key];
-    if (at) activate(at[0] + down, at[1] + right);
-    else activate(count - 1, 0);
-    event.preventDefault();
-  }
-
-  const label = `Accuracy in % on each task after each task, ${group.title} on ${group.stream}`;
-  return [
-    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label, onkeydown: keys },
-      el("table", { class: "heat" }, el("caption", {}, label), el("thead", {}, head), el("tbody", {}, body))),
-    reading,
-  ];
-}
-
-function matrices() {
-  const host = el("div");
-  const names = DATA.groups.map((group) => `${group.title}, ${group.stream}`);
-  const show = (index) => host.replaceChildren(...heatTable(DATA.groups[index]));
-  show(0);
-  section("matrices", "Accuracy matrices", "Test accuracy, mean over seeds.",
-    el("div", { class: "controls" }, select("Runs", names, show)), host);
 }

@@ -1,0 +1,252 @@
+"""What the numbers say, in sentences: made from the numbers, and no more than they say."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ancl.errors import counted
+from ancl.metrics import METRICS, Estimate, Interval
+from ancl.reporting.groups import Difference, Group, Sweep
+from ancl.reporting.naming import method_title
+from ancl.wording import percent
+
+_HELD = ("ewc", "mas", "si", "rwalk", "lwf", "lfl", "lwm")
+"""Methods that are the task's loss and Ω, and nothing else."""
+_MOST = 3
+_BOTH = ("finetune", "joint")
+
+
+class Finding(NamedTuple):
+    """A sentence or two, and what they are about.
+
+    Args:
+        kind: ``best``, ``forgetting``, ``method``, ``variant``, ``sweep`` or ``summary``.
+        text: The sentences.
+    """
+
+    kind: str
+    text: str
+
+
+def findings(
+    groups: Sequence[Group], differences: Mapping[Group, Difference], sweeps: Sequence[Sweep]
+) -> list[Finding]:
+    """What the groups of one stream show: forgetting, then Ω, then the auxiliary network."""
+    found = [_best(groups), _forgetting(groups), *_methods(groups)]
+    pairs = [differences[group] for group in groups if group in differences]
+    along = [sweep for sweep in sweeps if sum(group in differences for group in sweep.groups) > 1]
+    alone = [p for p in pairs if not any(p.group in sweep.groups for sweep in along)]
+    found += [_variant(pair) for pair in alone]
+    found += [_sweep(sweep, differences) for sweep in along]
+    found.append(_summary(pairs))
+    return [each for each in found if each]
+
+
+def _best(groups: Sequence[Group]) -> Finding | None:
+    metric, label = groups[0].decisive, METRICS[groups[0].decisive].label
+    known = [group for group in groups if not math.isnan(group.estimate(metric).mean)]
+    ranked = sorted(known, key=lambda group: -group.estimate(metric).mean)
+    own = [group for group in ranked if group.base != "joint"] or ranked
+    if not own:
+        return None
+    first = own[0]
+    text = f"{first.title} {_with_error(first.estimate(metric))} % {label}"
+    if len(own) == 1:
+        lost, new = (first.estimate(name) for name in ("forgetting", "learning_accuracy"))
+        ends = f"{text} ({_seeds(first)})."
+        if math.isnan(lost.mean):
+            return Finding("best", ends)
+        learned = f"it learned new tasks to {percent(new.mean)} %"
+        return Finding("best", f"{ends} On earlier tasks it {change(lost.mean)} points; {learned}.")
+    second = f"{own[1].title} {_with_error(own[1].estimate(metric))} %"
+    text = f"Highest of {len(own)}: {text} ({_seeds(first)}), then {second}"
+    joint = next((group for group in ranked if group not in own), None)
+    if joint:
+        ends = percent(joint.estimate(metric).mean)
+        text += f"; joint training, which sees all images again, {ends} %"
+    return Finding("best", f"{text}.")
+
+
+def _forgetting(groups: Sequence[Group]) -> Finding | None:
+    plain, joint = _only(groups, "finetune"), _only(groups, "joint")
+    lost = plain.estimate("forgetting").mean if plain else math.nan
+    if math.isnan(lost):
+        return None
+    text = f"fine-tuning {change(lost)} points on earlier tasks while it learned later ones"
+    if joint:
+        text += (
+            f"; joint training, which sees all images again, "
+            f"{change(joint.estimate('forgetting').mean)} and ends at "
+            f"{percent(joint.estimate('aac').mean)} %"
+        )
+    return Finding("forgetting", f"Forgetting: {text}.")
+
+
+def _methods(groups: Sequence[Group]) -> list[Finding]:
+    """What each plain method does, beside fine-tuning; in one sentence where there are many."""
+    bases = dict.fromkeys(g.base for g in groups if g.variant == "CL" and g.base not in _BOTH)
+    hosts = [host for base in bases if (host := _only(groups, base))]
+    hosts = [host for host in hosts if not math.isnan(host.estimate("forgetting").mean)]
+    plain = _only(groups, "finetune")
+    if len(hosts) > _MOST:
+        return [_many(hosts)]
+    if plain is None:
+        return []
+    learned = percent(plain.estimate("learning_accuracy").mean)
+    return [_method(host, learned) for host in hosts]
+
+
+def _method(host: Group, finetuning: str) -> Finding:
+    lost, new, end = (host.estimate(n).mean for n in ("forgetting", "learning_accuracy", "aac"))
+    held = host.base in _HELD
+    start = f"What Ω does: held to its old network, {host.title}" if held else host.title
+    return Finding(
+        "method",
+        f"{start} {change(lost)} points and learns a new task to {percent(new)} % (fine-tuning "
+        f"{finetuning} %); it ends at {percent(end)} %.",
+    )
+
+
+def _many(hosts: Sequence[Group]) -> Finding:
+    def ends(metric: str) -> tuple[Group, Group]:
+        ranked = sorted(hosts, key=lambda host: host.estimate(metric).mean)
+        return ranked[0], ranked[-1]
+
+    (least, most), (stable, forgetful) = ends("aac"), ends("forgetting")
+    return Finding(
+        "method",
+        f"{len(hosts)} plain methods end between {percent(least.estimate('aac').mean)} % "
+        f"({least.title}) and {percent(most.estimate('aac').mean)} % ({most.title}); "
+        f"{stable.title} {change(stable.estimate('forgetting').mean)} points on earlier tasks, "
+        f"{forgetful.title} {change(forgetful.estimate('forgetting').mean)}.",
+    )
+
+
+def _variant(pair: Difference) -> Finding:
+    group, host = pair.group, pair.host
+    if pair.pairing.refused:
+        why = "; ".join(pair.pairing.refused)
+        return Finding("variant", f"{group.title} is not compared with {host.title}: {why}.")
+    adds = "What the auxiliary network adds: " if group.variant == "ANCL" else ""
+    new, lost = (pair.estimate(name) for name in ("learning_accuracy", "forgetting"))
+    text = ""
+    if new and lost and not math.isnan(lost.mean):
+        text = (
+            f"{adds}compared with {host.title}, {group.title} learns {more(new)} and forgets "
+            f"{more(lost)}. "
+        )
+    text += difference_text(pair)
+    if pair.pairing.differing:
+        text += f" They differ too in this: {pair.pairing.text}."
+    return Finding("variant", text[0].upper() + text[1:])
+
+
+def difference_text(pair: Difference) -> str:
+    """The difference in the metric that counts, with its interval and what that allows to say."""
+    metric = pair.group.decisive
+    interval = pair.interval(metric)
+    assert interval is not None, "it is not refused"
+    start = f"{METRICS[metric].label} of {pair.group.title} minus {pair.host.title}"
+    return f"{start}: {interval_sentence(interval)}"
+
+
+def interval_sentence(interval: Interval) -> str:
+    """A difference in points with its interval, and whether it is one.
+
+    >>> interval_sentence(Interval(0.012, 0.005, 0.019, 0.01, 5))
+    '+1.20 points, 95 % interval +0.50 to +1.90, paired over 5 seeds: higher.'
+    """
+    mean, low, high = map(points, interval[:3])
+    if interval.n < 2:
+        return f"{mean} points with a single seed, which says nothing of its error."
+    verdict = "no clear difference"
+    if interval.low > 0 or interval.high < 0:
+        verdict = "higher" if interval.low > 0 else "lower"
+    return (
+        f"{mean} points, 95 % interval {low} to {high}, paired over {interval.n} seeds: {verdict}."
+    )
+
+
+def points(fraction: float) -> str:
+    """A difference of fractions in points: two decimals show on which side of 0 it is.
+
+    >>> points(-0.00031), points(-0.0)
+    ('-0.03', '0.00')
+    """
+    shown = round(100 * fraction, 2)
+    return f"{shown:+.2f}" if shown else "0.00"
+
+
+def _sweep(sweep: Sweep, differences: Mapping[Group, Difference]) -> Finding:
+    """Differences along λ_a: none is picked, because the best of several favours the variant."""
+    along = [
+        (value, found)
+        for value, group in zip(sweep.values, sweep.groups, strict=True)
+        if group in differences
+        and (found := differences[group].interval(group.decisive)) is not None
+    ]
+    last = differences[sweep.groups[-1]]
+    if not along:
+        return _variant(last)
+    texts = [f"{_with_interval(found)} at {value:g} (n = {found.n})" for value, found in along]
+    label = METRICS[last.group.decisive].label
+    return Finding(
+        "sweep",
+        f"{method_title(last.group.spec.method)} over λ_a, {label} minus {last.host.title} in "
+        f"points: {', '.join(texts)}.",
+    )
+
+
+def _with_interval(found: Interval) -> str:
+    """The interval of two seeds is too wide to be read beside others."""
+    interval = f" [{points(found.low)}, {points(found.high)}]" if found.n > 2 else ""
+    return f"{points(found.mean)}{interval}"
+
+
+def _summary(pairs: Sequence[Difference]) -> Finding | None:
+    """How many differences are beyond their interval, and how many would be by chance."""
+    found = [pair.interval(pair.group.decisive) for pair in pairs]
+    tested = [each for each in found if each and each.n > 1]
+    if len(tested) < _MOST:
+        return None
+    higher, lower = sum(each.low > 0 for each in tested), sum(each.high < 0 for each in tested)
+    chance = len(tested) * 0.05
+    return Finding(
+        "summary",
+        f"Of {counted(len(tested), 'difference')} with several seeds, {higher} are higher and "
+        f"{lower} lower beyond their 95 % interval; about {chance:.1f} would be by chance alone.",
+    )
+
+
+def more(difference: Estimate) -> str:
+    """A difference in words.
+
+    >>> more(Estimate(0.011, 0.002, 5)), more(Estimate(-0.011, math.nan, 1))
+    ('1.1 ± 0.2 points more', '1.1 points less')
+    """
+    size = _with_error(difference._replace(mean=abs(difference.mean)))
+    return f"{size} points {'less' if difference.mean < 0 else 'more'}"
+
+
+def change(forgetting: float) -> str:
+    """Forgetting as what happened; negative forgetting is a gain.
+
+    >>> change(0.021), change(-0.021)
+    ('lost 2.1', 'gained 2.1')
+    """
+    return f"{'gained' if forgetting < 0 else 'lost'} {percent(abs(forgetting))}"
+
+
+def _only(groups: Sequence[Group], base: str) -> Group | None:
+    """The plain method's group, where there is just one."""
+    found = [group for group in groups if (group.base, group.variant) == (base, "CL")]
+    return found[0] if len(found) == 1 else None
+
+
+def _seeds(group: Group) -> str:
+    return f"n = {len(group.seeds)}"
+
+
+def _with_error(estimate: Estimate) -> str:
+    error = "" if math.isnan(estimate.error) else f" ± {percent(estimate.error)}"
+    return percent(estimate.mean) + error

@@ -1,0 +1,69 @@
+"""Which differences are taken, and what is named beside them."""
+
+from dataclasses import replace
+
+import pytest
+
+from ancl.experiments.pairing import Conditions, pairing, settings_of
+from ancl.experiments.spec import Layer, resolve
+
+IMAGES = ((40, 10, 10), (40, 10, 10))
+
+
+def made(method: str, benchmark: str = "digits/5", **values: object) -> Conditions:
+    given = {key.replace("__", "."): value for key, value in values.items()}
+    spec = resolve(method, benchmark, [Layer("test", {"threads": 1, **given})]).spec
+    return Conditions(settings_of(spec), IMAGES, ("a", "b"))
+
+
+def test_a_variant_and_its_host_with_equal_settings_have_nothing_to_name() -> None:
+    assert pairing(made("a-lwf", lamb_a=3.0), made("lwf")) == ((), ())
+
+
+def test_the_seed_and_where_it_ran_do_not_count() -> None:
+    assert pairing(made("a-lwf", seed=3, threads=2), made("lwf")) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "named"),
+    [
+        ({"lamb": 10.0}, {"lamb": 1e9}, ("λ 10 instead of 1e+09",)),
+        ({"training__epochs": 5}, {}, ("epochs 5 instead of 30",)),
+        ({"training__milestones": [5, 9]}, {}, ("milestones [5, 9] instead of []",)),
+        ({"auxiliary__epochs": 5}, {}, ()),
+    ],
+)
+def test_other_settings_are_named_with_both_values(
+    ours: dict[str, object], theirs: dict[str, object], named: tuple[str, ...]
+) -> None:
+    assert pairing(made("a-lwf", **ours), made("lwf", **theirs)) == ((), named)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"data__scenario": "cil"}, "data.scenario cil instead of til"),
+        ({"data__tasks": 2}, "data.tasks 2 instead of 5"),
+        ({"data__per_class": 9}, "data.per_class 9 instead of none"),
+        ({"network__name": "resnet8"}, "network.name resnet8 instead of mlp"),
+        ({"data__order": list(range(9, -1, -1)), "data__tasks": 5}, "another data.order"),
+    ],
+)
+def test_other_data_network_or_scenario_are_refused(values: dict[str, object], reason: str) -> None:
+    found = pairing(made("a-lwf", **values), made("lwf"))
+
+    assert reason in found.refused
+    assert found.text.startswith("not compared: ")
+
+
+def test_equal_settings_on_other_images_are_refused() -> None:
+    ours, theirs = made("a-lwf"), made("lwf")
+    fewer, others = replace(theirs, images=IMAGES[:1]), replace(theirs, tests=("a", "c"))
+
+    assert pairing(ours, fewer).refused == ("the images are not the same",)
+    assert pairing(ours, others).refused == ("the images are not the same",)
+    assert pairing(ours, replace(others, tests=())).refused == ()
+
+
+def test_options_of_unlike_methods_are_not_the_same_thing() -> None:
+    assert pairing(made("ewc", lamb=100.0), made("lwf", lamb=10.0)).differing == ()
