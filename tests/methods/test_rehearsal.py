@@ -244,7 +244,7 @@ def test_a_memory_that_does_not_fit_is_refused_before_training(lab) -> None:
     bic, task = make_method("bic"), lab.tasks()[1]
 
     assert "at least 2 images per class" in bic.problems("cil", Memory(per_class=1), 6)[0]
-    assert "at least 2 images a class" in bic.problems("cil", Memory(total=6), 6)[0]
+    assert "at least 2 images per class" in bic.problems("cil", Memory(total=6), 6)[0]
     assert bic.problems("cil", Memory(per_class=2), 6) == []
     lone = replace(task, counts=(5, 1))
     with pytest.raises(ScenarioError, match=r"Class 3 has 1 image to train on, but this method"):
