@@ -189,7 +189,14 @@ def make_request(
         raise SpecError("lamb and search_lamb were both given. Leave out one.")
     checked = AnalysisOptions(positive_numbers("lamb_a", lamb_a), **options)
     lambs = positive_numbers("search_lamb", search_lamb) if search_lamb else ()
-    return AnalysisRequest(specs_of(f"a-{name.base}", checked.lamb_as[0]), checked, lambs)
+    specs = specs_of(f"a-{name.base}", checked.lamb_as[0])
+    found = str(specs[0].options.get("lamb"))
+    if found.startswith("auto"):
+        raise SpecError(
+            f"lamb is {found}. An analysis compares networks of one λ, so it needs a number: give "
+            f"one, or search_lamb (--search-lamb)."
+        )
+    return AnalysisRequest(specs, checked, lambs)
 
 
 def positive_numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
