@@ -190,12 +190,8 @@ def make_request(
     checked = AnalysisOptions(positive_numbers("lamb_a", lamb_a), **options)
     lambs = positive_numbers("search_lamb", search_lamb) if search_lamb else ()
     specs = specs_of(f"a-{name.base}", checked.lamb_as[0])
-    found = str(specs[0].options.get("lamb"))
-    if found.startswith("auto"):
-        raise SpecError(
-            f"lamb is {found}. An analysis compares networks of one λ, so it needs a number: give "
-            f"one, or search_lamb (--search-lamb)."
-        )
+    if str(specs[0].options.get("lamb")).startswith("auto"):
+        raise SpecError("lamb is auto. An analysis needs one λ: give a number, or search_lamb.")
     return AnalysisRequest(specs, checked, lambs)
 
 
