@@ -28,6 +28,7 @@ def train(network: ancl.Network, objective: ancl.Objective, index: torch.Tensor,
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+        objective.end_epoch()  # a λ by rule moves here
     return loss.item()
 
 
@@ -44,15 +45,16 @@ omega = method.old.regularizer
 objective = ancl.Objective(
     method.task_loss,
     (
-        ancl.PenaltyTerm("old", 1.0, omega, ancl.anchor_for(omega, main, tasks[0])),
-        # A number, or a rule: here the auxiliary network pulls with 0.3 of the old one's force.
+        # Numbers, or rules: here the old network pulls with a share of the task loss's force, and
+        # the auxiliary network with 0.3 of the old one's.
+        ancl.PenaltyTerm("old", ancl.Auto(1.0), omega, ancl.anchor_for(omega, main, tasks[0])),
         ancl.PenaltyTerm(
             "auxiliary", ancl.Balance(0.3), omega, ancl.anchor_for(omega, auxiliary, tasks[1])
         ),
     ),
 )
 train(main, objective, second, 2)
-print(f"λ_a at the last step: {objective.lambs['auxiliary']:.2f}")
+print(f"At the end λ is {objective.lambs['old']:.2f}, λ_a {objective.lambs['auxiliary']:.2f}")
 
 test, truth = as_input(source.test.x, source.normalization, torch.device("cpu")), source.test.y
 logits = main(test).logits

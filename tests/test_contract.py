@@ -158,6 +158,43 @@ def test_a_balance_finds_lamb_a_for_every_omega(name, scenario, lab) -> None:
     assert [s.key for s in plan(none, tasks, fitted)] == [s.key for s in plan(base, tasks, fitted)]
 
 
+@cases([name for name in NAMES if base_of(name) in LAMBS and not name.startswith("afec-")])
+def test_a_rule_finds_lamb_for_every_omega(name, scenario, lab) -> None:
+    made = method(name, lamb="auto", **({"lamb_a": "balance"} if "-" in name else {}))
+    setting = lab.setting(network(name, lab), task_aware=scenario == "til")
+
+    learned = lab.learn(made, setting, stream(scenario, lab)[:2])
+
+    log = [row for row in learned.entry("main", 1).meta["log"] if row["role"] == "main"]
+    found = [row["lambs"]["lamb"] for row in log]
+    end = learned.entry("main", 1).meta["lambs"]["old"]
+    assert found[0] == made.old.lamb.start
+    assert [*found, end] != [found[0]] * (len(found) + 1)
+    assert all(0.49 < b / a < 2.01 for a, b in zip(found, [*found[1:], end], strict=True))
+    if "-" in name:
+        assert all(row["lambs"]["lamb_a"] > 0 for row in log)
+
+
+def test_stages_of_a_found_lamb_have_its_kappa_and_where_it_goes_on_from(lab) -> None:
+    kinds = ("auto", "auto:0.4", "auto:0.5", 10.0)
+    plans = [plan(method("lwf", lamb=kind), lab.tasks(), lab.setting()) for kind in kinds]
+    main = [{stage.task: stage for stage in each if stage.name == "main"} for each in plans]
+
+    assert main[0][1].key == main[1][1].key  # the default is a number in the key
+    assert len({each[1].key for each in main}) == 3
+    assert len({each[0].key for each in main}) == 1
+    assert main[0][2].inputs["lamb"] == main[0][1].key
+    assert not any("lamb" in stage.inputs for stage in (main[0][0], main[0][1], main[3][2]))
+
+
+def test_a_stage_after_training_has_the_lamb_that_was_found(lab) -> None:
+    made = method("eeil", lamb="auto", balanced_keeps="old")
+    learned = lab.learn(made, lab.setting(task_aware=False), lab.tasks()[:2])
+
+    main, tuning = learned.entry("main", 1).meta, learned.entry("balanced_tuning", 1).meta
+    assert tuning["lambs"]["old"] == main["lambs"]["old"] != made.old.lamb.start
+
+
 @pytest.mark.parametrize("name", ["a-ewc", "a-si"])
 def test_on_weights_a_balance_is_the_number_it_finds(name, lab) -> None:
     """It stays what it is within a task, so it is judged like any other number."""

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ancl.experiments.search import SearchResult, search
     from ancl.experiments.settings import list_options, spec, specs
     from ancl.experiments.spec import RunSpec
-    from ancl.experiments.study import StudyResult, study
+    from ancl.experiments.study import StudyResult
+    from ancl.experiments.study_rules import RuleResult, study
     from ancl.learner.learner import Learner
     from ancl.learner.opening import load_run, open_learner
     from ancl.learner.teaching import Taught, teach
@@ -45,12 +46,13 @@ if TYPE_CHECKING:
         Term,
     )
     from ancl.methods.registry import list_methods, make_method
-    from ancl.methods.variants import with_afec, with_ancl
+    from ancl.methods.variants import with_afec, with_ancl, with_auto
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.regularizers import Regularizer, WeightRegularizer
     from ancl.reporting.write import report
     from ancl.stages.events import Events
     from ancl.store.store import Store
+    from ancl.training.auto import Auto
     from ancl.training.balance import Balance
     from ancl.training.config import Training
     from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for, anchor_from
@@ -73,7 +75,8 @@ _PLACES = {
     "experiments.search": ("SearchResult", "search"),
     "experiments.settings": ("list_options", "spec", "specs"),
     "experiments.spec": ("RunSpec",),
-    "experiments.study": ("StudyResult", "study"),
+    "experiments.study": ("StudyResult",),
+    "experiments.study_rules": ("RuleResult", "study"),
     "learner.learner": ("Learner",),
     "learner.opening": ("load_run", "open_learner"),
     "learner.teaching": ("Taught", "teach"),
@@ -84,13 +87,14 @@ _PLACES = {
         *("Auxiliary", "Finish", "FinishWork", "MainTrainer", "Method", "Rule"),
         *("TaskWork", "Term"),
     ),
-    "methods.variants": ("with_afec", "with_ancl"),
+    "methods.variants": ("with_afec", "with_ancl", "with_auto"),
     "networks": ("Network", "architecture", "frozen", "without_head"),
     "training.objective": ("Extra", "Objective", "PenaltyTerm", "anchor_for", "anchor_from"),
     "regularizers": ("Regularizer", "WeightRegularizer"),
     "stages.events": ("Events",),
     "store.store": ("Store",),
     "reporting.write": ("report",),
+    "training.auto": ("Auto",),
     "training.balance": ("Balance",),
     "training.config": ("Training",),
     "types": ("Anchor", "Output", "Step"),
@@ -102,6 +106,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Anchor",
     "AnclError",
+    "Auto",
     "Auxiliary",
     "Balance",
     "Comparison",
@@ -122,6 +127,7 @@ __all__ = [
     "PenaltyTerm",
     "Regularizer",
     "Rule",
+    "RuleResult",
     "RunResult",
     "RunSpec",
     "ScenarioError",
@@ -159,6 +165,7 @@ __all__ = [
     "teach",
     "with_afec",
     "with_ancl",
+    "with_auto",
     "without_head",
 ]
 

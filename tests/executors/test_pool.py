@@ -99,6 +99,22 @@ def test_a_pool_gives_the_bits_of_one_process_whatever_befalls_its_workers(tmp_p
     assert {epoch for _, epoch in heard.epochs} == set(range(30))
 
 
+def test_a_pool_finds_the_same_lamb(tmp_path: Path) -> None:
+    five = {**SETTINGS, "data.tasks": 5}
+    asked = settings.specs(
+        ("a-lwf", "ewc"), "digits/5", settings=five, lamb="auto", lamb_a="balance"
+    )
+    graph, pooled, alone = Graph(asked), Store(tmp_path / "pool"), Store(tmp_path / "serial")
+
+    assert Pool(2).run(graph, pooled, Heard()) == {}
+    assert Serial().run(graph, alone, Heard()) == {}
+
+    assert_same(pooled, alone, graph.nodes)
+    mains = [key for key, node in graph.nodes.items() if node.stage.name == "main"]
+    found = [[store.load(key).meta["lambs"] for key in mains] for store in (pooled, alone)]
+    assert found[0] == found[1]
+
+
 @pytest.mark.slow
 def test_a_stage_that_always_kills_its_worker_fails_in_the_end(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"

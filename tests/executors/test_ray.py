@@ -134,8 +134,8 @@ class Reference:
         self.value, self.lost = value, isinstance(value, LostError)
 
 
-def specs(*methods: str) -> list[RunSpec]:
-    return settings.specs(methods, "digits/5", settings=SETTINGS)
+def specs(*methods: str, **options: str) -> list[RunSpec]:
+    return settings.specs(methods, "digits/5", settings=SETTINGS, **options)
 
 
 def assert_same(one: Store, other: Store, keys: Any) -> None:
@@ -329,8 +329,11 @@ def test_without_ray_the_error_says_what_to_install(tmp_path: Path) -> None:
 
 @needs_ray
 @pytest.mark.slow
-def test_ray_gives_the_bits_of_one_process(tmp_path: Path) -> None:
-    graph, heard = Graph(specs("a-lwf", "ewc")), Heard()
+@pytest.mark.parametrize(
+    "rules", [{}, {"lamb_a": "balance"}, {"lamb": "auto", "lamb_a": "balance"}]
+)
+def test_ray_gives_the_bits_of_one_process(rules: dict[str, str], tmp_path: Path) -> None:
+    graph, heard = Graph(specs("a-lwf", "a-ewc", **rules)), Heard()
     one, other = Store(tmp_path / "ray"), Store(tmp_path / "serial")
 
     assert Cluster(None, 2).run(graph, one, heard) == {}

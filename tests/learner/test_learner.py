@@ -209,6 +209,30 @@ def test_a_network_from_a_file_is_learned_saved_and_checked(
         Learner.load(tmp_path / "saved", network=f"{folder}/net.py:net")
 
 
+@pytest.mark.parametrize("method", ["lwf", "a-ewc"])
+def test_a_lamb_that_is_found_goes_on_from_task_to_task(method: str, tmp_path: Path) -> None:
+    # With this λ plain steps on EWC's penalty would diverge on such a small network.
+    training = replace(TRAINING, penalty_step="proximal")
+    whole = learner(method, lamb="auto", store=tmp_path / "store", training=training)
+    first, second = (whole.learn(*part(*classes))["epochs"] for classes in ((0, 1), (2, 3)))
+    whole.save(tmp_path / "saved")
+    loaded = Learner.load(tmp_path / "saved")
+    third, again = (each.learn(*part(4, 5))["epochs"] for each in (whole, loaded))
+
+    def lambs(epochs: Any) -> list[float]:
+        return [e["lambs"]["lamb"] for e in epochs if "lamb" in e.get("lambs", {})]
+
+    assert lambs(first) == []
+    default = {"lwf": 10.0, "a-ewc": 10_000.0}[method]
+    assert lambs(second)[0] == default
+    # What the second task ended with is one move away from its last epoch.
+    assert lambs(third)[0] != default
+    assert 0.49 < lambs(third)[0] / lambs(second)[-1] < 2.01
+    assert lambs(again) == lambs(third)
+    images = part(0, 2, 4, test=True)[0]
+    assert torch.equal(whole.scores(images), loaded.scores(images))
+
+
 @pytest.mark.parametrize("method", ["a-lwf", "a-ewc"])
 def test_a_balance_is_saved_and_learned_on_with(method: str, tmp_path: Path) -> None:
     whole = learner(method, lamb=5.0, lamb_a="balance", store=tmp_path / "store")

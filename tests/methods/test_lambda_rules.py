@@ -8,8 +8,9 @@ from ancl.errors import MethodError, SpecError
 from ancl.methods.lambda_rules import AdaptiveAllNew, AdaptiveOldNew, Factor, NewShare, OldShare
 from ancl.methods.method import Auxiliary, Method, Term, weight_at
 from ancl.methods.registry import MethodRef, make_method
-from ancl.methods.variants import with_afec, with_ancl
+from ancl.methods.variants import with_afec, with_ancl, with_auto
 from ancl.regularizers import Ewc, Lwf
+from ancl.training.auto import KAPPA_ON_ANSWERS, KAPPA_ON_WEIGHTS, Auto
 from ancl.training.balance import DEFAULT_RHO, Balance
 
 
@@ -117,3 +118,49 @@ def test_a_balance_needs_two_pulls_of_one_kind_that_stay() -> None:
             Method("mine", old=old, auxiliary=auxiliary)
     with pytest.raises(MethodError, match="a-lwf cannot balance"):
         replace(make_method("a-lwf", lamb_a="balance"), old=None)
+
+
+# -- auto ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "kappa"),
+    [
+        ("lwf", 10.0, KAPPA_ON_ANSWERS),
+        ("a-ewc", 10_000.0, KAPPA_ON_WEIGHTS),
+        ("lucir", 5.0, KAPPA_ON_ANSWERS),
+        ("wa", 1.0, KAPPA_ON_ANSWERS),
+    ],
+)
+def test_auto_begins_with_the_methods_own_lamb(name, start, kappa) -> None:
+    assert make_method(name, lamb="auto").old.lamb == Auto(start, kappa)
+    assert make_method(name, lamb="auto:0.25").old.lamb == Auto(start, 0.25)
+    assert with_auto(make_method(name), 0.25).old.lamb == Auto(start, 0.25)
+
+
+def test_auto_beside_a_balance_and_beside_a_rule() -> None:
+    both = make_method("a-lucir", lamb="auto", lamb_a="balance")
+    ruled = make_method("a-lucir", lamb="auto", lamb_a=2.0)
+
+    assert both.auxiliary.lamb_a == Balance()
+    assert ruled.auxiliary.lamb_a == AdaptiveOldNew(2.0)
+
+
+def test_the_setting_auto_is_kept_as_text() -> None:
+    assert MethodRef("lwf").check({"lamb": "auto"}) == {"lamb": "auto"}
+    assert MethodRef("lwf").check({"lamb": "auto:5e-1"}) == {"lamb": "auto:0.5"}
+    assert MethodRef("bic").check({"lamb": "convex"}) == {"lamb": "convex"}
+    with pytest.raises(SpecError, match=r"lamb is 'automatic'.*must be auto or auto:κ with κ > 0"):
+        MethodRef("lwf").check({"lamb": "automatic"})
+
+
+def test_where_no_lamb_can_be_found() -> None:
+    with pytest.raises(MethodError, match=r"λ cannot be auto with afec-lwf.*Give a number"):
+        make_method("afec-lwf", lamb="auto")
+    for name in ("finetune", "dmc"):
+        with pytest.raises(MethodError, match=f"{name} has no λ to be found"):
+            with_auto(make_method(name))
+    with pytest.raises(MethodError, match="is auto already"):
+        with_auto(make_method("lwf", lamb="auto"))
+    with pytest.raises(MethodError, match="first λ of auto is 0"):
+        with_auto(make_method("lwf", lamb=0.0))

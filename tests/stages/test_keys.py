@@ -55,6 +55,7 @@ TEXTS: dict[str, Sequence[str]] = {
     "data.augment": tuple(AUGMENTATIONS),
     "data.classes": ("4,3,3", "4,3,2,1", "4,6", "7,3", "5,5"),
     "lamb_a": ("balance:0", "balance:0.3", "balance:0.31"),
+    "lamb": ("auto", "auto:0.3", "auto:0.31"),
 }
 NOT_VARIED = {
     "device": "one is all there is",

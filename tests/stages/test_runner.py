@@ -23,6 +23,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "lwf+ancl": {"lamb": 2.0, "lamb_a": "balance"},
     "afec-ewc": {"lamb": 20.0, "lamb_a": 5.0},
     "a-si": {"lamb": 0.5},
+    "a-lfl": {"lamb": "auto"},
+    "ewc+ancl": {"lamb": "auto", "lamb_a": "balance"},
 }
 
 

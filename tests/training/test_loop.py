@@ -1,6 +1,7 @@
 """The one loop: schedules, what is kept, what a non-finite loss does."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from ancl.losses import CrossEntropy
 from ancl.networks import Network, architecture
 from ancl.training.config import Training
 from ancl.training.loop import Fit, View, epoch_record
-from ancl.training.objective import Objective, Quadratic
+from ancl.training.objective import Objective
+from ancl.training.quadratic import Quadratic
 from ancl.types import Output, Params, Step
 
 VIEW = View((slice(0, 3),), task_aware=True)
@@ -36,7 +38,6 @@ class Scripted:
 
     maps = False
     lambs: dict[str, float] = {"old": 7.0}  # noqa: RUF012
-    balancer = None
 
     def __init__(self, val: list[dict[str, float]], unsteady: frozenset[str] = frozenset()) -> None:
         self.val, self.unsteady = val, unsteady
@@ -59,6 +60,21 @@ class Scripted:
 
     def quadratic(self, weights: Params) -> Quadratic | None:
         return None
+
+    def look(self, weights: Params, quadratic: Quadratic) -> None:
+        raise AssertionError("no term is on weights")
+
+    def judged(self, terms: Mapping[str, float]) -> float:
+        return sum(value for name, value in terms.items() if name not in self.unsteady)
+
+    def end_epoch(self) -> tuple[dict[str, float], str]:
+        return {}, ""
+
+    def state(self) -> Params:
+        return {}
+
+    def restore(self, state: Params) -> None:
+        pass
 
 
 def scripted_fit(losses: list[Any], training: Training, **options: Any) -> tuple[Fit, Scripted]:

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from ancl.data import Batches, Samples
 from ancl.losses import CrossEntropy
 from ancl.networks import Network, architecture
-from ancl.regularizers import Ewc, Lwf
+from ancl.regularizers import Ewc, Lwf, Regularizer
 from ancl.regularizers.si import PathWatcher
+from ancl.training.auto import Auto
 from ancl.training.balance import Balance
 from ancl.training.config import Training
 from ancl.training.loop import (
@@ -72,6 +73,24 @@ def balanced() -> Objective:
     )
 
 
+def found(omega: Regularizer) -> Objective:
+    """λ and λ_a by rule."""
+    importance = {"gradients": {n: w.detach().abs() for n, w in conv_network().weights().items()}}
+    anchors = [anchor_for(omega, conv_network(1 + i), TASKS[i], importance) for i in range(2)]
+    old = PenaltyTerm("old", Auto(2.0), omega, anchors[0])
+    return Objective(
+        CrossEntropy(), (old, PenaltyTerm("auxiliary", Balance(0.5), omega, anchors[1]))
+    )
+
+
+def found_on_answers() -> Objective:
+    return found(Lwf())
+
+
+def found_on_weights() -> Objective:
+    return found(Ewc())
+
+
 def make_fit(training: Training, loss: Callable[[], Objective] = objective) -> Fit:
     path = (0, 1, "main")
     return Fit(
@@ -102,7 +121,7 @@ def told(epochs: list[Epoch]) -> list[Epoch]:
 @pytest.mark.parametrize("at", [1, 3, 5])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("on_disk", [False, True])
-@pytest.mark.parametrize("loss", [objective, balanced])
+@pytest.mark.parametrize("loss", [objective, balanced, found_on_answers, found_on_weights])
 def test_restored_halfway_equals_uninterrupted(at, optimizer, on_disk, loss) -> None:
     lr = 0.1 if optimizer == "sgd" else 0.01
     training = replace(TRAINING, optimizer=optimizer, lr=lr)
@@ -145,6 +164,36 @@ def test_an_epoch_has_the_mean_lamb_a_of_its_steps() -> None:
     assert fit.lambs["auxiliary"] == pytest.approx(seen[-1])
     assert "lambs" not in epoch_record(fixed)
     assert epoch_of(epoch_record(fixed)) == fixed
+
+
+@pytest.mark.parametrize("loss", [found_on_answers, found_on_weights])
+def test_an_epoch_has_the_lamb_that_it_was_trained_with(loss) -> None:
+    fit = make_fit(replace(TRAINING, epochs=3, schedule="constant"), loss)
+    lambs = [epoch.lambs for epoch in fit]
+
+    assert lambs[0]["lamb"] == 2.0
+    assert lambs[1]["lamb"] not in (2.0, lambs[2]["lamb"])
+    assert fit.lambs["old"] != lambs[2]["lamb"]  # the next task begins with it
+    assert all(each["lamb_a"] > 0 for each in lambs)
+    if loss is found_on_weights:
+        ratios = [each["lamb_a"] / each["lamb"] for each in lambs]
+        assert ratios == [pytest.approx(ratios[0])] * 3
+
+
+def test_on_weights_the_steps_follow_the_lamb() -> None:
+    """Two epochs by rule are one epoch at each of the λ it had."""
+    training = replace(TRAINING, epochs=2, schedule="constant", lr=0.01)
+    ruled, fixed = make_fit(training, found_on_weights), make_fit(training, found_on_weights)
+    lambs = [epoch.lambs["lamb"] for epoch in ruled]
+
+    for lamb in lambs:
+        pulls = found_on_weights().pulls
+        fixed.objective = Objective(CrossEntropy(), (replace(pulls[0], lamb=lamb), pulls[1]))
+        next(fixed)
+
+    assert lambs[0] != lambs[1]
+    ours, theirs = ruled.network.tensors(), fixed.network.tensors()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_state_of_optimizer_has_the_strides_of_its_parameter() -> None:

@@ -199,7 +199,9 @@ class AnalysisContext:
         assert method.auxiliary is not None
         weight = method.auxiliary.lamb_a
         assert not isinstance(weight, Balance)
-        return weight_at(method.old.lamb, *counts), weight_at(weight, *counts)
+        lamb = weight_at(method.old.lamb, *counts)
+        assert isinstance(lamb, float | int)
+        return lamb, weight_at(weight, *counts)
 
     @property
     def regularizer(self) -> Regularizer:

@@ -189,7 +189,10 @@ def make_request(
         raise SpecError("lamb and search_lamb were both given. Leave out one.")
     checked = AnalysisOptions(positive_numbers("lamb_a", lamb_a), **options)
     lambs = positive_numbers("search_lamb", search_lamb) if search_lamb else ()
-    return AnalysisRequest(specs_of(f"a-{name.base}", checked.lamb_as[0]), checked, lambs)
+    specs = specs_of(f"a-{name.base}", checked.lamb_as[0])
+    if str(specs[0].options.get("lamb")).startswith("auto"):
+        raise SpecError("lamb is auto. An analysis needs one λ: give a number, or search_lamb.")
+    return AnalysisRequest(specs, checked, lambs)
 
 
 def positive_numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:

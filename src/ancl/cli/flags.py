@@ -30,7 +30,9 @@ Benchmark = Annotated[
     str | None,
     Argument(metavar="BENCHMARK", show_default=False, help="Such as digits/5: list benchmarks"),
 ]
-Lamb = Annotated[str | None, Option("--lamb", metavar="X", help="λ, the pull to the old network.")]
+Lamb = Annotated[
+    str | None, Option("--lamb", metavar="X", help="λ, the pull to the old network; or auto[:κ].")
+]
 AuxiliaryLamb = Annotated[
     str | None,
     Option("--lamb-a", metavar="X", help="λ_a, the pull to the auxiliary network; or balance[:ρ]."),

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from annotated_types import Ge, Gt, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
@@ -212,15 +212,63 @@ class StudyPlan(_Section):
     benchmarks: dict[str, BenchmarkPlan]
 
 
+Rules = Annotated[tuple[str, ...], MinLen(1)]
+
+
+class RulesPlan(_Section):
+    """Rules that compete in place of the grids of another study, and the methods that decide.
+
+    Rules for λ are those of an Ω on answers, and those of an Ω on weights.
+    """
+
+    of: str
+    search_seeds: Seeds
+    table_seeds: Seeds
+    deciding: Annotated[tuple[str, ...], MinLen(1)]
+    lamb_a: Rules
+    lamb: dict[Literal["answers", "weights"], Rules]
+
+    def rules(self, kind: str) -> tuple[str, ...]:
+        """Rules that compete: for ``lamb_a``, or for λ of Ω on ``answers`` or ``weights``."""
+        found: dict[str, tuple[str, ...]] = {"lamb_a": self.lamb_a}
+        found |= {str(name): rules for name, rules in self.lamb.items()}
+        return found.get(kind, ())
+
+
 def read_study_plan(path: Path) -> StudyPlan:
-    """Read a study file.
+    """Read the file of a study of grids.
 
     Raises:
         SpecError: All mistakes, each on its own line.
     """
+    return _read_plan(path, StudyPlan)
+
+
+def read_rules_plan(path: Path) -> RulesPlan:
+    """Read the file of a study of rules.
+
+    Raises:
+        SpecError: All mistakes, each on its own line.
+    """
+    return _read_plan(path, RulesPlan)
+
+
+def studies_rules(path: Path) -> bool:
+    """Whether a study file names another study, whose grids its rules stand for."""
+    try:
+        found = parse_yaml(_read(path, "", "a study file"), aliases=True)
+    except (YAMLError, ValueError):
+        return False  # reading it as a study says why
+    return isinstance(found, dict) and "of" in found
+
+
+_Plan = TypeVar("_Plan", StudyPlan, RulesPlan)
+
+
+def _read_plan(path: Path, kind: type[_Plan]) -> _Plan:
     try:
         text = _read(path, "", "a study file")
-        found = StudyPlan.model_validate(parse_yaml(text, aliases=True))
+        found = kind.model_validate(parse_yaml(text, aliases=True))
     except ValidationError as error:
         lines = [
             f"{path}: {'.'.join(map(str, each['loc'])) or 'the file'}: {each['msg']}."

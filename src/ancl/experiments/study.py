@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ancl.errors import counted
-from ancl.executors import ExecutorChoice, choose_executor
+from ancl.executors import ExecutorChoice
 from ancl.executors.graph import Graph
 from ancl.experiments.benchmarks import BENCHMARKS
 from ancl.experiments.build import equal_epochs
@@ -316,11 +316,11 @@ class Study:
         for benchmark, method in self._pairs():
             while todo := self._follow(benchmark, method).todo:
                 events.note(f"{method} on {benchmark}: {counted(len(todo), 'run')} to do now.")
-                self._compute(todo, places, choice, events)
+                compute_runs(todo, self.folder, places, choice, events)
         missing = [spec for spec in self._references() if self.folder.get(spec) is None]
         for benchmark in self.plan.benchmarks:
             if own := [spec for spec in missing if spec.benchmark == benchmark]:
-                self._compute(own, places, choice, events)
+                compute_runs(own, self.folder, places, choice, events)
         return self.result()
 
     def forecast(self, root: Path | None = None) -> Forecast:
@@ -363,15 +363,6 @@ class Study:
             )
         ]
 
-    def _compute(
-        self, todo: list[RunSpec], places: Places, choice: ExecutorChoice | None, events: Events
-    ) -> None:
-        outcome = run_all(todo, places, choice, _Saver(self.folder, events))
-        for spec in todo:
-            if self.folder.get(spec) is None:
-                own = [each for each in outcome.failures if each.node.spec == spec]
-                self.folder.fail(spec, failures_message(own or outcome.failures))
-
     def _supposed(self, benchmark: str, method: str, images: Images) -> list[RunSpec]:
         """Every run of a method where the second value of each grid wins, and then a λ near it."""
         entry = self.plan.benchmarks[benchmark].methods[method]
@@ -389,6 +380,21 @@ class Study:
         return [run.spec for run in result.done]
 
 
+def compute_runs(
+    todo: Sequence[RunSpec],
+    folder: ResultFolder,
+    places: Places,
+    choice: ExecutorChoice | None,
+    events: Events,
+) -> None:
+    """Carry out runs; each is kept as soon as it ends, one that failed too."""
+    outcome = run_all(list(todo), places, choice, _Saver(folder, events))
+    for spec in todo:
+        if folder.get(spec) is None:
+            own = [each for each in outcome.failures if each.node.spec == spec]
+            folder.fail(spec, failures_message(own or outcome.failures))
+
+
 class _Saver(Forward):
     """Keeps every run as soon as it ends."""
 
@@ -400,44 +406,3 @@ class _Saver(Forward):
         """Keep it, then pass it on."""
         self._folder.save(result)
         super().run_ends(directory, result)
-
-
-def study(
-    path: str | Path,
-    *,
-    compute: bool = True,
-    results: str | Path | None = None,
-    runs: str | Path = "runs",
-    store: str | Path | None = None,
-    executor: str | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    data_root: str | Path | None = None,
-    overwrite: bool = False,
-    events: Events | None = None,
-) -> StudyResult:
-    """Run a study file. Finished runs are kept, and the same call resumes it.
-
-    Args:
-        path: The file; see ``docs/evidence/protocols.md``.
-        compute: Whether missing runs are computed; otherwise results are only read.
-        results: The folder of results, one small file per run; ``results`` beside the file by
-            default. Nothing else is needed to go on elsewhere.
-        runs: Where run directories are written.
-        store: Where stages are kept; by default ``.store`` below ``runs``.
-        executor: ``serial`` (the default), ``pool`` or ``ray``.
-        workers: The number of stages computed at the same time, by a pool or Ray.
-        address: The address of a running Ray cluster.
-        data_root: Where data lies; see ``ancl.data.data_root``.
-        overwrite: Whether results replace files of somebody else that are in their way.
-        events: Receives progress; silent by default.
-
-    Raises:
-        SpecError: All mistakes, each on its own line.
-    """
-    found = Study(Path(path), Path(results) if results else None, overwrite=overwrite)
-    if not compute:
-        return found.result()
-    choice = choose_executor(executor, workers, address, threads=1)
-    places = Places.of(runs, store, data_root, overwrite=overwrite)
-    return found.run(places, choice, events)

@@ -24,8 +24,10 @@ from ancl.methods.method import Auxiliary, Method, weight_at
 from ancl.methods.registry import MethodRef
 from ancl.methods.variants import with_afec, with_ancl
 from ancl.regularizers import Watcher, WeightRegularizer
+from ancl.training.auto import Auto
 from ancl.training.balance import Balance
-from ancl.training.objective import Objective, PenaltyTerm, Quadratic
+from ancl.training.objective import Objective, PenaltyTerm
+from ancl.training.quadratic import Quadratic
 from ancl.types import Anchor, Output, Params, Step
 
 __all__ = ["AFECPlugin", "ANCLPlugin"]
@@ -63,6 +65,12 @@ class _Plugin:
         if epochs is not None and epochs < 1:
             raise SpecError(f"epochs is {epochs}. Give 1 or more, or leave it out.")
         self.method, self._auxiliary = _made(self._variant, method, settings)
+        old = self.method.old
+        if old and isinstance(old.lamb, Auto):
+            raise MethodError(
+                "λ cannot be auto in a plugin: it is found by the force of the task loss, which "
+                "here belongs to the strategy. Give a number, such as lamb=1."
+            )
         reads = {omega.reads for omega in self.method.omegas}
         self._epochs = epochs
         # A balance measures the force of an Ω on logits at the features.

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from ancl.checks import Text
 from ancl.methods.method import Rule
+from ancl.training.auto import AutoText
 from ancl.training.balance import Balance
 
 BalanceText = Annotated[str, Text("balance:ρ", lambda value: str(Balance.read(str(value))))]
@@ -19,6 +20,9 @@ def _refused(value: object) -> str:
     except ValueError as error:
         raise ValueError("must be a valid number") from error
 
+
+LambText = Annotated[str, Text("auto[:κ]", lambda value: str(AutoText.read(str(value))))]
+"""A λ that is found while training, as a setting: ``auto``, or with its κ."""
 
 RefusedBalance = Annotated[str, Text("", _refused)]
 """A balance where there can be none: read, so that it can be refused with the reason."""

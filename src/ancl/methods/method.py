@@ -19,6 +19,7 @@ from ancl.networks import Growth, Network
 from ancl.regularizers import Regularizer, Watcher, WeightRegularizer
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
+from ancl.training.auto import Auto
 from ancl.training.balance import Balance
 from ancl.training.config import SelectBy, Training
 from ancl.training.loop import Fit, Trainer, View
@@ -49,8 +50,10 @@ Weight = float | Rule
 def weight_at(weight: Weight, old: int, new: int) -> float: ...
 @overload
 def weight_at(weight: Balance, old: int, new: int) -> Balance: ...
-def weight_at(weight: Weight | Balance, old: int, new: int) -> float | Balance:
-    """The number a weight stands for in one task; a balance stays one, decided at every step."""
+@overload
+def weight_at(weight: Weight | Auto, old: int, new: int) -> float | Auto: ...
+def weight_at(weight: Weight | Balance | Auto, old: int, new: int) -> float | Balance | Auto:
+    """The number a weight stands for in one task; a rule that decides while training stays one."""
     if not isinstance(weight, Rule):
         return weight
     return weight.at(old, new) if new else weight.unchanged()
@@ -61,7 +64,7 @@ class Term:
     """λ Ω(θ; old network)."""
 
     regularizer: Regularizer
-    lamb: Weight
+    lamb: Weight | Auto
 
 
 class TaskWork(Protocol):

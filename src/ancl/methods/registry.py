@@ -8,9 +8,12 @@ from typing import Any, TypedDict
 
 from ancl.checks import checked
 from ancl.errors import MethodError, SpecError, did_you_mean, unknown
+from ancl.methods.lambda_rules import LambText
 from ancl.methods.method import Method
 from ancl.methods.regularization import ALIASES, METHODS, VARIANTS, Maker
+from ancl.methods.variants import with_auto
 from ancl.outside import is_outside, load
+from ancl.training.auto import AutoText
 
 _SUFFIXES = {"ancl": "a", "afec": "afec"}
 
@@ -35,6 +38,9 @@ class MethodRef:
         found = dict(inspect.signature(self.maker, eval_str=True).parameters)
         if self.variant:
             found |= inspect.signature(VARIANTS[self.variant], eval_str=True).parameters
+        if "lamb" in found:  # a rule takes the place of any method's number
+            own = found["lamb"]
+            found["lamb"] = own.replace(annotation=own.annotation | LambText)
         return found
 
     def unknown(self, key: str, others: Iterable[str] = ()) -> str:
@@ -72,16 +78,19 @@ class MethodRef:
 
     def make(self, settings: Mapping[str, Any]) -> Method:
         """The method with these settings, already checked; others have their defaults."""
-        own = inspect.signature(self.maker).parameters
+        own, lamb = inspect.signature(self.maker).parameters, settings.get("lamb")
+        auto = AutoText.read(lamb) if isinstance(lamb, str) and lamb[:4] == "auto" else None
+        if auto:
+            settings = {name: v for name, v in settings.items() if name != "lamb"}
         method = self.maker(**{name: v for name, v in settings.items() if name in own})
         if not isinstance(method, Method):
             raise MethodError(
                 f"{self.base} returned {type(method).__name__}. It must return an ancl.Method."
             )
-        if not self.variant:
-            return method
-        added = {name: v for name, v in settings.items() if name not in own}
-        return VARIANTS[self.variant](**added)(method)
+        if self.variant:
+            added = {name: v for name, v in settings.items() if name not in own}
+            method = VARIANTS[self.variant](**added)(method)
+        return with_auto(method, auto.kappa) if auto else method
 
     @property
     def explanation(self) -> str:

@@ -5,7 +5,8 @@ from typing import Literal
 
 from ancl.errors import MethodError
 from ancl.methods.method import Auxiliary, Method, Rule, Weight
-from ancl.regularizers import Ewc
+from ancl.regularizers import Ewc, WeightRegularizer
+from ancl.training.auto import Auto, default_kappa
 from ancl.training.balance import Balance
 
 DEFAULT_LAMB_A: float | str = 1.0
@@ -93,6 +94,36 @@ def _check_variant(variant: str, method: Method) -> None:
             f"{variant}-{method.name} has no meaning: {method.no_variants[variant]}. Use "
             f"{method.name} as it is."
         )
+
+
+def with_auto(method: Method, kappa: float | None = None) -> Method:
+    """The method with a λ that is found while it learns: the rule ``Auto``.
+
+    It begins with the λ that the method has; one that follows the numbers of classes begins with
+    its number.
+
+    Args:
+        method: Any method with an old network's term; also one with an auxiliary network.
+        kappa: κ, the old network's force over that of the task loss; see ``Auto``.
+    """
+    if method.old is None or not method.task_weight:
+        raise MethodError(
+            f"{method.name} has no λ to be found: that needs a term of the old network beside a "
+            f"task loss. Use a method that has both, such as ewc or lwf."
+        )
+    if method.auxiliary and method.auxiliary.renewed == "epoch":
+        raise MethodError(
+            f"λ cannot be auto with {method.name}: its loss is made anew every epoch, and λ_a has "
+            f"another Ω than λ. Give a number, such as lamb=1, or use a method without AFEC."
+        )
+    lamb = method.old.lamb
+    start = lamb.unchanged() if isinstance(lamb, Rule) else lamb
+    if isinstance(start, Auto):
+        raise MethodError(f"The λ of {method.name} is auto already. Use it as it is.")
+    # Keys hold the number itself: another default is another result.
+    on_weights = isinstance(method.old.regularizer, WeightRegularizer)
+    rule = Auto(start, default_kappa(on_weights=on_weights) if kappa is None else kappa)
+    return replace(method, old=replace(method.old, lamb=rule))
 
 
 def _read_balance(text: str) -> Balance:

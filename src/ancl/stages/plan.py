@@ -33,6 +33,7 @@ from ancl.stages.steps import (
     UpdateImportance,
     UpdateMemory,
 )
+from ancl.training.auto import Auto
 from ancl.training.balance import Balance
 from ancl.training.config import TRIALS, Training
 
@@ -157,6 +158,7 @@ class _Planner:
         self.stages: list[Stage] = []
         fixed = setting.architecture.fixed and setting.augment == "none"
         self.keeps_features = fixed and keeps_features(self.method)
+        self.auto = self.method.old is not None and isinstance(self.method.old.lamb, Auto)
         check_method(self.method, setting.architecture.learns)
 
     def plan(self, state: StateKeys) -> tuple[tuple[Stage, ...], StateKeys]:
@@ -180,6 +182,8 @@ class _Planner:
         else:
             main = self.add(TrainMain(**self.common(inputs), **self.main()))
         after["network"] = main
+        if self.auto and not self.first:
+            after["lamb"] = main  # where the next task and stages after training find it
         if auxiliary and auxiliary.start == "carried" and not self.first:
             after["carried"] = main if auxiliary.renewed == "epoch" else inputs["auxiliary"]
         for part in (p for p in method.finish if p.first or not self.first):
@@ -317,7 +321,8 @@ class _Planner:
 
     def finish(self, part: Finish, inputs: Mapping[str, str], state: StateKeys) -> str:
         """A finishing stage; it may read whatever the main training read."""
-        read = {n: k for n, k in {**state, **inputs}.items() if n in part.reads}
+        reads = (*part.reads, "lamb") if self.auto else part.reads
+        read = {n: k for n, k in {**state, **inputs}.items() if n in reads}
         read |= {"network": inputs["network"], "start": inputs["start"]}
         read |= self.features(state, [self.task])
         memory = self.setting.memory and self.chooser(self.setting.memory)
@@ -359,6 +364,8 @@ class _Planner:
             found["importance"] = state["importance"]
         if self.method.start == "fresh" and self.method.old:
             found["old"] = state["network"]
+        if self.auto and "lamb" in state:
+            found["lamb"] = state["lamb"]
         if "memory" in state:
             found["memory"] = state["memory"]
         if "bias" in state and "bias" in self.method.infer.reads:

@@ -229,7 +229,7 @@ class MainLearning(TrainingStage):
         frozen_backbone: Whether the backbone is frozen.
         task_weight: The task loss's own weight.
         extras: Terms that are neither task loss nor Ω.
-        old: The old network's term; its λ is a number.
+        old: The old network's term; its λ is a number, or found while training.
         auxiliary: The auxiliary network's term; its λ_a is a number or a balance.
         alternating: The auxiliary network's training, where it takes turns with the main one.
         correction: How classes are chosen, where that changes what is learned (BiC).

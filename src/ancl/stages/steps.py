@@ -267,6 +267,8 @@ class _FinishWork(MainWork):
     def __init__(self, stage: RunFinish, inputs: Inputs, context: StageContext) -> None:
         super().__init__(stage, inputs, context)
         self._memory, self.kept = stage.memory, stage.kept
+        if stage.old and "lamb" in inputs:  # what the training ended with
+            self.old = replace(stage.old, lamb=inputs["lamb"].meta["lambs"]["old"])
 
     def chosen(self, network: Network, count: int) -> Exemplars:
         """This number of exemplars of each of the task's classes, as the memory chooses them."""

@@ -32,6 +32,7 @@ from ancl.stages.stage import (
 )
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
+from ancl.training.auto import Auto
 from ancl.training.config import Training
 from ancl.training.loop import Drive, Fit, View
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
@@ -376,6 +377,8 @@ class MainWork(TrainingWork):
         network, importance = self.old_network(), self.importance_of("importance")
         anchor = anchor_for(old.regularizer, network, self.history.old_classes, importance)
         lamb = weight_at(old.lamb, *self.history.counts)
+        if isinstance(lamb, Auto) and "lamb" in self.inputs:
+            lamb = replace(lamb, last=self.inputs["lamb"].meta["lambs"]["old"])
         return PenaltyTerm("old", lamb, old.regularizer, self.corrected(anchor))
 
     def auxiliary_term(

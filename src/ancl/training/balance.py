@@ -1,6 +1,7 @@
 """λ_a by balance: the auxiliary network pulls with a share ρ of the old network's force."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -102,6 +103,12 @@ class Balancer:
         self.lamb_a = min(wanted, MOST * self.lamb)
         self._sums, self._steps = torch.tensor([self.lamb_a, float(wanted > self.lamb_a)]), 1
 
+    def retune(self, lamb: float) -> None:
+        """Go on with another λ; a λ_a that was settled is to be settled again."""
+        if self.settled:
+            self.lamb_a, self._steps = 0.0, 0
+        self.lamb = lamb
+
     @property
     def settled(self) -> bool:
         """Whether λ_a is one number for the whole task, and known."""
@@ -138,14 +145,20 @@ def apart(out: Output) -> Output:
     return out._replace(maps=tuple(stage.view_as(stage) for stage in out.maps))
 
 
+def norm(tensors: Sequence[Tensor]) -> Tensor:
+    """The length of several tensors as one vector."""
+    norms = [each.norm() for each in tensors]
+    whole: Tensor = torch.stack(norms).norm() if norms[1:] else norms[0]
+    return whole
+
+
 def force(penalty: Tensor, out: Output) -> Tensor:
     """‖∂Ω/∂z‖ over the batch, z the features and maps; the logits where no features learn."""
     for read in ((out.features, *out.maps), (out.logits,)):
         learning = [tensor for tensor in read if tensor.requires_grad]
         if learning and penalty.requires_grad:
             found = torch.autograd.grad(penalty, learning, retain_graph=True, allow_unused=True)
-            norms: list[Tensor] = [each.norm() for each in found if each is not None]
-            if norms:
-                whole: Tensor = torch.stack(norms).norm() if norms[1:] else norms[0]
-                return whole
+            there = [each for each in found if each is not None]
+            if there:
+                return norm(there)
     return torch.zeros_like(penalty, requires_grad=False)

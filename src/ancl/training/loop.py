@@ -17,10 +17,9 @@ from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
-from ancl.training.balance import Balancer
 from ancl.training.config import Training, scheduled_rate
-from ancl.training.objective import Quadratic, like
 from ancl.training.optimizer import load_moments, make_optimizer, moments
+from ancl.training.quadratic import Quadratic, like
 from ancl.types import Anchor, Output, Params, Step, positions, prefixed, strip_prefix
 
 Path = tuple[int, int, str]
@@ -33,11 +32,12 @@ class Loss(Protocol):
     @property
     def maps(self) -> bool: ...  # noqa: D102
     @property
-    def unsteady(self) -> frozenset[str]: ...  # noqa: D102
-    @property
     def lambs(self) -> dict[str, float]: ...  # noqa: D102
-    @property
-    def balancer(self) -> Balancer | None: ...  # noqa: D102
+    def look(self, weights: Params, quadratic: Quadratic) -> None: ...  # noqa: D102
+    def judged(self, terms: Mapping[str, float]) -> float: ...  # noqa: D102
+    def end_epoch(self) -> tuple[dict[str, float], str]: ...  # noqa: D102
+    def state(self) -> Params: ...  # noqa: D102
+    def restore(self, state: Params) -> None: ...  # noqa: D102
     def scored(self, output: Output) -> Output: ...  # noqa: D102
     def answers(self, step: Step) -> dict[str, Tensor]: ...  # noqa: D102
     def quadratic(self, weights: Params) -> Quadratic | None: ...  # noqa: D102
@@ -48,8 +48,8 @@ class Epoch:
     """What one epoch did. Terms are means over samples, each already times its λ.
 
     A term on weights is its value at the end of the epoch; so is everything on validation
-    images, from which ``accuracy`` comes too. ``lambs`` has what rules by step yielded: the mean
-    ``lamb_a`` of the epoch.
+    images, from which ``accuracy`` comes too. ``lambs`` has what rules yielded: the ``lamb`` and
+    the mean ``lamb_a`` of the epoch.
     """
 
     role: str
@@ -181,9 +181,11 @@ class Fit:
         with seeded(*self.path, "epoch", epoch):
             train = self._train_epoch()
             val, accuracy = self._validate()
-        lambs, capped = self.objective.balancer.epoch() if self.objective.balancer else ({}, "")
         best, note = self._judge(train, val, accuracy)
-        note = "; ".join(filter(None, (note, capped)))
+        lambs, limits = self._objective.end_epoch()
+        note = "; ".join(filter(None, (note, limits)))
+        if "lamb" in lambs:  # terms on weights follow it
+            self.objective = self._objective
         self.epoch += 1
         self.finished = self.finished or self.epoch >= self.training.epochs
         if self.finished and self.patient:
@@ -234,6 +236,8 @@ class Fit:
     def _update(self, batch: int) -> None:
         if self.watcher:
             self.watcher.before(self.weights)
+        if self._quadratic:
+            self._objective.look(self.weights, self._quadratic)
         if self._quadratic and not self.proximal:
             self._quadratic.add_gradient()
         if self.training.clip is not None:
@@ -321,7 +325,7 @@ class Fit:
         if self.training.select_by == "accuracy":
             assert accuracy is not None, "patience has validation images"
             return -accuracy
-        return sum(value for name, value in val.items() if name not in self._objective.unsteady)
+        return self._objective.judged(val)
 
     def _check_last_weights(self) -> None:
         """A last step may spoil weights that no later loss would show."""
@@ -381,8 +385,7 @@ class Fit:
         tensors |= prefixed("watched", self._watched())
         tensors |= prefixed("best_watched", self._best_watched)
         tensors |= prefixed("optimizer", moments(self._optimizer, self._parameters))
-        if self._objective.balancer:
-            tensors |= prefixed("balance", self._objective.balancer.state())
+        tensors |= self._objective.state()
         meta = {
             "epoch": self.epoch,
             "lr": self.lr,
@@ -406,8 +409,8 @@ class Fit:
             self.watcher.restore(self._aligned(strip_prefix("watched", tensors)))
         self._optimizer = make_optimizer(self._parameters, self.training)
         load_moments(self._optimizer, self._parameters, strip_prefix("optimizer", tensors))
-        if self._objective.balancer:
-            self._objective.balancer.restore(strip_prefix("balance", tensors))
+        self._objective.restore(tensors)
+        self.objective = self._objective
 
     def _state_dict(self) -> Params:
         return {name: value.detach().clone() for name, value in self.network.state_dict().items()}

@@ -5,7 +5,7 @@ Terms on weights are quadratic: several are one, added to the gradient in place.
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,97 +17,20 @@ from ancl.errors import MethodError
 from ancl.losses import TaskLoss
 from ancl.networks import Network, frozen
 from ancl.regularizers import Regularizer, WeightRegularizer
-from ancl.training.balance import Balance, Balancer, apart, force
-from ancl.types import Anchor, Classes, Importance, Output, Params, Step, places
-
-
-@dataclass(frozen=True, eq=False)
-class QuadraticPenalty:
-    """½ w Σ C (θ − θ*)²: one Ω on weights, with its λ as ``weight``."""
-
-    name: str
-    weight: float
-    curvature: Params
-    centre: Params
-
-
-def like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """A copy of ``tensor`` with the strides of ``parameter``.
-
-    Fused optimizers and in-place arithmetic walk raw memory: a contiguous tensor beside a
-    channels-last parameter would meet the wrong elements, silently.
-    """
-    return torch.empty_like(parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
-
-
-class Quadratic:
-    """Σ_k ½ w_k Σ C_k (θ − a_k)², whose gradient is H (θ − a_0) + b.  Equation: [ancl-quadratic].
-
-    H = Σ w_k C_k and b = Σ_{k>0} w_k C_k (a_0 − a_k), so two anchors cost a step no more than
-    one, nothing is divided, and with w_1 = 0 the gradient is exactly that of the first alone.
-    """
-
-    def __init__(self, wells: list[QuadraticPenalty], weights: Params) -> None:
-        self.wells = wells
-        self._weights = list(weights.values())
-        aligned = [
-            (w.weight, _aligned(w.curvature, weights), _aligned(w.centre, weights)) for w in wells
-        ]
-        first_weight, first_curvature, self._centre = aligned[0]
-        self._curvatures = {w.name: c for w, (_, c, _) in zip(wells, aligned, strict=True)}
-        self._centres = {w.name: a for w, (_, _, a) in zip(wells, aligned, strict=True)}
-        self._hessian = list(torch._foreach_mul(first_curvature, first_weight))
-        self._offset = [torch.zeros_like(h) for h in self._hessian] if len(wells) > 1 else []
-        for weight, curvature, centre in aligned[1:]:
-            scaled = torch._foreach_mul(curvature, weight)
-            torch._foreach_add_(self._hessian, scaled)
-            torch._foreach_addcmul_(self._offset, scaled, torch._foreach_sub(self._centre, centre))
-
-    def add_gradient(self) -> None:
-        """Add H (θ − a_0) + b to the gradients."""
-        with torch.no_grad():
-            gradients = [_gradient(weight) for weight in self._weights]
-            moved = torch._foreach_sub(self._weights, self._centre)
-            torch._foreach_addcmul_(gradients, self._hessian, moved)
-            if self._offset:
-                torch._foreach_add_(gradients, self._offset)
-
-    def proximal(self, step: float) -> None:
-        """Move to the minimiser of the wells plus ½‖θ − θ_now‖²/step: stable for every H."""
-        with torch.no_grad():
-            moved = list(torch._foreach_sub(self._weights, self._centre))
-            if self._offset:
-                torch._foreach_add_(moved, self._offset, alpha=-step)
-            shrink = list(torch._foreach_mul(self._hessian, step))
-            torch._foreach_add_(shrink, 1.0)
-            torch._foreach_div_(moved, shrink)
-            for weight, centre, way in zip(self._weights, self._centre, moved, strict=True):
-                torch.add(centre, way, out=weight)
-
-    def values(self) -> dict[str, Tensor]:
-        """Each well's penalty at the present weights."""
-        with torch.no_grad():
-            return {well.name: self._value(well) for well in self.wells}
-
-    def steepest(self) -> float:
-        """The largest entry of H: SGD with momentum m is stable where lr · H < 2 (1 + m)."""
-        return max(float(h.max()) for h in self._hessian)
-
-    def _value(self, well: QuadraticPenalty) -> Tensor:
-        moved = torch._foreach_sub(self._weights, self._centres[well.name])
-        squares = torch._foreach_mul(moved, moved)
-        torch._foreach_mul_(squares, self._curvatures[well.name])
-        return 0.5 * well.weight * torch.stack([square.sum() for square in squares]).sum()
-
-
-def _aligned(values: Params, weights: Params) -> list[Tensor]:
-    return [like(weight, values[name]) for name, weight in weights.items()]
-
-
-def _gradient(weight: Tensor) -> Tensor:
-    if weight.grad is None:
-        weight.grad = torch.zeros_like(weight)
-    return weight.grad
+from ancl.training.auto import Auto, Mover
+from ancl.training.balance import Balance, Balancer, apart, force, norm
+from ancl.training.quadratic import Quadratic, QuadraticPenalty, aligned
+from ancl.types import (
+    Anchor,
+    Classes,
+    Importance,
+    Output,
+    Params,
+    Step,
+    places,
+    prefixed,
+    strip_prefix,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +39,17 @@ class PenaltyTerm:
 
     Args:
         name: ``old`` or ``auxiliary``.
-        lamb: Its λ; or a rule that balances it with the term before it.
+        lamb: Its λ; or a rule: ``Auto``, by the force of the task loss, or ``Balance``, by that
+            of the term before it.
         regularizer: Its Ω.
         anchor: The network it pulls to.
         steady: Whether the anchor stays the same within the task. A term whose anchor or λ moves
             is left out of the loss that selects weights: its values at two epochs cannot be
-            compared.
+            compared. An ``Auto`` counts there with the λ of the first epoch.
     """
 
     name: str
-    lamb: float | Balance
+    lamb: float | Balance | Auto
     regularizer: Regularizer
     anchor: Anchor
     steady: bool = True
@@ -167,8 +91,9 @@ class Extra:
 class Objective:
     """The terms of the loss by name; their sum is what is minimised.
 
-    A term whose λ is a ``Balance`` gets its number at every step that records gradients; for any
-    other purpose call the objective within ``torch.no_grad()``.
+    Rules for λ look at every step that records gradients; for any other purpose call the objective
+    within ``torch.no_grad()``. A ``Balance`` gives its number at once, an ``Auto`` when you call
+    ``end_epoch()``.
 
     Args:
         task_loss: The task loss.
@@ -179,7 +104,8 @@ class Objective:
         correct: Changes the network's own output before it is scored (BiC's option).
 
     Raises:
-        MethodError: A term is to be balanced, and there is none to balance it with.
+        MethodError: A term is to be balanced, and there is none to balance it with; or a λ is to
+            be found by the force of a task loss that is left out, or with rules for two.
     """
 
     task_loss: TaskLoss
@@ -191,13 +117,19 @@ class Objective:
 
     def __post_init__(self) -> None:
         self._check_balance()
+        self._check_auto()
 
     def __call__(self, step: Step) -> dict[str, Tensor]:
         """Every term as a differentiable scalar, for your own training loop."""
         terms = self.answers(step)
         self._settle(step.weights)
         for pull in self._wells:
-            terms[pull.name] = self._lamb(pull) * pull.regularizer.penalty(step, pull.anchor)
+            penalty = pull.regularizer.penalty(step, pull.anchor)
+            if self.mover and isinstance(pull.lamb, Auto) and torch.is_grad_enabled():
+                weights = [weight for weight in step.weights.values() if weight.requires_grad]
+                pair = (_slope(loss, weights) for loss in (terms["task"], penalty))
+                self.mover.measure(*pair)
+            terms[pull.name] = self._lamb(pull) * penalty
         return terms
 
     def scored(self, output: Output) -> Output:
@@ -214,11 +146,14 @@ class Objective:
             terms["task"] = loss if self.task_weight == 1.0 else self.task_weight * loss
         for extra in self.extras:
             terms[extra.name] = extra.weight * extra.part(step)
-        pair, penalties = self._pair, dict[PenaltyTerm, Tensor]()
-        if pair:
+        pair, penalties, mover = self._pair, dict[PenaltyTerm, Tensor](), self.mover
+        features = step.out._replace(maps=())
+        if pair or mover:
             step = step.with_output(apart(step.out))
         for pull in (pull for pull in self.pulls if not pull.on_weights):
             penalties[pull] = pull.regularizer.penalty(step, pull.anchor)
+            if mover and isinstance(pull.lamb, Auto) and torch.is_grad_enabled():
+                mover.measure(force(terms["task"], features), force(penalties[pull], step.out))
             if pair and pull is pair.auxiliary and torch.is_grad_enabled():
                 both = (penalties[pair.old], penalties[pull])
                 pair.balancer.measure(*(force(penalty, step.out) for penalty in both))
@@ -244,6 +179,52 @@ class Objective:
         """The terms that do not count when weights are selected."""
         return frozenset(pull.name for pull in self.pulls if not pull.steady or pull.moves)
 
+    def judged(self, terms: Mapping[str, float]) -> float:
+        """The loss that selects weights, of the values that an epoch ended with.
+
+        Unsteady terms are left out; an ``Auto`` counts with the λ of its first epoch, and so does
+        a term on weights that is balanced with it.
+        """
+        ratio = self.mover.first / self.mover.lamb if self.mover else 1.0
+        ruled = {pull.name for pull in self.pulls if isinstance(pull.lamb, Auto | Balance)}
+        return sum(
+            value * ratio if name in ruled and ratio != 1.0 else value
+            for name, value in terms.items()
+            if name not in self.unsteady
+        )
+
+    def end_epoch(self) -> tuple[dict[str, float], str]:
+        """Let rules for λ end an epoch: what they yielded, and notes.
+
+        After it an ``Auto`` has another λ: make ``quadratic`` anew.
+        """
+        lambs, notes = dict[str, float](), list[str]()
+        for rule in (self.mover, self.balancer):
+            found, note = rule.epoch() if rule else ({}, "")
+            lambs |= found
+            notes.append(note)
+        self._retune()
+        return lambs, "; ".join(filter(None, notes))
+
+    def state(self) -> Params:
+        """What rules for λ depend on at the next epoch."""
+        found = prefixed("balance", self.balancer.state()) if self.balancer else {}
+        return found | (prefixed("auto", self.mover.state()) if self.mover else {})
+
+    def restore(self, state: Params) -> None:
+        """Go back to an earlier ``state()``, between two epochs; make ``quadratic`` anew."""
+        if self.mover:
+            self.mover.restore(strip_prefix("auto", state))
+            self._retune()
+        if self.balancer:
+            self.balancer.restore(strip_prefix("balance", state))
+
+    def look(self, weights: Params, quadratic: Quadratic) -> None:
+        """Let an ``Auto`` on weights see a step, when gradients are those of the other terms."""
+        if self.mover:
+            slope = norm([each.grad for each in weights.values() if each.grad is not None])
+            self.mover.measure(slope, quadratic.force(self.mover.term))
+
     @property
     def lambs(self) -> dict[str, float]:
         """Each term's λ, as it is now."""
@@ -251,8 +232,16 @@ class Objective:
 
     @property
     def balancer(self) -> Balancer | None:
-        """What a ``Balance`` yields, which is all of the objective that changes."""
+        """What a ``Balance`` yields."""
         return self._pair.balancer if self._pair else None
+
+    @cached_property
+    def mover(self) -> Mover | None:
+        """What an ``Auto`` yields."""
+        for pull in self.pulls:
+            if isinstance(pull.lamb, Auto):
+                return Mover(pull.lamb, pull.name, on_weights=pull.on_weights)
+        return None
 
     @property
     def _wells(self) -> list[PenaltyTerm]:
@@ -262,7 +251,15 @@ class Objective:
         if isinstance(pull.lamb, Balance):
             assert self._pair
             return self._pair.balancer.lamb_a
+        if isinstance(pull.lamb, Auto):
+            assert self.mover
+            return self.mover.lamb
         return pull.lamb
+
+    def _retune(self) -> None:
+        """Balance with the λ that there is now."""
+        if self.mover and self._pair and isinstance(self._pair.old.lamb, Auto):
+            self._pair.balancer.retune(self.mover.lamb)
 
     def _settle(self, weights: Params) -> None:
         """Decide λ_a once for all steps, where the balanced term is on weights."""
@@ -278,7 +275,7 @@ class Objective:
             if isinstance(pull.lamb, Balance):
                 for old in self.pulls[:index]:
                     if not isinstance(old.lamb, Balance) and old.on_weights == pull.on_weights:
-                        return _Pair(old, pull, Balancer(pull.lamb, old.lamb))
+                        return _Pair(old, pull, Balancer(pull.lamb, float(self._lamb(old))))
         return None
 
     def _check_balance(self) -> None:
@@ -290,6 +287,14 @@ class Objective:
                 f"weights. Give that term first, or a number in place of Balance."
             )
 
+    def _check_auto(self) -> None:
+        found = [pull.name for pull in self.pulls if isinstance(pull.lamb, Auto)]
+        if len(found) > 1 or (found and not self.task_weight):
+            raise MethodError(
+                f"{' and '.join(found)}: one term may have the λ Auto, beside a task loss, by "
+                f"whose force it is found. Give a number in place of Auto."
+            )
+
 
 class _Pair(NamedTuple):
     old: PenaltyTerm
@@ -299,8 +304,14 @@ class _Pair(NamedTuple):
 
 def _sum(values: Params, weights: Params) -> float:
     """The sum over all elements; aligned, since its bits depend on how they lie in memory."""
-    aligned = [value.sum() for value in _aligned(values, weights)]
-    return math.fsum(torch.stack(aligned).tolist()) if aligned else 0.0
+    sums = [value.sum() for value in aligned(values, weights)]
+    return math.fsum(torch.stack(sums).tolist()) if sums else 0.0
+
+
+def _slope(loss: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """‖∂loss/∂θ‖."""
+    found = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+    return norm([each for each in found if each is not None])
 
 
 def anchor_for(

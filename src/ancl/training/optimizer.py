@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ancl.training.config import Training
-from ancl.training.objective import like
+from ancl.training.quadratic import like
 from ancl.types import Params, prefixed, strip_prefix
 
 Parameters = dict[str, nn.Parameter]

@@ -12,7 +12,8 @@ from ancl.networks import architecture
 from ancl.regularizers import Ewc, Watcher
 from ancl.training.config import Training
 from ancl.training.loop import Fit, View
-from ancl.training.objective import Objective, PenaltyTerm, Quadratic, QuadraticPenalty, like
+from ancl.training.objective import Objective, PenaltyTerm
+from ancl.training.quadratic import Quadratic, QuadraticPenalty, like
 from ancl.types import Anchor, Params, Step
 
 
