@@ -21,6 +21,7 @@ from ancl.types import Params
 SHAPE, CLASSES = (3, 8, 8), [3, 2]
 MOMENTS = Normalization((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
 WITH_METHODS = ["lwf", "lucir", "podnet", "icarl", "bic", "wa", "der", "connector"]
+WITH_METHODS += ["aanets-lucir", "aanets-podnet", "ccgn"]
 
 
 def classifier(head: str, infer: Infer, fixed: Params) -> ImageClassifier:

@@ -23,6 +23,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "lwf+ancl": {"lamb": 2.0, "lamb_a": "balance"},
     "afec-ewc": {"lamb": 20.0, "lamb_a": 5.0},
     "a-si": {"lamb": 0.5},
+    "aanets-icarl": {},
+    "ccgn": {"hidden": 4},
 }
 
 
@@ -69,7 +71,10 @@ def assert_equal_entries(one: StageResult, other: StageResult) -> None:
 @pytest.fixture(scope="module", params=list(METHODS))
 def uninterrupted(request, lab):
     """A method's name, the setting, and what it leaves behind undisturbed."""
-    setting = lab.setting(lab.conv(), TRAINING)
+    structured = request.param in ("aanets-icarl", "ccgn")
+    # They train one network a task: more epochs, to be interrupted as often.
+    training = replace(TRAINING, epochs=5, patience=5) if structured else TRAINING
+    setting = lab.setting(lab.resnet() if structured else lab.conv(), training)
     made = make_method(request.param, **METHODS[request.param])
     return made, setting, lab.learn(made, setting, lab.tasks())
 

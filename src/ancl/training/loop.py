@@ -21,6 +21,7 @@ from ancl.training.balance import Balancer
 from ancl.training.config import Training, scheduled_rate
 from ancl.training.objective import Quadratic, like
 from ancl.training.optimizer import load_moments, make_optimizer, moments
+from ancl.training.outer import OuterStep
 from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
 
 Path = tuple[int, int, str]
@@ -139,6 +140,7 @@ class Fit:
         self._parameters = {n: p for n, p in network.named_parameters() if p.requires_grad}
         self._optimizer = make_optimizer(self._parameters, self.training)
         self._answers: list[dict[Anchor, Output]] = []
+        self.outer: OuterStep | None = None
         self.objective = objective
         self.epoch, self.lr, self.finished = 0, training.lr, False
         self._left, self._lowest = training.patience, math.inf
@@ -176,8 +178,10 @@ class Fit:
         lr = self.lr
         with seeded(*self.path, "epoch", epoch):
             train = self._train_epoch()
+            moved = self.outer(epoch) if self.outer else {}
             val, accuracy = self._validate()
         lambs, capped = self.objective.balancer.epoch() if self.objective.balancer else ({}, "")
+        lambs = {**lambs, **moved}
         best, note = self._judge(train, val, accuracy)
         note = "; ".join(filter(None, (note, capped)))
         self.epoch += 1
@@ -201,7 +205,8 @@ class Fit:
     @property
     def learns(self) -> int:
         """The number of parameters that the training changes."""
-        return sum(parameter.numel() for parameter in self._parameters.values())
+        outer = self.outer.parameters if self.outer else {}
+        return sum(each.numel() for each in (*self._parameters.values(), *outer.values()))
 
     def steepest(self) -> float:
         """The largest curvature of the terms on weights; 0 where there are none."""
@@ -378,6 +383,8 @@ class Fit:
         tensors |= prefixed("optimizer", moments(self._optimizer, self._parameters))
         if self._objective.balancer:
             tensors |= prefixed("balance", self._objective.balancer.state())
+        if self.outer:
+            tensors |= prefixed("outer", self.outer.state())
         meta = {
             "epoch": self.epoch,
             "lr": self.lr,
@@ -403,6 +410,8 @@ class Fit:
         load_moments(self._optimizer, self._parameters, strip_prefix("optimizer", tensors))
         if self._objective.balancer:
             self._objective.balancer.restore(strip_prefix("balance", tensors))
+        if self.outer:
+            self.outer.restore(strip_prefix("outer", tensors))
 
     def _state_dict(self) -> Params:
         return {name: value.detach().clone() for name, value in self.network.state_dict().items()}
