@@ -268,6 +268,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("form", ["onnx", "pt2"])
 @pytest.mark.parametrize("method", WITH_METHODS)
 @pytest.mark.filterwarnings("ignore:.*keeps no images of earlier tasks")
+@pytest.mark.filterwarnings("ignore:.*keeps the last free kernels")
 def test_every_method_is_exported_as_it_learned(method: str, form: str, tmp_path: Path) -> None:
     memory = {} if method in ("lwf", "connector") else {"memory": Memory(per_class=5)}
     learner = taught(method, "resnet8", **memory)

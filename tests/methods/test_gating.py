@@ -218,7 +218,7 @@ def test_a_kernel_is_kept_if_it_opens_for_more_than_the_threshold(threshold, kep
     assert result.tensors["network/backbone.layers.0.rows"].tolist() == [kept, kept]
     assert result.tensors["network/backbone.paths.0.gates.0.relevant"].tolist() == [kept, kept]
     assert result.meta["free"]["conv1"] == (0 if kept else 2)
-    assert any("Task 4 keeps the last free kernels of conv1" in text for text in said) is kept
+    assert any("Task 5 keeps the last free kernels of conv1" in text for text in said) is kept
 
 
 def test_what_is_full_is_said_once(learned) -> None:

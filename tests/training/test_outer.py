@@ -93,7 +93,7 @@ def test_what_is_not_finite_is_said() -> None:
     with torch.no_grad():
         net.head.weights[0].fill_(math.nan)
 
-    with pytest.raises(TrainingError, match=r"outer step on task 1 .*alpha_1.*Lower its rate"):
+    with pytest.raises(TrainingError, match=r"outer step of task 2 .*alpha_1.*Lower its rate"):
         OuterStep(OUTER, net, batches(), PATH)(0)
 
 

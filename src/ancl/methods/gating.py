@@ -116,9 +116,9 @@ class Protect(Finish):
         full = [name for name, count in free.items() if before[name] and not count]
         if full:
             work.say(
-                f"Task {work.index} keeps the last free kernels of {', '.join(full)}. Later tasks "
-                f"can only open there what earlier ones learned. Raise sparsity, or use a wider "
-                f"network."
+                f"Task {work.index + 1} keeps the last free kernels of {', '.join(full)}. Later "
+                f"tasks can only open there what earlier ones learned. Raise sparsity, or use a "
+                f"wider network."
             )
         return StageResult(prefixed("network", network.tensors()), {"free": free})
 

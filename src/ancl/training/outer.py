@@ -100,7 +100,7 @@ class OuterStep:
                 found[f"{name.rpartition('.')[2]}_{number}"] = value
         if not all(map(math.isfinite, found.values())):
             raise TrainingError(
-                f"The outer step on task {self._path[1]} left values that are not finite: "
+                f"The outer step of task {self._path[1] + 1} left values that are not finite: "
                 f"{', '.join(n for n, v in found.items() if not math.isfinite(v))}. Lower its rate."
             )
         return found
