@@ -263,7 +263,8 @@ class Gated(nn.Module):
         side = {"gates": torch.stack([gate.mean(dim=1) for gate in gates], dim=1)}
         if self.tasks:
             side["tasks"] = self.tasks(features)
-            side["class_tasks"] = self.class_tasks.expand(len(x), -1)
+            # Not len(x): an exported network would be bound to that number of images.
+            side["class_tasks"] = self.class_tasks.expand(x.shape[0], -1)
         return features, side
 
     def _earlier(self, x: Tensor, last: Tensor) -> list[Tensor]:
