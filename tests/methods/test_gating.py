@@ -149,8 +149,10 @@ METHOD = make_method("ccgn", hidden=4)
 
 @pytest.fixture(scope="module")
 def learned(lab: Any) -> dict[bool, Any]:
-    """Three tasks, where the task is told and where it is not."""
-    return {aware: lab.learn(METHOD, setting(lab, aware)) for aware in (True, False)}
+    """Three tasks, where the task is told and where it is not; half of the gates begin shut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ancl.networks.gates.OPEN", 0.0)
+        return {aware: lab.learn(METHOD, setting(lab, aware)) for aware in (True, False)}
 
 
 @pytest.mark.parametrize("task_aware", [True, False], ids=["til", "cil"])
@@ -169,6 +171,9 @@ def test_no_task_is_forgotten_where_the_task_is_told(task_aware, lab, learned) -
         for later in range(task + 1, 3):
             own = slice(2 * task, 2 * task + 2)
             assert torch.equal(found[later][:, own], found[task][:, own])
+    for task in (0, 1):
+        free = run.entry("protect", task).meta["free"]
+        assert sum(free.values()) > 0, "nothing was drawn anew that could be forgotten"
     rows = [run.entry("evaluate", task).meta["taw"] for task in range(3)]
     assert rows[1][0] == rows[0][0]
     assert rows[2][:2] == rows[1]
