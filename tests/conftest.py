@@ -109,6 +109,10 @@ class Lab:
         layers += [nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         return architecture(nn.Sequential(*layers), (1, 6, 6))
 
+    def resnet(self) -> Architecture:
+        """A small residual network, for methods that join or gate its levels."""
+        return architecture("resnet8", (1, 6, 6), width=2)
+
     def mapped(self) -> Architecture:
         """A small network for methods that read maps."""
         torch.manual_seed(0)
@@ -128,9 +132,10 @@ class Lab:
             setting.architecture,
             head=method.head,
             head_options=dict(method.head_options),
-            growth=method.growth,
+            growth=method.growth and method.growth.told(setting.task_aware),
         )
-        memory = setting.memory or (Memory(per_class=4) if method.memory else None)
+        wants = method.memory or (not setting.task_aware and "cil" in method.needs_memory)
+        memory = setting.memory or (Memory(per_class=4) if wants else None)
         return replace(setting, architecture=net, memory=memory)
 
     def learn(

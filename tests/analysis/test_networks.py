@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ancl.analysis import plan_networks, train_networks
+from ancl.analysis.interpolation import parameter_names
 from ancl.analysis.networks import storage_for
 from ancl.errors import MethodError, ScenarioError
 from ancl.methods.registry import make_method
@@ -113,3 +114,17 @@ def test_code_without_a_source_file_is_analysed_in_memory(experiment: Any) -> No
     assert storage_for(plans, store, said.append) is store
     assert storage_for(odd, store, said.append) is not store
     assert said == ["Results of this analysis are not stored: no source"]
+
+
+def test_a_task_in_which_the_network_gains_weights_is_refused(experiment: Any, lab: Any) -> None:
+    made = experiment("a-aanets-icarl")
+    setting = lab.fitted(made.method, replace(made.setting, architecture=lab.resnet()))
+    made = replace(made, setting=setting)
+
+    with pytest.raises(MethodError, match=r"In task 1 .*gains weights that its old network has"):
+        plan_networks(made, 1, (1.0,))
+    assert plan_networks(made, 2, (1.0,)).cl.method.auxiliary is None
+    names = parameter_names(setting.architecture.build((2, 2)))
+    assert "backbone.stable.conv1.scale" in names
+    assert "backbone.plastic.conv1.weight" in names
+    assert not {"backbone.alpha", "backbone.stable.conv1.conv.weight"} & {*names}

@@ -57,9 +57,11 @@ class Job(NamedTuple):
 RUN = ("run", "a-lwf", "digits/5", *CONVOLUTIONS)
 GROWING = ("run", "der", "digits/5", "--scenario", "cil", *CONVOLUTIONS)
 GROWING += ("--set", "balanced_epochs=6", "--set", "sparsity=0.5")
+BRANCHES = ("run", "aanets-lucir", "digits/5", "--scenario", "cil", *CONVOLUTIONS)
 COMMANDS = {
     "run": RUN,
     "run of a network that grows": GROWING,
+    "run of two branches": BRANCHES,
     "compare": ("compare", "ewc", "a-lwf", "afec-ewc", "--on", "digits/5", *SMALL),
     "search": ("search", "a-lwf", "digits/5", *SMALL, *GRIDS),
     "per-task search": ("search", "lwf", "digits/5", *SMALL, "--protocol", "per-task"),
@@ -163,8 +165,11 @@ def assert_same(whole: Path, killed: Path) -> None:
         assert not differ, key
 
 
+SLOW = [pytest.param(words, marks=pytest.mark.slow) for words in (GROWING, BRANCHES)]
+
+
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("words", [RUN, pytest.param(GROWING, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("words", [RUN, *SLOW])
 def test_killed_twice_ends_in_the_same_bits(words: tuple[str, ...], tmp_path: Path) -> None:
     whole, killed, job = tmp_path / "whole", tmp_path / "killed", Job(words)
     finish(job, whole)

@@ -115,6 +115,27 @@ def test_a_pool_finds_the_same_lamb(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_a_pool_gives_the_bits_of_one_process_for_branches_and_gates(tmp_path: Path) -> None:
+    values = {
+        "data.scenario": "cil",
+        "data.tasks": 2,
+        "data.per_class": 12,
+        "memory.per_class": 3,
+        "network.width": 2,
+        "training.epochs": 2,
+        "threads": 1,
+    }
+    graph = Graph(settings.specs(("aanets-icarl", "ccgn"), "digits/5", settings=values))
+    pooled, alone = Store(tmp_path / "pool"), Store(tmp_path / "serial")
+
+    assert Pool(2).run(graph, pooled, Heard()) == {}
+    assert Serial().run(graph, alone, Heard()) == {}
+
+    assert_same(pooled, alone, graph.nodes)
+    names = {node.stage.name for node in graph.nodes.values()}
+    assert {"main", "protect", "memory"} <= names
+
+
 @pytest.mark.slow
 def test_a_stage_that_always_kills_its_worker_fails_in_the_end(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"

@@ -20,12 +20,15 @@ from ancl.methods.registry import make_method
 from ancl.stages.events import Events
 
 SHORT = {"training.epochs": 2, "network.name": "mlp", "network.hidden": [16], "threads": 1}
+RESNET = {"network.name": "resnet8", "network.width": 2}
 
 
 def spec(method: str, classes: int, **options: Any) -> RunSpec:
     """The first classes of digits, two in each task."""
     tasks = {"data.tasks": classes // 2, "data.order": list(range(classes))}
     given = {**SHORT, **tasks, **options}
+    if given["network.name"] != "mlp":
+        del given["network.hidden"]
     return resolve(method, "digits/5", [Layer("test", given)]).spec
 
 
@@ -54,6 +57,9 @@ def recorded(directory: Path) -> Any:
         ("afec-ewc", {"data.scenario": "til", "afec_start": "carried"}),
         ("icarl", {"data.scenario": "cil", "memory.per_class": 5}),
         ("bic", {"data.scenario": "cil", "memory.total": 40, "data.val_fraction": 0.2}),
+        ("aanets-lucir", {"data.scenario": "cil", "memory.per_class": 5, **RESNET}),
+        ("ccgn", {"data.scenario": "til", **RESNET}),
+        ("ccgn", {"data.scenario": "cil", "memory.per_class": 5, **RESNET}),
         ("der", {"data.scenario": "cil", "memory.per_class": 5, "balanced_epochs": 2}),
         ("connector", {"data.scenario": "til", "weight": "importance"}),
         ("connector", {"data.scenario": "til", "stability": "projected"}),

@@ -29,7 +29,10 @@ def run_of(method: str, **values: object) -> RunSpec:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_learner_is_made_as_a_run_is(name: str) -> None:
-    spec, made = run_of(name), Learner(name)._config
+    own = MethodRef(name).make({})
+    given = Memory(per_class=9) if "cil" in own.needs_memory and own.memory is None else None
+    spec = run_of(name, **({"memory.per_class": 9} if given else {}))
+    made = Learner(name, memory=given)._config
 
     assert (made.training, made.auxiliary) == (spec.training, spec.auxiliary)
     assert made.memory == spec.memory

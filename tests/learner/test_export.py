@@ -21,6 +21,7 @@ from ancl.types import Params
 SHAPE, CLASSES = (3, 8, 8), [3, 2]
 MOMENTS = Normalization((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
 WITH_METHODS = ["lwf", "lucir", "podnet", "icarl", "bic", "wa", "der", "connector"]
+WITH_METHODS += ["aanets-lucir", "aanets-podnet", "ccgn"]
 
 
 def classifier(head: str, infer: Infer, fixed: Params) -> ImageClassifier:
@@ -267,6 +268,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("form", ["onnx", "pt2"])
 @pytest.mark.parametrize("method", WITH_METHODS)
 @pytest.mark.filterwarnings("ignore:.*keeps no images of earlier tasks")
+@pytest.mark.filterwarnings("ignore:.*keeps the last free kernels")
 def test_every_method_is_exported_as_it_learned(method: str, form: str, tmp_path: Path) -> None:
     memory = {} if method in ("lwf", "connector") else {"memory": Memory(per_class=5)}
     learner = taught(method, "resnet8", **memory)

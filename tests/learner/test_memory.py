@@ -203,3 +203,34 @@ def test_a_class_with_few_images_beside_others_is_kept_whole(lab) -> None:
     x = torch.cat([images(lab, 0), images(lab, 2)[:2]])
     with pytest.raises(ScenarioError, match="'cat' has 1 image to train on"):
         bic.learn(x, ["ant"] * 20 + ["cat"] * 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*keeps the last free kernels")
+@pytest.mark.parametrize("method", ["aanets-icarl", "ccgn"])
+def test_two_branches_and_gates_are_saved_and_learn_on_as_if_never_stopped(
+    method, lab, tmp_path: Path
+) -> None:
+    training = replace(TRAINING, epochs=2)
+    learner = Learner(
+        method,
+        "resnet8",
+        network_options={"width": 2},
+        scenario="cil",
+        training=training,
+        memory=Memory(per_class=4),
+    )
+    for label in (0, 2):
+        x = [images(lab, label), images(lab, label + 1)]
+        learner.learn(torch.cat(x), [label] * len(x[0]) + [label + 1] * len(x[1]))
+    learner.save(tmp_path / "saved")
+    loaded = Learner.load(tmp_path / "saved")
+    test = lab.source.test.x
+    assert torch.equal(loaded.scores(test), learner.scores(test))
+
+    x, y = images(lab, 4), [4] * len(images(lab, 4))
+    x, y = torch.cat([x, images(lab, 5)]), y + [5] * len(images(lab, 5))
+    for each in (learner, loaded):
+        each.learn(x, y)
+
+    assert loaded.classes == [0, 1, 2, 3, 4, 5]
+    assert torch.equal(loaded.scores(test), learner.scores(test))

@@ -143,13 +143,13 @@ SCENARIOS: dict[str, Settings] = {
 MEMORY = {"til": 20, "cil": 20, "dil": 41}
 CHEAP = {"lamb": 1.0, "enlarge": False, "balanced_epochs": 1, "bias_epochs": 2, "proxies": 2}
 SEARCHED = {"training.lr_search": True, "auxiliary.lr_search": True}
-READ_MAPS = ("lwm", "podnet")
+READ_MAPS = ("lwm", "podnet", "ccgn")
 MLP = {"network.name": "mlp", "network.hidden": (8,)}
 RESNET = {"network.name": "resnet8", "network.width": 2, "data.per_class": 6}
 
 
 def network_of(method: str) -> Settings:
-    return RESNET if method.endswith(READ_MAPS) else MLP
+    return RESNET if method.endswith(READ_MAPS) or "aanets-" in method else MLP
 
 
 def small(method: str, scenario: str, network: Settings | None = None) -> dict[str, Any]:

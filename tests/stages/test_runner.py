@@ -25,6 +25,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "a-si": {"lamb": 0.5},
     "a-lfl": {"lamb": "auto"},
     "ewc+ancl": {"lamb": "auto", "lamb_a": "balance"},
+    "aanets-icarl": {},
+    "ccgn": {"hidden": 4},
 }
 
 
@@ -71,7 +73,10 @@ def assert_equal_entries(one: StageResult, other: StageResult) -> None:
 @pytest.fixture(scope="module", params=list(METHODS))
 def uninterrupted(request, lab):
     """A method's name, the setting, and what it leaves behind undisturbed."""
-    setting = lab.setting(lab.conv(), TRAINING)
+    structured = request.param in ("aanets-icarl", "ccgn")
+    # They train one network a task: more epochs, to be interrupted as often.
+    training = replace(TRAINING, epochs=5, patience=5) if structured else TRAINING
+    setting = lab.setting(lab.resnet() if structured else lab.conv(), training)
     made = make_method(request.param, **METHODS[request.param])
     return made, setting, lab.learn(made, setting, lab.tasks())
 

@@ -86,7 +86,7 @@ BACKBONE = "backbone."
 
 def parameter_names(network: Network) -> list[str]:
     """The names of all that is learned: convolutions, γ and β, heads; no running statistics."""
-    return [name for name, _ in network.named_parameters()]
+    return [name for name, each in network.named_parameters() if each.requires_grad]
 
 
 def vector(tensors: Params, names: Collection[str]) -> Tensor:

@@ -14,6 +14,7 @@ from ancl.experiments.build import Experiment
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.regularization import joint
+from ancl.methods.task_history import ClassHistory
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.events import Events
 from ancl.stages.plan import BACKBONE, StateKeys, plan_kept, plan_task
@@ -123,7 +124,8 @@ def plan_networks(experiment: Experiment, task: int, lamb_as: Sequence[float]) -
 
     Raises:
         ScenarioError: There is no such task.
-        MethodError: The method's importance comes from a training that multitask networks lack.
+        MethodError: The method's importance comes from a training that multitask networks lack,
+            or its network gains weights in this task.
     """
     tasks, setting, spec = experiment.stream.tasks, experiment.setting, experiment.spec
     if not 1 <= task < len(tasks):
@@ -141,6 +143,13 @@ def plan_networks(experiment: Experiment, task: int, lamb_as: Sequence[float]) -
         raise MethodError(
             f"{spec.method} gathers importance while it trains, which the training of a multitask "
             f"network does not. Analyse task 1, whose old network the method trained itself."
+        )
+    history, network = ClassHistory.of(tasks[: task + 1]), setting.architecture
+    if network.growth and network.gained(history.blocks) != network.gained(history.blocks_before):
+        raise MethodError(
+            f"In task {task} the network of {spec.method} gains weights that its old network has "
+            f"not, so they cannot be compared. Analyse another task, if there is one: with two "
+            f"branches any from task 2 on."
         )
     before = _plan_before(host, experiment, task)
     state, so_far = before[-1].state, tasks[: task + 1]

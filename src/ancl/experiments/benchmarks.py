@@ -28,11 +28,16 @@ class Benchmark:
 
     def values(self, method: str) -> dict[str, Any]:
         """What the benchmark sets for a method."""
-        return plain({**self.settings, **self.options.get(method, {})})
+        return plain(self._all(method))
 
     def sources(self, method: str) -> dict[str, str]:
         """Where such a value comes from, where that is known."""
-        return sources({**self.settings, **self.options.get(method, {})})
+        return sources(self._all(method))
+
+    def _all(self, method: str) -> dict[str, Any]:
+        """The settings of a method; on two branches its host's are its own, too."""
+        host = method.replace("aanets-", "")
+        return {**self.settings, **self.options.get(host, {}), **self.options.get(method, {})}
 
 
 _DIGITS_TRAINING = {
@@ -98,12 +103,13 @@ _SMALL_CIFAR = {
 }
 """The first 50 classes of iCaRL's order. 50 of a class's 500 images are validated on, and 100 of
 the others trained on. One thread: another order of additions alone moves a run by a point."""
-_READ_MAPS = {
+_HOSTS = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")
+_NEED_RESNET = {
     f"{variant}{name}": {"network.name": "resnet8"}
-    for name in ("lwm", "podnet")
+    for name in ("lwm", "podnet", "ccgn", *(f"aanets-{host}" for host in _HOSTS))
     for variant in ("", "a-", "afec-")
 }
-"""Methods that need a network with maps, which the perceptron has none of."""
+"""Methods that read maps, join levels or gate convolutions, which the perceptron has none of."""
 _PROXIMAL = {
     f"{variant}{name}": {"training.penalty_step": "proximal"}
     for name in ("ewc", "mas")
@@ -127,7 +133,7 @@ _ALL = (
             "ewc": {"lamb": 100.0},
             "afec-ewc": {"lamb": 100.0},
             "a-ewc": {"lamb": 100.0, "lamb_a": 10.0},
-            **_READ_MAPS,
+            **_NEED_RESNET,
         },
     ),
     Benchmark(

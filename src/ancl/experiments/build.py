@@ -58,6 +58,7 @@ class Experiment:
         if self.stream.scenario in ("cil", "cir") and not kept:
             found.append(_COLLAPSE.format(method=self.spec.method))
         found += self.setting.architecture.notes
+        found += _room_notes(self.setting, self.stream)
         found += plan_notes(self.method, self.stream.tasks, self.setting)
         return (*found, *self.stream.source.notes)
 
@@ -113,7 +114,7 @@ def build(
         source.train.input_shape,
         head=method.head,
         head_options=method.head_options,
-        growth=method.growth,
+        growth=method.growth and method.growth.told(spec.task_aware),
         **options,
     )
     setting = Setting(
@@ -140,6 +141,25 @@ def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
     problems = memory_problems(spec.memory, method, spec.data.scenario, groups)
     if problems:
         raise SpecError("\n".join(problems))
+
+
+def _room_notes(setting: Setting, stream: Stream) -> list[str]:
+    """What a network that grows costs, in images of the memory."""
+    network, memory, sizes = (
+        setting.architecture,
+        setting.memory,
+        [len(t.names) for t in stream.tasks],
+    )
+    if memory is None or network.growth is None or len(sizes) < 2:
+        return []
+    images = network.gained(sizes) * 4 / stream.source.train.x[0].nbytes
+    left = math.floor(memory.size - images / (sum(sizes) if memory.per_class else 1))
+    name = "memory.per_class" if memory.per_class else "memory.total"
+    fair = f"{name}={left} would pay for it" if left > 0 else "the memory has fewer"
+    return [
+        f"After its first task the network gains weights that take the room of {images:.0f} images "
+        f"of the memory: in place of {name}={memory.size}, {fair}."
+    ]
 
 
 def _method_at(spec: RunSpec, lamb: float) -> Method:

@@ -91,7 +91,7 @@ class LearnerConfig:
             input_shape,
             head=self.method.head,
             head_options=self.method.head_options,
-            growth=self.method.growth,
+            growth=self.method.growth and self.method.growth.told(self.scenario == "til"),
             **self._all_network_options(),
         )
         return Setting(

@@ -15,6 +15,7 @@ SOURCES = {
     "FACIL": "mmasana/FACIL, which the ANCL code is built on",
     "PyCIL": "LAMDA-CL/PyCIL",
     "AFEC code": "lywang3081/AFEC, by its authors",
+    "ChannelGatedCL": "the one public implementation of CCGN, not by its authors",
     "the original": "the paper or the code of the method's own authors",
 }
 """The implementations that are compared with."""
@@ -56,7 +57,8 @@ def list_differences(method: str) -> tuple[Difference, ...]:
         ['nonnegative=false', 'bias=true']
     """
     ref = MethodRef(method)
-    own, general = {ref.base, ref.name}, {"*", f"{ref.variant}-*"}
+    host = ref.base.removeprefix("aanets-")  # on two branches a host is what it is
+    own, general = {ref.base, ref.name, host}, {"*", f"{ref.variant}-*"}
     found = [each for each in DIFFERENCES if own & {*each.methods}]
     return (*found, *(each for each in DIFFERENCES if general & {*each.methods}))
 
@@ -95,6 +97,7 @@ def _row(
 
 _IMPORTANCE = "ewc mas rwalk"
 _MEMORY = "icarl eeil bic wa lucir podnet"
+_BRANCHES = " ".join(f"aanets-{host}" for host in _MEMORY.split())
 _PUBLISHED = "the published λ belong to it"
 _CODE = "the ANCL code; the paper is silent"
 
@@ -277,6 +280,29 @@ DIFFERENCES: tuple[Difference, ...] = (
          "the two networks of ANCL: a baseline without λ", {"stability": "projected"}),
     _row("connector", "batch norms while both networks train", "free", "the original",
          "held by their Fisher information, 100 times", "no λ"),
+    _row(_BRANCHES, "rate of the branches' weights", "0.01, gradients cleared at every step",
+         "the original", "1e-8; on LUCIR gradients add up over the whole run, by a bug",
+         "at 1e-8 cleared gradients move nothing", {"alpha_lr": 1e-8}),
+    _row(_BRANCHES, "images that decide them", "as many of every class, in random order",
+         "the original", "all exemplars, and new images drawn from all classes together, in order",
+         "they are to be balanced"),
+    _row(_BRANCHES, "batch norm of a frozen branch", "rests", "the original",
+         "its statistics move", "a frozen branch answers the same for ever"),
+    _row("ccgn", "gates while they are drawn", "open with probability σ(l)", "ChannelGatedCL",
+         "with 1 − exp(−e^l), by one Gumbel variable in place of two",
+         "the rule at test time, l > 0, is then the likelier of both"),
+    _row("ccgn", "gates' logits at first", "around 2", "ChannelGatedCL", "around 0",
+         "half of all channels shut at random learn nothing in few epochs"),
+    _row("ccgn", "batch norm of gates", "running statistics at test time", "ChannelGatedCL",
+         "statistics of the batch", "an image's path depends on no other image"),
+    _row("ccgn", "kernels that are kept", "all that opened for a validation image",
+         "ChannelGatedCL", "those that opened for more than 0.1 % of them",
+         "nothing a task used is forgotten", {"threshold": 0.001}),
+    _row("ccgn", "gates after their task", "open only what is kept", "ChannelGatedCL",
+         "open anything", "otherwise new images may meet kernels of later tasks"),
+    _row("ccgn", "optimizer", "SGD", "ChannelGatedCL", "Adam at a rate of 0.001",
+         "one protocol for all methods, the ANCL paper's", {"training.optimizer": "adamw",
+         "training.lr": 1e-3, "training.lr_first": 1e-3, "training.weight_decay": 0.0}),
     # -- with an auxiliary network
     _row("a-*", "classes the auxiliary network speaks for", "the task's own", "ANCL paper",
          "all", "as in the ANCL code", {"auxiliary_classes": "all"}),

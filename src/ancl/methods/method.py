@@ -24,6 +24,7 @@ from ancl.training.balance import Balance
 from ancl.training.config import SelectBy, Training
 from ancl.training.loop import Fit, Trainer, View
 from ancl.training.objective import Extra, Objective, PenaltyTerm
+from ancl.training.outer import Outer
 from ancl.types import Importance, Params
 
 
@@ -182,6 +183,10 @@ class TaskWork(Protocol):
         """A training of the method's kind on any images."""
         ...
 
+    def say(self, message: str) -> None:
+        """A message for the user."""
+        ...
+
     def drive(self, trainer: Trainer) -> list[dict[str, Any]]:
         """Run a training to its end, from a checkpoint if there is one; returns its log."""
         ...
@@ -303,6 +308,8 @@ class Method:
         infer: How a class is chosen.
         constrain: What is done to gradients and weights at every step.
         trainer: Trains the main network in place of the SGD loop, from the second task on.
+        outer: What an outer step moves between its epochs, on balanced images of the memory and
+            the task, from the second task on.
         refused: Scenarios in which the method has no meaning, and why. What is said of ``cir``
             holds wherever known classes come again.
         growth: How the backbone changes from task to task, if it does.
@@ -334,6 +341,7 @@ class Method:
     infer: Infer = field(default_factory=Argmax)
     constrain: Constraint | None = None
     trainer: MainTrainer | None = None
+    outer: Outer | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     growth: Growth | None = None
     needs_memory: Mapping[str, str] = field(default_factory=dict)

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from ancl.losses import CrossEntropy, Over
+from ancl.methods.branches import on_branches
 from ancl.methods.dynamic import connector, der
+from ancl.methods.gating import ccgn
 from ancl.methods.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
 from ancl.methods.method import Auxiliary, Method, Term
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
@@ -270,7 +272,10 @@ METHODS: dict[str, Maker] = {
     "podnet": podnet,
     "der": der,
     "connector": connector,
+    "ccgn": ccgn,
 }
+for _host in (icarl, eeil, bic, wa, lucir, podnet):
+    METHODS[f"aanets-{_host.__name__}"] = on_branches(_host)
 
 ALIASES = {
     "finetuning": "finetune",

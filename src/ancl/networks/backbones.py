@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -46,8 +46,15 @@ def _check_sizes(hidden: Sequence[int]) -> None:
         )
 
 
+Level = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From a map to the next one, and the same before its last activation."""
 DEPTHS = (8, 14, 20, 32, 44, 56)
 """6n + 2 layers: n blocks of two convolutions in each stage, the stem and the classifier."""
+
+
+def draw_kernels(conv: nn.Conv2d) -> None:
+    """Draw a convolution's kernels as residual networks begin."""
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
 
 
 def _conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -154,7 +161,7 @@ class ResNet(nn.Module):
         self.layer3 = _stage(2 * width, 4 * width, blocks, stride=2, last_relu=last_relu)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                draw_kernels(module)
 
     def _stem(self, x: Tensor) -> Tensor:
         return F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -164,12 +171,25 @@ class ResNet(nn.Module):
         x = self.layer3(self.layer2(self.layer1(self._stem(x))))
         return F.adaptive_avg_pool2d(x, 1).flatten(1)
 
+    def levels(self) -> tuple[Level, Level, Level]:
+        """What leads from the image to the features, one after the other.
+
+        Each gives its output, and the same before its last activation.
+        """
+
+        def last(x: Tensor) -> tuple[Tensor, Tensor]:
+            x, before = self.layer3.with_map(x)
+            return F.adaptive_avg_pool2d(x, 1).flatten(1), before
+
+        return lambda x: self.layer1.with_map(self._stem(x)), self.layer2.with_map, last
+
     def with_maps(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Features, and every stage's output before its last activation."""
-        x, first = self.layer1.with_map(self._stem(x))
-        x, second = self.layer2.with_map(x)
-        x, third = self.layer3.with_map(x)
-        return F.adaptive_avg_pool2d(x, 1).flatten(1), (first, second, third)
+        maps = []
+        for level in self.levels():
+            x, before = level(x)
+            maps.append(before)
+        return x, tuple(maps)
 
     def last_layers(self) -> list[str]:
         """The 3x3 convolutions of the last stage."""

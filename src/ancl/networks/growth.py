@@ -28,3 +28,7 @@ class Growth(ABC):
         Raises:
             SpecError: The method cannot use this backbone.
         """
+
+    def told(self, task_aware: bool) -> "Growth":
+        """The same where the task of an image is told or not; by default no difference."""
+        return self

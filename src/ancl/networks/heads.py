@@ -155,6 +155,38 @@ class UnbiasedHead(LinearHead):
         return [self.weights[index]]
 
 
+class PathHead(LinearHead):
+    """Weights times features plus bias, each block from its own task's features.
+
+    A backbone with a path for every task gives all paths' features side by side.
+
+    Args:
+        feature_size: The number of features of one path.
+    """
+
+    def __init__(self, feature_size: int) -> None:
+        super().__init__(feature_size)
+        self._path = feature_size
+
+    def widen(self, columns: int) -> None:
+        """Earlier blocks never read another path's features."""
+        self.feature_size += columns
+
+    def _append(self, classes: int) -> None:
+        layer = nn.Linear(self._path, classes, device="cpu", dtype=self._like.dtype)
+        layer.to(self._like.device)
+        self.weights.append(layer.weight)
+        self.biases.append(layer.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Every block's logits of its own path, side by side."""
+        if not self.sizes:
+            return features[:, :0]
+        paths = torch.split(features, self._path, dim=1)
+        blocks = zip(paths, self.weights, self.biases, strict=True)
+        return torch.cat([F.linear(path, rows, bias) for path, rows, bias in blocks], dim=1)
+
+
 class DirectionHead(Head):
     """Rows compared with features by direction alone, times one learnable η; no bias.
 
@@ -326,6 +358,7 @@ def centres(points: Tensor, count: int, rounds: int = 30) -> Tensor:
 HEADS: dict[str, Callable[..., Head]] = {
     "linear": LinearHead,
     "unbiased": UnbiasedHead,
+    "paths": PathHead,
     "cosine": CosineHead,
     "proxies": ProxyHead,
 }

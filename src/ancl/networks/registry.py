@@ -94,6 +94,13 @@ class Architecture:
         network.load(tensors)
         return network
 
+    def gained(self, sizes: Sequence[int]) -> int:
+        """The number of weights by which the backbone grows from the first task to the last."""
+        with seeded(0, "count"):
+            built = [self.build(blocks).backbone for blocks in (sizes, sizes[:1])]
+        last, first = (sum(weight.numel() for weight in each.parameters()) for each in built)
+        return last - first
+
     def backbone(self) -> nn.Module:
         """A fresh backbone, as ``build`` makes it."""
         return self._backbone(self.options)

@@ -4,7 +4,7 @@ Keys hold the rule, never the outcome, and nothing a stage does not read: the fi
 has no λ, the auxiliary network's has no λ_a.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from ancl.stages.steps import (
 from ancl.training.auto import Auto
 from ancl.training.balance import Balance
 from ancl.training.config import TRIALS, Training
+from ancl.training.objective import Extra
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,7 +394,9 @@ class _Planner:
         if self.method.data == "all":
             found["earlier"] = tuple(task.key for task in self.tasks[:-1])
         # Among one task's classes nothing needs to be known, and there is nothing to hold to.
-        return found if self.first else found | self.terms()
+        if not self.first:
+            return found | self.terms()
+        return found | {"extras": self.extras(lambda extra: extra.first)}
 
     def terms(self) -> dict[str, Any]:
         """The other terms, with the numbers their λ stand for in this task."""
@@ -401,14 +404,12 @@ class _Planner:
         found: dict[str, Any] = {
             "task_aware": self.setting.task_aware,
             "task_weight": weight_at(method.task_weight, *counts),
-            "extras": tuple(
-                extra
-                for extra in method.extras
-                if self.history.adds_classes or not extra.new_classes
-            ),
+            "extras": self.extras(lambda e: self.history.adds_classes or not e.new_classes),
             "correction": method.infer if method.infer.changes_learning else None,
             "trainer": method.trainer,
         }
+        if method.outer and self.setting.memory:
+            found["outer"] = replace(method.outer, memory=self.chooser(self.setting.memory))
         if method.old:
             found["old"] = Term(method.old.regularizer, weight_at(method.old.lamb, *counts))
         if method.auxiliary:
@@ -417,6 +418,11 @@ class _Planner:
             if method.auxiliary.renewed == "epoch":
                 found["alternating"] = self.auxiliary_training(method.auxiliary)
         return found
+
+    def extras(self, wanted: Callable[[Extra], bool]) -> tuple[Extra, ...]:
+        """The method's extra terms that mean something in this task."""
+        told = self.setting.task_aware
+        return tuple(e for e in self.method.extras if wanted(e) and (e.told or not told))
 
     def auxiliary_training(self, auxiliary: Auxiliary) -> AuxiliaryTraining:
         """How the auxiliary network is trained: on this task, with the task loss alone."""

@@ -27,6 +27,7 @@ from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.loop import Drive
 from ancl.training.objective import Extra
+from ancl.training.outer import Outer
 from ancl.types import Output
 
 KEY_VERSION = 2
@@ -90,9 +91,17 @@ class Stage(ABC):
         fields = {
             each.name: describe(getattr(self, each.name), unknown=_by_object)
             for each in dataclasses.fields(self)
-            if each.name != "unstored"
+            if each.name != "unstored" and not _means_nothing(self, each)
         }
         return digest({"version": KEY_VERSION, "stage": self.name, **fields})
+
+
+OPTIONAL = {"optional": True}
+"""Marks a field that is part of the key only where it is not its default."""
+
+
+def _means_nothing(stage: Stage, each: dataclasses.Field[Any]) -> bool:
+    return "optional" in each.metadata and bool(getattr(stage, each.name) == each.default)
 
 
 _PROCESS = uuid.uuid4().hex
@@ -234,6 +243,7 @@ class MainLearning(TrainingStage):
         alternating: The auxiliary network's training, where it takes turns with the main one.
         correction: How classes are chosen, where that changes what is learned (BiC).
         trainer: The method's own training, in place of the SGD loop.
+        outer: What an outer step moves between epochs.
     """
 
     earlier: tuple[str, ...] = ()
@@ -245,3 +255,4 @@ class MainLearning(TrainingStage):
     alternating: AuxiliaryTraining | None = None
     correction: Infer | None = None
     trainer: MainTrainer | None = None
+    outer: Outer | None = field(default=None, metadata=OPTIONAL)

@@ -179,6 +179,7 @@ class TrainMain(MainLearning):
         train, val = work.training_parts()
         watcher = self.watcher() if self.watcher else None
         fit = work.fit(network, objective, train, val, work.training, "main", watcher)
+        fit.outer = work.outer_step(network)
         self._warn_if_unstable(fit, work.say)
         self._say_what_is_left_out(work)
         if self.alternating is None or self.auxiliary is None:

@@ -36,6 +36,7 @@ from ancl.training.auto import Auto
 from ancl.training.config import Training
 from ancl.training.loop import Drive, Fit, View
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
+from ancl.training.outer import OuterStep
 from ancl.types import Anchor, Classes, Importance, Output, Params, strip_prefix
 
 
@@ -360,6 +361,20 @@ class MainWork(TrainingWork):
             extras=stage.extras,
             correct=self.infer.student(self.bias),
         )
+
+    def outer_step(self, network: Network) -> OuterStep | None:
+        """What moves some of the network's parameters between epochs, on balanced images."""
+        outer = self._main.outer
+        if outer is None or self.exemplars is None:
+            return None
+        kept, own = self.exemplars.part(held=False), self.split.train
+        new = sorted(set(own.y.tolist()))
+        others = [kept.of_class(label) for label in sorted({*kept.y.tolist()}.difference(new))]
+        count = min(len(each) for each in (*map(own.of_class, new), *others))
+        old = kept.take(torch.cat([index[:count] for index in others]))
+        parts = [self.select(outer.memory, network, count).samples, old]
+        batches = self.varied(parts, self.training.batch_size, "outer")
+        return OuterStep(outer, network, batches, (self.seed, self.index, "main"))
 
     def terms(self) -> tuple[PenaltyTerm, ...]:
         """The terms of old and auxiliary network."""

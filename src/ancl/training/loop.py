@@ -19,6 +19,7 @@ from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.config import Training, scheduled_rate
 from ancl.training.optimizer import load_moments, make_optimizer, moments
+from ancl.training.outer import OuterStep
 from ancl.training.quadratic import Quadratic, like
 from ancl.types import Anchor, Output, Params, Step, positions, prefixed, strip_prefix
 
@@ -143,6 +144,7 @@ class Fit:
         self._parameters = {n: p for n, p in network.named_parameters() if p.requires_grad}
         self._optimizer = make_optimizer(self._parameters, self.training)
         self._answers: list[dict[Anchor, Output]] = []
+        self.outer: OuterStep | None = None
         self.objective = objective
         self.epoch, self.lr, self.finished = 0, training.lr, False
         self._left, self._lowest = training.patience, math.inf
@@ -180,9 +182,11 @@ class Fit:
         lr = self.lr
         with seeded(*self.path, "epoch", epoch):
             train = self._train_epoch()
+            moved = self.outer(epoch) if self.outer else {}
             val, accuracy = self._validate()
         best, note = self._judge(train, val, accuracy)
-        lambs, limits = self._objective.end_epoch()
+        found, limits = self._objective.end_epoch()
+        lambs = {**found, **moved}
         note = "; ".join(filter(None, (note, limits)))
         if "lamb" in lambs:  # terms on weights follow it
             self.objective = self._objective
@@ -207,7 +211,8 @@ class Fit:
     @property
     def learns(self) -> int:
         """The number of parameters that the training changes."""
-        return sum(parameter.numel() for parameter in self._parameters.values())
+        outer = self.outer.parameters if self.outer else {}
+        return sum(each.numel() for each in (*self._parameters.values(), *outer.values()))
 
     def steepest(self) -> float:
         """The largest curvature of the terms on weights; 0 where there are none."""
@@ -386,6 +391,8 @@ class Fit:
         tensors |= prefixed("best_watched", self._best_watched)
         tensors |= prefixed("optimizer", moments(self._optimizer, self._parameters))
         tensors |= self._objective.state()
+        if self.outer:
+            tensors |= prefixed("outer", self.outer.state())
         meta = {
             "epoch": self.epoch,
             "lr": self.lr,
@@ -411,6 +418,8 @@ class Fit:
         load_moments(self._optimizer, self._parameters, strip_prefix("optimizer", tensors))
         self._objective.restore(tensors)
         self.objective = self._objective
+        if self.outer:
+            self.outer.restore(strip_prefix("outer", tensors))
 
     def _state_dict(self) -> Params:
         return {name: value.detach().clone() for name, value in self.network.state_dict().items()}

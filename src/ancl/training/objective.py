@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -79,8 +79,13 @@ class Extra:
         part: What it computes.
         weight: What that is multiplied by.
         new_classes: Whether it means something only where a task brings new classes.
+
+    A subclass says with ``first`` whether it is part of the first task's loss too, and with
+    ``told`` whether it means something where the task of an image is told.
     """
 
+    first: ClassVar[bool] = False
+    told: ClassVar[bool] = True
     name: str
     part: Callable[[Step], Tensor]
     weight: float = 1.0
