@@ -145,11 +145,8 @@ def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
 
 def _room_notes(setting: Setting, stream: Stream) -> list[str]:
     """What a network that grows costs, in images of the memory."""
-    network, memory, sizes = (
-        setting.architecture,
-        setting.memory,
-        [len(t.names) for t in stream.tasks],
-    )
+    network, memory = setting.architecture, setting.memory
+    sizes = [len(task.names) for task in stream.tasks if task.names]
     if memory is None or network.growth is None or len(sizes) < 2:
         return []
     images = network.gained(sizes) * 4 / stream.source.train.x[0].nbytes

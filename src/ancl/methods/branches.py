@@ -55,7 +55,7 @@ def aanets(
         growth=TwoBranches(stable, plastic, alpha),
         outer=outer if alpha_lr else None,
         refused={"dil": _ONE_SET_OF_CLASSES, **method.refused},
-        needs_memory=dict.fromkeys(("til", "cil"), _BALANCED),
+        needs_memory=dict.fromkeys(("til", "cil", "cir"), _BALANCED),
     )
 
 

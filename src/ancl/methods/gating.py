@@ -184,7 +184,11 @@ def ccgn(
         finish=(Protect(threshold),),
         infer=TaskThenClass(),
         growth=Gates(hidden),
-        refused={"dil": "its paths belong to classes, and there all classes are the same"},
+        refused={
+            "dil": "its paths belong to classes, and there all classes are the same",
+            "cir": "what the path of a known class uses is frozen, so that new images of it cannot "
+            "change it",
+        },
         no_variants={"a": f"it has no regularizer; {_SETTLED}", "afec": _SETTLED},
         needs_memory={"cil": "its task classifier learns from images of every task"},
     )

@@ -408,7 +408,8 @@ class _Planner:
             "correction": method.infer if method.infer.changes_learning else None,
             "trainer": method.trainer,
         }
-        if method.outer and self.setting.memory:
+        # What it moves is there once a second group of classes let the network grow.
+        if method.outer and self.setting.memory and len(self.history.blocks) > 1:
             found["outer"] = replace(method.outer, memory=self.chooser(self.setting.memory))
         if method.old:
             found["old"] = Term(method.old.regularizer, weight_at(method.old.lamb, *counts))

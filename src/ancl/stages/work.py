@@ -371,8 +371,9 @@ class MainWork(TrainingWork):
         new = sorted(set(own.y.tolist()))
         others = [kept.of_class(label) for label in sorted({*kept.y.tolist()}.difference(new))]
         count = min(len(each) for each in (*map(own.of_class, new), *others))
-        old = kept.take(torch.cat([index[:count] for index in others]))
-        parts = [self.select(outer.memory, network, count).samples, old]
+        parts = [self.select(outer.memory, network, count).samples]
+        if others:
+            parts.append(kept.take(torch.cat([index[:count] for index in others])))
         batches = self.varied(parts, self.training.batch_size, "outer")
         return OuterStep(outer, network, batches, (self.seed, self.index, "main"))
 
