@@ -26,7 +26,7 @@ def test_options_of_a_method_come_from_its_own_signature(ancl: Any) -> None:
     assert settings["lamb_a"]["type"] == "number ≥ 0 or balance:ρ"
     assert settings["lamb_a"]["default"] == 1.0
     assert settings["temperature"]["explanation"].startswith("T, by which")
-    assert settings["data.scenario"]["type"] == "til | cil | dil"
+    assert settings["data.scenario"]["type"] == "til | cil | dil | cir"
     assert settings["data.val_fraction"]["type"] == "number ≥ 0 and < 1"
     assert settings["network.width"]["default"] == 16
     assert "lamb_a (λ_a)" in text

@@ -124,4 +124,4 @@ def test_the_list_names_what_the_paper_does_not_have(ancl: Any) -> None:
     assert "a-wa" in line
     assert "a-lucir" not in line
     assert shown["memory.per_class"]["default"] == 20
-    assert shown["lamb"]["type"] == "number ≥ 0 or convex"
+    assert shown["lamb"]["type"] == "number ≥ 0 or convex or auto[:κ]"

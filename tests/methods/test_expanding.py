@@ -297,7 +297,7 @@ def test_scenarios_and_memories_that_do_not_fit() -> None:
 
 
 def test_a_classifier_without_exemplars_says_so(lab) -> None:
-    made = replace(make_method("der"), memory=None)
+    made = replace(make_method("der"), memory=None, needs_memory={})
 
     with pytest.raises(MethodError, match="learns old classes from exemplars, and there are none"):
         lab.learn(made, resnet(lab), lab.tasks()[:2])

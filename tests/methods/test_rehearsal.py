@@ -241,17 +241,17 @@ def test_what_weighs_new_against_old_classes_is_refused_in_domains(name) -> None
 
 
 def test_a_memory_that_does_not_fit_is_refused_before_training(lab) -> None:
-    bic, task = make_method("bic"), lab.tasks()[1]
+    bic, (first, task) = make_method("bic"), lab.tasks()[:2]
 
     assert "at least 2 images per class" in bic.problems("cil", Memory(per_class=1), 6)[0]
     assert "at least 2 images per class" in bic.problems("cil", Memory(total=6), 6)[0]
     assert bic.problems("cil", Memory(per_class=2), 6) == []
     lone = replace(task, counts=(5, 1))
     with pytest.raises(ScenarioError, match=r"Class 3 has 1 image to train on, but this method"):
-        check_hold_out(Memory(per_class=20), bic.hold_out, lone)
-    check_hold_out(Memory(per_class=200), bic.hold_out, task)
-    check_hold_out(Memory(per_class=20), 0.0, lone)
-    check_hold_out(None, bic.hold_out, lone)
+        check_hold_out(Memory(per_class=20), bic.hold_out, [first, lone])
+    check_hold_out(Memory(per_class=200), bic.hold_out, [first, task])
+    check_hold_out(Memory(per_class=20), 0.0, [first, lone])
+    check_hold_out(None, bic.hold_out, [first, lone])
 
 
 @pytest.mark.parametrize("name", ["icarl", "eeil", "bic", "wa", "lucir", "podnet", "a-wa"])

@@ -13,6 +13,7 @@ from ancl.networks.heads import (
     CosineHead,
     DirectionHead,
     LinearHead,
+    PathHead,
     ProxyHead,
     UnbiasedHead,
     centres,
@@ -105,7 +106,7 @@ def test_a_task_without_classes_is_refused() -> None:
 
 def test_heads_are_found_by_name() -> None:
     names = {"linear": LinearHead, "unbiased": UnbiasedHead, "cosine": CosineHead}
-    assert names | {"proxies": ProxyHead} == HEADS
+    assert names | {"proxies": ProxyHead, "paths": PathHead} == HEADS
 
 
 def test_without_biases_logits_are_rows_times_features() -> None:
