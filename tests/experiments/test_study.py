@@ -11,7 +11,7 @@ import pytest
 
 from ancl import study
 from ancl.errors import SpecError, StoreError
-from ancl.experiments.build import equal_epochs
+from ancl.experiments.build import equal_epochs, images_stored
 from ancl.experiments.config_file import StudyPlan, read_study_plan
 from ancl.experiments.search_two_stage import around, beyond
 from ancl.experiments.settings import spec
@@ -136,6 +136,85 @@ def test_only_what_a_changed_file_asks_for_is_computed(file: Path, tmp_path: Pat
         written[1].read_text()
     )
     assert [path.name for path in written][2:] == ["frontier_digits-5_lwf.png"]
+
+
+ROWS_ALONE = """
+search_seeds: [10]
+table_seeds: [20]
+reference_seeds: [20, 21]
+benchmarks:
+  digits/5:
+    settings: &short
+      {data.tasks: 2, data.per_class: 10, data.scenario: cil, memory.per_class: 2,
+       network.name: resnet8, network.width: 4, training.epochs: 1, training.schedule: cosine}
+    references:
+      joint: {}
+      icarl: {lamb: 1}
+      two-branches: {method: aanets-icarl, lamb: 1, alpha_lr: 0}
+"""
+
+
+def test_rows_alone_show_what_they_store_and_how_long_they_take(file: Path, tmp_path: Path) -> None:
+    file.write_text(ROWS_ALONE)
+    result = study(file, runs=tmp_path / "runs")
+    tables, expected = (path.read_text() for path in write_study(result, tmp_path / "out"))
+
+    assert (result.methods, result.left) == ((), 0)
+    rows = {name: runs for (_, name), runs in result.references.items()}
+    assert list(rows) == ["joint", "icarl", "two-branches"]
+    assert [run.spec.seed for run in rows["two-branches"]] == [20, 21]
+    sizes = {name: {run.parameters[-1].stored for run in runs} for name, runs in rows.items()}
+    [plain], [two] = sizes["icarl"], sizes["two-branches"]
+    # A second branch, a factor for each of the 676 kernels, and three weights α.
+    branch = plain - 17 * 10  # the rest is the head's: 10 classes of 16 features and a bias
+    assert two - plain == branch + 676 + 3
+    head = "| Final accuracy, % | Learning accuracy, % | Forgetting, % | parameters stored |"
+    assert head in tables
+    lines = [line.split(" | ") for line in tables.splitlines() if line.startswith("| ")]
+    stored = {cells[0][2:]: cells[-3:-1] for cells in lines[1:4]}
+    # Two images of each of the ten classes, and all ten of each.
+    assert stored == {
+        "joint": [f"{plain:,}", "100"],
+        "icarl": [f"{plain:,}", "20"],
+        "two-branches": [f"{two:,}", "20"],
+    }
+    mean = np.mean([run.seconds for run in rows["joint"]])
+    assert lines[1][-1].startswith(f"{mean:.0f} ± ")
+    assert [line.split(",")[1] for line in expected.splitlines()] == ["method", "joint", "icarl"]
+
+
+def test_results_without_counts_have_no_costs_beside_them(file: Path, tmp_path: Path) -> None:
+    file.write_text(ROWS_ALONE)
+    study(file, runs=tmp_path / "runs")
+    for place in (file.parent / "results").iterdir():
+        stored = json.loads(place.read_text())
+        del stored["parameters"]
+        place.write_text(json.dumps(stored))
+    tables = write_study(Study(file).result(), tmp_path / "out")[0].read_text()
+
+    assert "| Forgetting, % |\n" in tables
+    assert "| icarl | reference | 1 |" in tables
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "kept"),
+    [
+        ("finetune", {}, 0),
+        ("joint", {"memory.per_class": 3}, 150),
+        ("icarl", {"memory.per_class": 3}, 30),
+        ("icarl", {"memory.total": 47}, 40),
+        ("bic", {"memory.per_class": 20}, 150),  # never more than there are
+        (
+            "icarl",
+            {"memory.total": 130, "data.scenario": "dil", "data.domains": "rotation"},
+            100,  # two of each class in each of five domains
+        ),
+    ],
+)
+def test_images_stored(method: str, settings: dict[str, Any], kept: int) -> None:
+    one = spec(method, "digits/5", settings={"data.scenario": "cil", **settings})
+
+    assert images_stored(one, ((30, 0, 10),) * 5) == kept
 
 
 # -- the rules, on made-up runs --------------------------------------------------------------

@@ -178,6 +178,23 @@ def validation_weights(spec: RunSpec, images: Sequence[tuple[int, int, int]]) ->
     return tuple(val for _, val, _ in images)
 
 
+def images_stored(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> int | None:
+    """Training images that a run holds at its end; None where data must be read to know.
+
+    They are its exemplars, or all images where a method learns from those of all tasks.
+
+    Args:
+        spec: The run.
+        images: To train, validate and test on, of every task.
+    """
+    every, sizes = sum(train for train, _, _ in images), spec.data.sizes()
+    if MethodRef(spec.method).make(spec.options).data == "all":
+        return every
+    if not spec.memory.size:
+        return 0
+    return min(every, spec.memory.quota(sum(sizes)) * sum(sizes)) if sizes else None
+
+
 # -- equal computation -----------------------------------------------------------------------
 
 

@@ -196,9 +196,12 @@ class MethodPlan(_Section):
 
 
 class BenchmarkPlan(_Section):
-    """Methods to study on a benchmark, and reference methods with their settings."""
+    """Methods to study on a benchmark, and reference rows with their settings.
 
-    methods: dict[str, MethodPlan]
+    A row is named by its method, or has any name and the setting ``method``.
+    """
+
+    methods: dict[str, MethodPlan] = {}
     references: dict[str, dict[str, Any]] = {}
     settings: dict[str, Any] = {}
 

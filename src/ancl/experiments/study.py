@@ -246,7 +246,7 @@ class StudyResult:
     Args:
         plan: What was asked for.
         methods: Every method, as far as its runs are done.
-        references: Runs of reference methods that finished, by benchmark and method.
+        references: Runs of reference rows that finished, by benchmark and the row's name.
         runs: All runs that are done, failed ones included.
         left: The number of runs that can be carried out now; 0 where the study is complete.
     """
@@ -298,14 +298,14 @@ class Study:
         """What the finished runs say."""
         methods = tuple(self._follow(*pair) for pair in self._pairs())
         references: dict[tuple[str, str], tuple[StudyRun, ...]] = {}
-        asked = self._references()
-        others = [run for spec in asked if (run := self.folder.get(spec)) is not None]
-        for run in others:
-            if not run.failed:
-                key = (run.spec.benchmark, run.spec.method)
-                references[key] = (*references.get(key, ()), run)
+        others: list[StudyRun] = []
+        for key, specs in self._rows().items():
+            done = [run for spec in specs if (run := self.folder.get(spec)) is not None]
+            if finished := tuple(run for run in done if not run.failed):
+                references[key] = finished
+            others += done
         runs = (*(run for each in methods for run in each.done), *others)
-        left = sum(len(each.todo) for each in methods) + len(asked) - len(others)
+        left = sum(len(each.todo) for each in methods) + len(self._references()) - len(others)
         return StudyResult(self.plan, methods, references, runs, left)
 
     def run(
@@ -354,14 +354,19 @@ class Study:
         return MethodFollower(self.plan, benchmark, method, self.folder.get).follow()
 
     def _references(self) -> list[RunSpec]:
-        return [
-            spec
-            for benchmark, entry in self.plan.benchmarks.items()
-            for method, own in entry.references.items()
-            for spec in study_specs(
-                method, benchmark, {**entry.settings, **own}, self.plan.reference_seeds
-            )
-        ]
+        return [spec for specs in self._rows().values() for spec in specs]
+
+    def _rows(self) -> dict[tuple[str, str], list[RunSpec]]:
+        """The runs of every reference row, by benchmark and name."""
+        found = {}
+        for benchmark, entry in self.plan.benchmarks.items():
+            for name, own in entry.references.items():
+                settings = {"method": name, **entry.settings, **own}
+                method = str(settings.pop("method"))
+                found[benchmark, name] = study_specs(
+                    method, benchmark, settings, self.plan.reference_seeds
+                )
+        return found
 
     def _supposed(self, benchmark: str, method: str, images: Images) -> list[RunSpec]:
         """Every run of a method where the second value of each grid wins, and then a λ near it."""

@@ -11,7 +11,13 @@ from typing import Any, Self
 from ancl.checks import checked
 from ancl.errors import StoreError, printable
 from ancl.experiments.build import validation_weights
-from ancl.experiments.results import decode_matrix, main_metric, run_directory, spec_hash
+from ancl.experiments.results import (
+    ParameterCount,
+    decode_matrix,
+    main_metric,
+    run_directory,
+    spec_hash,
+)
 from ancl.experiments.spec import RunSpec
 from ancl.files import MARK, carries_mark, claim, read_json, replace_text
 from ancl.metrics import aac, aiac
@@ -29,6 +35,7 @@ class StudyRun:
         images: The number of images of every task to train, validate and test on.
         seconds: How long its stages took, shared ones included.
         numerics: The versions and the processor that decide bits.
+        parameters: Of the network after every task; empty in results from before they were kept.
         failed: Why it failed; empty where it did not.
     """
 
@@ -38,6 +45,7 @@ class StudyRun:
     images: tuple[tuple[int, int, int], ...] = ()
     seconds: float = 0.0
     numerics: Mapping[str, Any] = field(default_factory=dict)
+    parameters: tuple[ParameterCount, ...] = ()
     failed: str = ""
 
     @property
@@ -60,7 +68,8 @@ class StudyRun:
         found = checked(dict[str, float | None], stored["metrics"])
         metrics = {k: math.nan if v is None else v for k, v in found.items()}
         seconds, numerics = checked(float, stored["seconds"]), stored["numerics"]
-        return cls(spec, score, metrics, images, seconds, checked(dict[str, Any], numerics))
+        counts = checked(tuple[ParameterCount, ...], stored.get("parameters", ()))
+        return cls(spec, score, metrics, images, seconds, checked(dict[str, Any], numerics), counts)
 
 
 class ResultFolder:
@@ -106,7 +115,8 @@ class ResultFolder:
     def save(self, result: Mapping[str, Any]) -> None:
         """Keep a finished run, given as in ``result.json``."""
         spec = RunSpec.model_validate(result["spec"])
-        kept = {name: result[name] for name in ("metrics", "images", "matrices", "numerics")}
+        names = ("metrics", "images", "matrices", "numerics", "parameters")
+        kept = {name: result[name] for name in names}
         seconds = round(sum(result["seconds"].values()), 1)
         self._write(spec, {"failed": "", "seconds": seconds, **kept})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ancl.experiments import grids
+from ancl.experiments.build import images_stored
 from ancl.experiments.results import main_metric
 from ancl.experiments.study import ROWS, StudyResult
 from ancl.experiments.study_results import StudyRun
@@ -257,9 +258,8 @@ def study_tables(study: StudyResult) -> list[Table]:
 
 
 def _study_rows(study: StudyResult, benchmark: str) -> Table:
-    names = ("learning_accuracy", "forgetting")
     rows: list[tuple[Cell, ...]] = []
-    metric = "aac"
+    names: tuple[str, ...] = ()
     found: list[tuple[str, str, Sequence[StudyRun]]] = [
         (method, "reference", runs)
         for (where, method), runs in study.references.items()
@@ -271,15 +271,37 @@ def _study_rows(study: StudyResult, benchmark: str) -> Table:
         for row in ROWS
         if each.benchmark == benchmark and each.rows.get(row)
     ]
+    counted = all(run.parameters for _, _, runs in found for run in runs)
     for method, row, runs in found:
         metric, options = main_metric(runs[0].spec), runs[0].spec.options
+        final = ("final_accuracy",) if metric == "aiac" else ()
+        names = (metric, *final, "learning_accuracy", "forgetting")
         lambs = [f"{v:g}" if isinstance(v := options.get(k), int | float) else "" for k in _SIGNS]
-        numbers = [Number(_mean(runs, name)) for name in (metric, *names)]
-        rows.append((method, row, *lambs, *numbers))
-    labels = [f"{METRICS[name].label}, %" for name in (metric, *names)]
+        numbers = [Number(_mean(runs, name)) for name in names]
+        rows.append((method, row, *lambs, *numbers, *(_costs(runs) if counted else ())))
+    labels = [f"{METRICS[name].label}, %" for name in names]
     name = f"study_{benchmark.replace('/', '-')}"
-    head = ("method", "row", *_SIGNS.values(), *labels)
-    return Table(name, f"{benchmark}: test, mean ± standard error over seeds", head, tuple(rows))
+    head = ("method", "row", *_SIGNS.values(), *labels, *(_COSTS if counted else ()))
+    title = f"{benchmark}: test, mean ± standard error over seeds"
+    return Table(name, title, head, tuple(rows), (_ABOUT_COSTS,) if counted else ())
+
+
+_COSTS = ("parameters stored", "images stored", "seconds")
+_ABOUT_COSTS = (
+    "Parameters: what answers after the last task are computed from. Images: exemplars after the "
+    "last task, or all training images where a method learns from those of all tasks. Seconds: by "
+    "the clock, the sum over a run's stages, stored ones as long as they took when computed; a "
+    "stage that runs share counts in each."
+)
+
+
+def _costs(runs: Sequence[StudyRun]) -> tuple[str, str, str]:
+    """What a row stores after the last task, and how long a run of it takes."""
+    parameters = sum(run.parameters[-1].stored for run in runs) / len(runs)
+    images = images_stored(runs[0].spec, runs[0].images)
+    seconds, error, _ = mean_and_error([run.seconds for run in runs])
+    time = f"{seconds:.0f}" + ("" if math.isnan(error) else f" ± {error:.0f}")
+    return f"{round(parameters):,}", "" if images is None else f"{images:,}", time
 
 
 def _mean(runs: Sequence[StudyRun], metric: str) -> Estimate:

@@ -240,7 +240,7 @@ def _study_notes(study: StudyResult) -> list[str]:
 
 def _expected(study: StudyResult) -> str:
     """The table's numbers as the package ships them: percent, one line per method and metric."""
-    rows = dict(study.references)
+    rows = {key: own for key, own in study.references.items() if own[0].spec.method == key[1]}
     for method in study.methods:
         for row, prefix in (("cl", ""), ("ancl", "a-"), ("afec", "afec-")):
             if runs := method.rows.get(row):
