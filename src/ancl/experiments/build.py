@@ -175,7 +175,9 @@ def _room_notes(spec: RunSpec, setting: Setting, stream: Stream) -> list[str]:
     cost = f"The network gains weights that take the room of {images:.0f} images of the memory"
     if spec.memory.fair:
         return [f"{cost}, so {name} is {memory.size} in place of {spec.memory.size}."]
-    return [f"{cost}. With memory.fair=true it would keep as many fewer."]
+    left = math.floor(memory.size - images / (sum(sizes) if memory.per_class else 1))
+    fair = f"with memory.fair=true {name} would be {left}" if left > 0 else "it holds fewer"
+    return [f"{cost}: {fair}."]
 
 
 def _method_at(spec: RunSpec, lamb: float) -> Method:
