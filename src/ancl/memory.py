@@ -1,5 +1,6 @@
 """Exemplars: which images of a class are kept, and how many."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -10,6 +11,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from ancl.data import Samples
+from ancl.errors import SpecError
 from ancl.types import Output, Params
 
 Selection = Literal["herding", "random", "entropy", "distance"]
@@ -50,6 +52,47 @@ class Memory:
                 f"Raise memory.total to at least {groups}, or use memory.per_class."
             ]
         return []
+
+
+@dataclass(frozen=True)
+class RunMemory(Memory):
+    """The same for a run, whose tasks are all known before it begins.
+
+    Args:
+        fair: Whether images make room for weights that a network gains as it grows, 4 bytes each.
+            A network that does not grow keeps all its images.
+    """
+
+    fair: bool = False
+
+    def paid(self, weights: int, groups: int, image_bytes: int) -> Memory:
+        """What is left after paying.
+
+        Args:
+            weights: The number of weights to pay for.
+            groups: The number of classes (and domains) that share the memory in the end.
+            image_bytes: The size of one image as it is kept.
+
+        Raises:
+            SpecError: There are no images, or not one of each class is left.
+        """
+        if not self.size:
+            raise SpecError(
+                "memory.fair is true, so images make room for weights that the network gains, and "
+                "none are kept. Give memory.per_class or memory.total, or memory.fair=false."
+            )
+        images = 4 * weights / image_bytes
+        name, each, least = ("per_class", groups, 1) if self.per_class else ("total", 1, groups)
+        left = math.floor(self.size - images / each)
+        if left < least:
+            raise SpecError(
+                f"memory.fair is true, and the network gains weights that take the room of "
+                f"{images:.0f} images: of memory.{name}={self.size} not one image a class is left. "
+                f"Give memory.{name}={least + math.ceil(images / each)} or more, or memory.fair="
+                f"false."
+            )
+        per_class, total = (left, None) if self.per_class else (None, left)
+        return Memory(per_class, total, self.selection)
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,7 +93,7 @@ def test_a_plan_counts_stages_epochs_and_points(tmp_path: Path) -> None:
 
     plan = plan_analysis(request, store=tmp_path)
 
-    assert plan.points == 4 + 6 + 44  # 2 x 2 of landscape, 6 networks, 4 paths of 11
+    assert plan.points == 4 + 6 + 1 + 44  # landscape, networks, connector, 4 paths
     assert plan.most_epochs_to_do == 6  # main 0; auxiliary, CL, ANCL twice, multitask
     assert plan.stages_to_do == plan.stages
     assert plan.seconds_per_point > 0

@@ -8,6 +8,8 @@ from torch.nn import functional as F
 
 from ancl.analysis import AnalysisContext, make_tables
 from ancl.analysis.context import split_images
+from ancl.analysis.interpolation import vector
+from ancl.analysis.landscape import LandscapeTables
 from ancl.analysis.tables import check_names, cka_table, forgetting_table, temperature_table
 from ancl.errors import ScenarioError, SpecError
 
@@ -143,6 +145,27 @@ def test_paths_begin_and_end_with_their_networks(tables: Any) -> None:
     assert [row["step"] for row in path] == pytest.approx([index / 10 for index in range(11)])
     assert path[0]["loss"] == pytest.approx(ends[0]["loss"], abs=1e-6)
     assert path[-1]["loss"] == pytest.approx(ends[1]["loss"], abs=1e-6)
+
+
+def test_the_connector_is_the_middle_of_old_and_auxiliary_network(tables: Any, ewc: Any) -> None:
+    found = only(tables["positions"], network="connector")
+    path = only(tables["paths"], **{"from": "old", "to": "auxiliary", "step": 0.5})
+
+    # In the second task β = 1/2.
+    assert [row["task"] for row in found] == [0, 1, "mean"]
+    for row, beside in zip(found, path, strict=True):
+        assert (row["x"], row["y"], row["residual"]) == pytest.approx((0.5, 0.0, 0.0), abs=1e-6)
+        assert row["loss"] == pytest.approx(beside["loss"], abs=1e-5)
+    merged = {
+        name: torch.lerp(tensor, ewc.networks.auxiliary.tensors[name], 0.5)
+        for name, tensor in ewc.networks.old.tensors.items()
+        if name in ewc.context.names
+    }
+    network = ewc.context.build_network()
+    network.load({**ewc.networks.old.tensors, **merged})
+    landscape = LandscapeTables(ewc.context)
+    scores = landscape.evaluator.at(vector(network.tensors(), ewc.context.names))
+    assert [row["loss"] for row in found[:2]] == pytest.approx([s.loss for s in scores], abs=1e-5)
 
 
 def test_positions_are_signed_and_tell_what_lies_off_the_plane(tables: Any) -> None:

@@ -87,7 +87,7 @@ def test_a_dry_run_trains_nothing_and_tells_the_cost(ancl: Any) -> None:
     text = ancl(*QUICK, "--dry-run").out
 
     # 2 x 2 of landscape, 6 networks, 4 paths of 11.
-    assert plan["points"] == 4 + 6 + 44
+    assert plan["points"] == 4 + 6 + 1 + 44
     assert plan["most_epochs_to_do"] == 6  # main 0; auxiliary, CL, ANCL twice, multitask
     assert plan["seconds_per_point"] > 0
     assert "timed just now" in text

@@ -39,6 +39,17 @@ def test_other_settings_are_named_with_both_values(
     assert pairing(made("a-lwf", **ours), made("lwf", **theirs)) == ((), named)
 
 
+def test_settings_that_are_left_out_at_their_default_count_too() -> None:
+    kept = {"data__scenario": "cil", "network__name": "resnet8", "memory__per_class": 20}
+    plain, fair = (made("aanets-icarl", **kept, memory__fair=fair) for fair in (False, True))
+    old, new = (made("lucir", train_old_rows=rows) for rows in (False, True))
+
+    assert pairing(fair, plain) == ((), ("memory.fair true instead of false",))
+    assert pairing(plain, fair) == ((), ("memory.fair false instead of true",))
+    assert pairing(new, old) == ((), ("train_old_rows true instead of false",))
+    assert pairing(plain, plain) == ((), ())
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [

@@ -11,7 +11,7 @@ import pytest
 
 from ancl import study
 from ancl.errors import SpecError, StoreError
-from ancl.experiments.build import equal_epochs, images_stored
+from ancl.experiments.build import equal_epochs
 from ancl.experiments.config_file import StudyPlan, read_study_plan
 from ancl.experiments.search_two_stage import around, beyond
 from ancl.experiments.settings import spec
@@ -194,27 +194,6 @@ def test_results_without_counts_have_no_costs_beside_them(file: Path, tmp_path: 
 
     assert "| Forgetting, % |\n" in tables
     assert "| icarl | reference | 1 |" in tables
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "kept"),
-    [
-        ("finetune", {}, 0),
-        ("joint", {"memory.per_class": 3}, 150),
-        ("icarl", {"memory.per_class": 3}, 30),
-        ("icarl", {"memory.total": 47}, 40),
-        ("bic", {"memory.per_class": 20}, 150),  # never more than there are
-        (
-            "icarl",
-            {"memory.total": 130, "data.scenario": "dil", "data.domains": "rotation"},
-            100,  # two of each class in each of five domains
-        ),
-    ],
-)
-def test_images_stored(method: str, settings: dict[str, Any], kept: int) -> None:
-    one = spec(method, "digits/5", settings={"data.scenario": "cil", **settings})
-
-    assert images_stored(one, ((30, 0, 10),) * 5) == kept
 
 
 # -- the rules, on made-up runs --------------------------------------------------------------

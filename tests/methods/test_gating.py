@@ -1,5 +1,6 @@
 """CCGN: its terms, what it keeps, that nothing is forgotten, and how it finds the task."""
 
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,9 @@ from ancl.methods.gating import (
 from ancl.methods.registry import make_method
 from ancl.networks import Network
 from ancl.networks.gates import Gate, Gated
+from ancl.stages.events import Events
+from ancl.stages.plan import plan
+from ancl.stages.runner import MemoryStore, Runner
 from ancl.training.config import Training
 from ancl.types import Output, Step, strip_prefix
 
@@ -90,6 +94,65 @@ def test_with_one_task_there_is_nothing_to_tell_and_the_loss_is_cross_entropy() 
 
     assert TaskEntropy()(batch).item() == 0.0
     assert OwnImages()(batch).item() == pytest.approx(CrossEntropy()(batch).item())
+
+
+def test_one_task_with_open_gates_and_no_sparsity_is_finetuning(lab) -> None:
+    """From the same weights, on the same batches; sums may go in another order."""
+    training = replace(TRAINING, weight_decay=0.0)
+    given, tasks = lab.setting(lab.resnet(), training=training), lab.tasks()[:1]
+    plain = lab.learn(make_method("finetune"), given, tasks)
+    method = make_method("ccgn", hidden=4, sparsity=0)
+    gated = lab.fitted(method, given)
+    stages = plan(method, tasks, gated)
+    runner = Runner(stages, tasks, given.device, MemoryStore(), Events())
+    start, names = runner.obtain(stages[0].key), kernel_names()
+    begun = strip_prefix("network", plain.entry("grow", 0).tensors)
+    for name in start.tensors:
+        own = name.removeprefix("network/")
+        if own in names:
+            start.tensors[name].copy_(begun[names[own]])
+        elif ".gates." in own and ".last." in own:
+            start.tensors[name].fill_(50.0 if own.endswith("bias") else 0.0)
+    store = MemoryStore()
+    store.save(stages[0].key, start)
+
+    ended = Runner(stages, tasks, given.device, store, Events()).obtain(stages[1].key)
+
+    found = strip_prefix("network", ended.tensors)
+    wanted = strip_prefix("network", plain.entry("main", 0).tensors)
+    assert [stage.name for stage in stages[:2]] == ["grow", "main"]
+    assert set(names.values()) == {name for name in wanted if "tracked" not in name}
+    for own, other in names.items():
+        assert torch.allclose(found[own], wanted[other], atol=1e-4), own
+    moved = (begun["backbone.conv1.weight"] - wanted["backbone.conv1.weight"]).abs().max()
+    assert moved > 1e-2
+    losses = [
+        [epoch["train"]["task"] for epoch in log]
+        for log in (ended.meta["log"], plain.entry("main", 0).meta["log"])
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def kernel_names() -> dict[str, str]:
+    """What a path of ResNet-8 has in place of every tensor of the plain network."""
+    blocks = [f"layer{level}.0" for level in (1, 2, 3)]
+    convs = ["conv1", *(f"{block}.conv{n}" for block in blocks for n in (1, 2))]
+    found = {
+        f"backbone.layers.{i}.conv.weight": f"backbone.{conv}.weight"
+        for i, conv in enumerate(convs)
+    }
+    norms = {
+        f"norms.{i}": conv.removesuffix(conv[-5:]) + conv[-5:].replace("conv", "bn")
+        for i, conv in enumerate(convs)
+    }
+    for level in (1, 2):
+        shortcut = f"layer{level + 1}.0.downsample"
+        found[f"backbone.shortcuts.{level}.conv.weight"] = f"backbone.{shortcut}.0.weight"
+        norms[f"shortcuts.{level}"] = f"{shortcut}.1"
+    for own, other in norms.items():
+        for part in ("weight", "bias", "running_mean", "running_var"):
+            found[f"backbone.paths.0.{own}.{part}"] = f"backbone.{other}.{part}"
+    return found | {f"head.{part}.0": f"head.{part}.0" for part in ("weights", "biases")}
 
 
 def opening(lab: Any) -> Network:

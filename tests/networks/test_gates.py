@@ -104,6 +104,8 @@ def test_a_gate_opens_with_the_probability_of_its_logit() -> None:
 
     # σ(0.5) = 0.622459; the pair form would give σ(1) = 0.731059, one Gumbel 0.807704.
     assert share.item() == pytest.approx(0.622459, abs=0.005)
+    half = (relaxed(torch.tensor(0.0, dtype=torch.double), noise) > 0.5).double().mean()
+    assert half.item() == pytest.approx(0.5, abs=0.005)  # one Gumbel: 0.632121
 
 
 def test_in_eval_mode_a_gate_opens_above_0_and_only_what_its_task_uses() -> None:

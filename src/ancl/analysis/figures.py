@@ -120,7 +120,7 @@ def _landscape(result: AnalysisResult, seed: int) -> Figure:
     title = f"Accuracy on {split} images, %: {spec.method} on {spec.benchmark}, seed {seed}"
     figure.suptitle(title, fontsize=9)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
     return figure
 
 
@@ -141,7 +141,7 @@ def _contours(
 
 
 def _networks(axes: Axes, result: AnalysisResult, seed: int) -> None:
-    """Dots for old, auxiliary and multitask network, a cross for CL, a path for ANCL."""
+    """Dots for old, auxiliary and multitask network, marks for CL and connector, ANCL's path."""
 
     def places(name: str) -> tuple[list[float], list[float]]:
         rows = result.rows("positions", seed=seed, network=name, task="mean")
@@ -161,6 +161,7 @@ def _networks(axes: Axes, result: AnalysisResult, seed: int) -> None:
             bbox=_BOX,
         )
     axes.plot(*places("cl"), "x", color="#0b3fd6", markersize=8, mew=2, linestyle="", label="CL")
+    axes.plot(*places("connector"), "D", color="#5b2a86", mfc="white", label="connector")
     x, y = places("ancl")
     axes.plot(x, y, "--", color="#d01c1c", linewidth=1.2, label="ANCL, λ_a ascending")
     axes.plot(x[1:-1], y[1:-1], ".", color="#d01c1c", markersize=5)

@@ -15,7 +15,7 @@ from ancl.data import Batches, even_size, interleaved
 from ancl.errors import AnclError
 from ancl.hashing import digest
 from ancl.networks import Network
-from ancl.networks.merging import estimate_statistics
+from ancl.networks.merging import between, estimate_statistics
 from ancl.runtime import numerics
 from ancl.stages.plan import Setting
 from ancl.stages.runner import CheckpointWriter, Storage, obtained
@@ -148,7 +148,7 @@ _TIMED = 2
 
 def number_of_points(side: int, networks: int) -> int:
     """Points of all landscape tables of one seed; none where there is no landscape."""
-    return side**2 + networks + len(PATHS) * STEPS if side else 0
+    return side**2 + networks + 1 + len(PATHS) * STEPS if side else 0  # 1: the connector
 
 
 class LandscapeTables:
@@ -181,15 +181,25 @@ class LandscapeTables:
         )
 
     def positions(self) -> Iterator[Row]:
-        """Where every network is, and its scores after the same estimate of batch norms."""
+        """Where every network is, and its scores after the same estimate of batch norms.
+
+        Besides: the connector, which is the point 1/(t + 1) of the way from old to auxiliary
+        network. Nothing is trained for it.
+        """
         if not self._context.options.grid:
             return
         named, names = self._context.networks.named, self._context.names
         vectors = {key: vector(trained.tensors, names) for key, trained in named.items()}
         identity = {"networks": [trained.key for trained in named.values()]}
         scores = self._scores("networks", identity, [partial(_same, v) for v in vectors.values()])
+        share = 1 / (self._context.options.task + 1)
+        old, auxiliary = ("old", None), ("auxiliary", None)
+        ends: Row = {"networks": [named[old].key, named[auxiliary].key], "points": [share]}
+        merged = between(vectors[old], vectors[auxiliary], share)
+        scores += self._scores("connector", ends, [partial(_same, merged)])
+        vectors["connector", None] = merged
         across, up = self.plane.lengths
-        for (name, lamb_a), found in zip(named, scores, strict=True):
+        for (name, lamb_a), found in zip(vectors, scores, strict=True):
             place = self.plane.locate(vectors[name, lamb_a])
             row = {"network": name, "lamb_a": lamb_a, **place._asdict()}
             row |= {"x_length": place.x * across, "y_length": place.y * up}

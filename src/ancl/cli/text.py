@@ -114,7 +114,7 @@ def parameters_text(results: Sequence[RunResult]) -> list[str]:
     found = [each.parameters[-1] for each in results if each.parameters]
     if not found:
         return []
-    stored, trained = (round(sum(each) / len(each)) for each in zip(*found, strict=True))
+    stored, trained, _ = (round(sum(each) / len(each)) for each in zip(*found, strict=True))
     return [f"Parameters: {stored:,} stored after the last task, {trained:,} trained in it"]
 
 

@@ -13,10 +13,11 @@ from ancl.data.registry import load_source
 from ancl.data.repetition import returning_classes
 from ancl.errors import SpecError
 from ancl.experiments.spec import RunSpec, memory_problems
+from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
-from ancl.networks import architecture
+from ancl.networks import Architecture, architecture
 from ancl.stages.plan import Setting, StateKeys, plan_each
 from ancl.stages.plan_notes import plan_notes
 from ancl.stages.stage import Stage
@@ -58,7 +59,7 @@ class Experiment:
         if self.stream.scenario in ("cil", "cir") and not kept:
             found.append(_COLLAPSE.format(method=self.spec.method))
         found += self.setting.architecture.notes
-        found += _room_notes(self.setting, self.stream)
+        found += _room_notes(self.spec, self.setting, self.stream)
         found += plan_notes(self.method, self.stream.tasks, self.setting)
         return (*found, *self.stream.source.notes)
 
@@ -117,13 +118,14 @@ def build(
         growth=method.growth and method.growth.told(spec.task_aware),
         **options,
     )
+    sizes = [len(task.names) for task in stream.tasks]
     setting = Setting(
         architecture=network,
         training=spec.training,
         auxiliary=spec.auxiliary,
         normalization=network.moments(source.normalization),
         augment=find_augmentation(data.augment),
-        memory=spec.memory if spec.memory.size else None,
+        memory=affordable(spec.memory, network, sizes, source.train.x[0].nbytes),
         task_aware=spec.task_aware,
         seed=spec.seed,
         device=torch.device(spec.device),
@@ -143,20 +145,39 @@ def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
         raise SpecError("\n".join(problems))
 
 
-def _room_notes(setting: Setting, stream: Stream) -> list[str]:
+def affordable(
+    memory: RunMemory, network: Architecture, sizes: Sequence[int], image_bytes: int
+) -> Memory | None:
+    """The memory of a run, smaller by what the network gains where it is to be fair.
+
+    Args:
+        memory: What was asked for.
+        network: The network.
+        sizes: The number of new classes of every task.
+        image_bytes: The size of one image as it is kept.
+
+    Raises:
+        SpecError: Nothing would be left.
+    """
+    if not (memory.fair and network.growth):
+        return memory if memory.size else None
+    return memory.paid(network.gained([n for n in sizes if n]), sum(sizes), image_bytes)
+
+
+def _room_notes(spec: RunSpec, setting: Setting, stream: Stream) -> list[str]:
     """What a network that grows costs, in images of the memory."""
     network, memory = setting.architecture, setting.memory
     sizes = [len(task.names) for task in stream.tasks if task.names]
     if memory is None or network.growth is None or len(sizes) < 2:
         return []
     images = network.gained(sizes) * 4 / stream.source.train.x[0].nbytes
-    left = math.floor(memory.size - images / (sum(sizes) if memory.per_class else 1))
     name = "memory.per_class" if memory.per_class else "memory.total"
-    fair = f"{name}={left} would pay for it" if left > 0 else "the memory has fewer"
-    return [
-        f"After its first task the network gains weights that take the room of {images:.0f} images "
-        f"of the memory: in place of {name}={memory.size}, {fair}."
-    ]
+    cost = f"The network gains weights that take the room of {images:.0f} images of the memory"
+    if spec.memory.fair:
+        return [f"{cost}, so {name} is {memory.size} in place of {spec.memory.size}."]
+    left = math.floor(memory.size - images / (sum(sizes) if memory.per_class else 1))
+    fair = f"with memory.fair=true {name} would be {left}" if left > 0 else "it holds fewer"
+    return [f"{cost}: {fair}."]
 
 
 def _method_at(spec: RunSpec, lamb: float) -> Method:
@@ -178,23 +199,6 @@ def validation_weights(spec: RunSpec, images: Sequence[tuple[int, int, int]]) ->
     return tuple(val for _, val, _ in images)
 
 
-def images_stored(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> int | None:
-    """Training images that a run holds at its end; None where data must be read to know.
-
-    They are its exemplars, or all images where a method learns from those of all tasks.
-
-    Args:
-        spec: The run.
-        images: To train, validate and test on, of every task.
-    """
-    every, sizes = sum(train for train, _, _ in images), spec.data.sizes()
-    if MethodRef(spec.method).make(spec.options).data == "all":
-        return every
-    if not spec.memory.size:
-        return 0
-    return min(every, spec.memory.quota(sum(sizes)) * sum(sizes)) if sizes else None
-
-
 # -- equal computation -----------------------------------------------------------------------
 
 
@@ -207,6 +211,11 @@ def images_per_epoch(
     if sizes is None:
         raise SpecError(
             f"A study needs data whose number of classes is known, not {spec.data.source}."
+        )
+    if memory.fair:
+        raise SpecError(
+            "memory.fair is true, and equal computation is counted before images are read. Give "
+            "memory.per_class or memory.total what is left; a run with memory.fair says it."
         )
     found, before = [], 0
     again: Sequence[Sequence[int]] = [()] * len(sizes)

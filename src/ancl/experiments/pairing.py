@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ancl.experiments.results import RunResult
-from ancl.experiments.spec import RunSpec
+from ancl.experiments.spec import LATER, RunSpec
 
 _WHERE = ("seed", "device", "threads")
 _SAME = ("data.", "network.")
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 _LONGEST = 24
+_LATER = {
+    name if section == "options" else f"{section}.{name}": default
+    for section, defaults in LATER.items()
+    for name, default in defaults.items()
+}
 VARIANTS = {"CL": "", "AFEC": "afec-", "ANCL": "a-"}
 """The variants of a method, and what its name then starts with."""
 
@@ -72,14 +77,15 @@ def pairing(ours: Conditions, theirs: Conditions) -> Pairing:
     both are the same method, with or without a variant.
     """
     bases = [split_method(str(each.settings["method"]))[0] for each in (ours, theirs)]
+    own, other = ({**_LATER, **each.settings} for each in (ours, theirs))
     keys = [
         key
-        for key, value in ours.settings.items()
-        if key in theirs.settings and theirs.settings[key] != value
+        for key, value in own.items()
+        if key in other and other[key] != value
         if key not in ("method", "benchmark") and not key.startswith("auxiliary.")
         if "." in key or bases[0] == bases[1]
     ]
-    texts = {key: _unlike(key, ours.settings[key], theirs.settings[key]) for key in keys}
+    texts = {key: _unlike(key, own[key], other[key]) for key in keys}
     refused = [text for key, text in texts.items() if key.startswith(_SAME)]
     if not refused and (ours.images != theirs.images or _other_tests(ours, theirs)):
         refused.append("the images are not the same")

@@ -45,6 +45,7 @@ from ancl.metrics import (
 )
 from ancl.runtime import numerics
 from ancl.stages.stage import Stage
+from ancl.stages.steps import UpdateMemory
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
 
@@ -79,10 +80,14 @@ class Places(NamedTuple):
 
 
 class ParameterCount(NamedTuple):
-    """How many parameters a network stores, and the most that a training of the task changed."""
+    """How many parameters a network stores, and the most that a training of the task changed.
+
+    ``images`` are the exemplars that are kept from then on, at most.
+    """
 
     stored: int
     trained: int
+    images: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,9 +183,12 @@ def make_result(
 def count_parameters(
     stages: Sequence[Stage], metas: Mapping[str, Mapping[str, Any]]
 ) -> tuple[ParameterCount, ...]:
-    """Parameters after every task."""
-    stored, trained = dict[int, int](), dict[int, int]()
-    for task, meta in ((stage.task, metas[stage.key]) for stage in stages):
+    """Parameters after every task, and exemplars."""
+    stored, trained, images = dict[int, int](), dict[int, int](), dict[int, int]()
+    for stage in stages:
+        task, meta = stage.task, metas[stage.key]
+        if isinstance(stage, UpdateMemory):
+            images[task] = sum(stage.kept) * stage.history.groups
         if "stored" in meta:
             stored[task] = meta["stored"]
         if "trained" in meta:
@@ -188,7 +196,7 @@ def count_parameters(
     tasks = sorted({stage.task for stage in stages})
     if not all(task in stored and task in trained for task in tasks):
         return ()
-    return tuple(ParameterCount(stored[task], trained[task]) for task in tasks)
+    return tuple(ParameterCount(stored[t], trained[t], images.get(t, 0)) for t in tasks)
 
 
 def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:

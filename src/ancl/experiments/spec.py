@@ -19,7 +19,7 @@ from ancl.data.repetition import check_repetition
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.experiments import BENCHMARKS
 from ancl.experiments import benchmark as benchmark_named
-from ancl.memory import Memory
+from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, arguments, method_defaults, section_of
 from ancl.networks import NAMES, network_options
@@ -31,6 +31,7 @@ _INHERITED = "as training"
 LATER: Mapping[str, Mapping[str, Any]] = {
     "data": {"returning": None, "per_coming": None},
     "options": {"train_old_rows": False},
+    "memory": {"fair": False},
 }
 """Settings that came after results were filed, with their defaults, by section.
 
@@ -129,7 +130,7 @@ class RunSpec(BaseModel):
     options: dict[str, Any]
     data: DataSpec
     network: dict[str, Any]
-    memory: Memory
+    memory: RunMemory
     training: Training
     auxiliary: Training
     device: str
@@ -223,7 +224,7 @@ def fields_for(method: MethodRef, network: str) -> dict[str, Field]:
         found[f"network.{name}"] = Field(
             parameter.annotation, parameter.default, f"An option of {network}."
         )
-    found |= {f"memory.{name}": field for name, field in _fields(Memory)}
+    found |= {f"memory.{name}": field for name, field in _fields(RunMemory)}
     found |= {f"training.{name}": field for name, field in _fields(Training)}
     found |= {f"auxiliary.{name}": field for name, field in _fields(Training)}
     texts = method.explanations()
@@ -410,7 +411,8 @@ class _Resolver:
 
     def check_memory(self, made: Method, scenario: str, groups: int) -> None:
         """Note what does not fit a memory shared by this number of classes (and domains)."""
-        self.mistakes += memory_problems(Memory(**self.section("memory")), made, scenario, groups)
+        memory = RunMemory(**self.section("memory"))
+        self.mistakes += memory_problems(memory, made, scenario, groups)
 
     def spec(self) -> RunSpec:
         """The run."""
@@ -423,7 +425,7 @@ class _Resolver:
             options={name: self.values[name] for name in self.method.settings},
             data=DataSpec(**self.section("data")),
             network=self.section("network"),
-            memory=Memory(**self.section("memory")),
+            memory=RunMemory(**self.section("memory")),
             training=Training(**self.section("training")),
             auxiliary=Training(**self.section("auxiliary")),
             device=str(resolve_device(self.values["device"])),
@@ -442,6 +444,7 @@ def memory_problems(memory: Memory, method: Method, scenario: str, groups: int) 
 
 
 def _fields(kind: type[Any]) -> Iterator[tuple[str, Field]]:
-    texts, hints = arguments(kind), get_type_hints(kind, include_extras=True)
+    texts = {name: text for each in kind.__mro__[-2::-1] for name, text in arguments(each).items()}
+    hints = get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         yield field.name, Field(hints[field.name], field.default, texts.get(field.name, ""))

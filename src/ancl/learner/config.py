@@ -1,6 +1,7 @@
 """What a learner is made of: decided when it is made, saved with it, and made of that again."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,10 +14,11 @@ from torch import nn
 from ancl.checks import checked
 from ancl.data import Augment, Normalization, Task, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError, unknown
+from ancl.experiments.build import affordable
 from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.experiments.state import FinalState, augment_digest
 from ancl.hashing import describe, digest
-from ancl.memory import Memory
+from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
 from ancl.methods.task_history import check_hold_out
@@ -305,7 +307,7 @@ def config_of_spec(spec: RunSpec, given: Given, state: FinalState | None) -> Lea
     recorded = {} if isinstance(chosen, Method) else spec.options
     name, settings, method = named_method(chosen, recorded)
     network = given.network_or(str(options.pop("name", None)))
-    return LearnerConfig(
+    config = LearnerConfig(
         method=method,
         method_name=name,
         settings=settings,
@@ -320,6 +322,28 @@ def config_of_spec(spec: RunSpec, given: Given, state: FinalState | None) -> Lea
         val_fraction=spec.data.val_fraction,
         augment=given.augment_or(spec.data.augment),
     )
+    return replace(config, memory=_plain_memory(spec.memory, config, state))
+
+
+def _plain_memory(memory: RunMemory, config: LearnerConfig, state: FinalState | None) -> Memory:
+    """The memory of a run as it was in the end; a learner does not know how many tasks will come.
+
+    Raises:
+        SpecError: It is to be fair, and there is no run.
+    """
+    if not memory.fair:
+        return Memory(memory.per_class, memory.total, memory.selection)
+    if state is None:
+        raise SpecError(
+            "memory.fair is true, so the network's growth over all tasks decides how many images "
+            "are kept, and a learner does not know how many will come. Give memory.per_class or "
+            "memory.total instead; a run with memory.fair says what is left."
+        )
+    network = config.setting(state.input_shape, None, torch.device("cpu")).architecture
+    sizes = [len(task.names) for task in state.tasks]
+    # Images are kept as bytes, other inputs as numbers of 4 bytes.
+    image_bytes = math.prod(state.input_shape) * (1 if state.normalization else 4)
+    return affordable(memory, network, sizes, image_bytes) or Memory(selection=memory.selection)
 
 
 def config_of_meta(meta: Mapping[str, Any], given: Given, state: FinalState) -> LearnerConfig:

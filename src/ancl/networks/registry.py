@@ -95,11 +95,9 @@ class Architecture:
         return network
 
     def gained(self, sizes: Sequence[int]) -> int:
-        """The number of weights by which the backbone grows from the first task to the last."""
+        """The number of parameters that it stores in the end more than a network that stays."""
         with seeded(0, "count"):
-            built = [self.build(blocks).backbone for blocks in (sizes, sizes[:1])]
-        last, first = (sum(weight.numel() for weight in each.parameters()) for each in built)
-        return last - first
+            return self.build(sizes).stored() - replace(self, growth=None).build(sizes).stored()
 
     def backbone(self) -> nn.Module:
         """A fresh backbone, as ``build`` makes it."""

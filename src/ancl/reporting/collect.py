@@ -175,7 +175,7 @@ def _read(path: Path, kind: type[T]) -> T:
 
 Row = Mapping[str, Any]
 _REFERENCES = ("old", "auxiliary", "multi")
-_ANCHORS = (*_REFERENCES, "cl")
+_ANCHORS = (*_REFERENCES, "cl", "connector")
 
 
 def explorer_data(found: Mapping[str, Any]) -> list[dict[str, Any]]:

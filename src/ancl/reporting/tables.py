@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ancl.experiments import grids
-from ancl.experiments.build import images_stored
 from ancl.experiments.results import main_metric
 from ancl.experiments.study import ROWS, StudyResult
 from ancl.experiments.study_results import StudyRun
+from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, Estimate, Interval, mean_and_error
 from ancl.reporting.collect import Document
 from ancl.reporting.groups import Difference, Group
@@ -298,10 +298,12 @@ _ABOUT_COSTS = (
 def _costs(runs: Sequence[StudyRun]) -> tuple[str, str, str]:
     """What a row stores after the last task, and how long a run of it takes."""
     parameters = sum(run.parameters[-1].stored for run in runs) / len(runs)
-    images = images_stored(runs[0].spec, runs[0].images)
+    kept = runs[0].parameters[-1].images
+    if MethodRef(runs[0].spec.method).make(runs[0].spec.options).data == "all":
+        kept = sum(train for train, _, _ in runs[0].images)
     seconds, error, _ = mean_and_error([run.seconds for run in runs])
     time = f"{seconds:.0f}" + ("" if math.isnan(error) else f" ± {error:.0f}")
-    return f"{round(parameters):,}", "" if images is None else f"{images:,}", time
+    return f"{round(parameters):,}", f"{kept:,}", time
 
 
 def _mean(runs: Sequence[StudyRun], metric: str) -> Estimate:

@@ -95,7 +95,7 @@ function marks(root, { found, named, path, at, x, y, near }) {
     const left = cx > 380;
     root.append(draw("text", {
       class: "strong", x: cx + (left ? -10 : 10), y: cy + (name === "cl" ? 20 : -8), "text-anchor": left ? "end" : "start",
-    }, name === "cl" ? "CL" : REFERENCES[name]));
+    }, name === "cl" ? "CL" : REFERENCES[name] ?? name));
   }
   const place = found.points[at].place;
   if (place && near(place)) {
