@@ -15,7 +15,8 @@ from ancl.experiments.build import equal_epochs, images_stored
 from ancl.experiments.config_file import StudyPlan, read_study_plan
 from ancl.experiments.search_two_stage import around, beyond
 from ancl.experiments.settings import spec
-from ancl.experiments.study import MethodFollower, MethodResult, Study, best, study_specs
+from ancl.experiments.study import MethodFollower, MethodResult, Study, best
+from ancl.experiments.study_file import study_specs
 from ancl.experiments.study_results import ResultFolder, StudyRun
 from ancl.metrics import t_interval
 from ancl.reporting import write_study

@@ -14,7 +14,7 @@ from ancl.experiments.spec import RunSpec
 from ancl.experiments.study import Study
 from ancl.experiments.study_results import ResultFolder
 from ancl.experiments.study_rules import RuleResult, RuleStudy, kind_of, open_study
-from ancl.reporting import write_rules
+from ancl.reporting import write_study
 from ancl.runtime import NUMERICS
 from ancl.stages.events import Events
 
@@ -150,7 +150,7 @@ def test_what_the_grids_lack_is_named(files: tuple[Path, Path], tmp_path: Path) 
         f"lwf on digits/5: λ and λ_a of its grid are not chosen yet. Finish its searches: "
         f"ancl study {files[0]}"
     )
-    [tables] = [p for p in write_rules(result, tmp_path / "out") if p.name == "tables.md"]
+    [tables] = [p for p in write_study(result, tmp_path / "out") if p.name == "tables.md"]
     assert result.missing[0] in tables.read_text()
 
 
@@ -161,7 +161,7 @@ def test_tables_and_figures_are_drawn_from_results_alone(
     fill(RuleStudy(files[1]), {"balance:0.3": 0.8, "auto:0.4": 0.75})
 
     result = ancl.study(files[1], compute=False)
-    written = write_rules(result, tmp_path / "out")
+    written = write_study(result, tmp_path / "out")
     text = written[0].read_text()
 
     assert "| lwf | ANCL, rules for λ and λ_a | auto:0.4 | balance:0.3 | AAC |" in text
