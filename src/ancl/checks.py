@@ -69,6 +69,21 @@ def _readable(message: str) -> str:
     return text.split(", unable to parse")[0].split(", got a")[0]
 
 
+def number_behind(name: str, text: str) -> float | None:
+    """The number of a rule that is given as text; nothing where only its name is given.
+
+    >>> number_behind("balance", "balance:0.3"), number_behind("auto", "auto")
+    (0.3, None)
+
+    Raises:
+        ValueError: The name is another one, or what is behind it is no number.
+    """
+    found, colon, number = text.partition(":")
+    if found != name:
+        raise ValueError(text)
+    return float(number) if colon else None
+
+
 def type_text(kind: Any) -> str:
     """A type as a user writes values of it.
 
