@@ -49,7 +49,7 @@ def checked(kind: Any, value: Any) -> Any:
         adapter = TypeAdapter(Any if kind is inspect.Parameter.empty else kind)
         taken = adapter.validate_python(value)
     except ValidationError as error:
-        wanted = dict.fromkeys(_readable(problem["msg"]) for problem in error.errors())
+        wanted = dict.fromkeys(readable(problem["msg"]) for problem in error.errors())
         raise ValueError(" or ".join(wanted)) from error
     if _has_bool(value) and not _has_bool(taken):
         raise ValueError("must be a number, not true or false")
@@ -63,7 +63,12 @@ def _has_bool(value: Any) -> bool:
     return isinstance(value, bool) or any(map(_has_bool, inside))
 
 
-def _readable(message: str) -> str:
+def readable(message: str) -> str:
+    """A message of pydantic's, in words that fit behind the name of a setting.
+
+    >>> readable("Input should be a valid integer, unable to parse string as an integer")
+    'must be a valid integer'
+    """
     text = message.removeprefix("Input ").removeprefix("Value error, ")
     text = text.replace("should be", "must be")
     return text.split(", unable to parse")[0].split(", got a")[0]

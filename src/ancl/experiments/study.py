@@ -17,6 +17,7 @@ import numpy as np
 from ancl.executors.graph import Graph
 from ancl.experiments.build import equal_epochs
 from ancl.experiments.config_file import EXTENDED_FROM, StudyPlan, read_study_plan
+from ancl.experiments.search import check_searchable
 from ancl.experiments.search_two_stage import around, beyond
 from ancl.experiments.spec import RunSpec
 from ancl.experiments.study_file import StudyFile, study_specs
@@ -247,7 +248,7 @@ class StudyResult:
         primary, adjusted = self.primary(), self.adjusted()
         return {
             "left": self.left,
-            "primary": primary._asdict() if primary else None,
+            "primary": primary.json() if primary else None,
             "methods": [
                 {
                     **each.json(),
@@ -268,7 +269,7 @@ class Study(StudyFile[StudyResult]):
         self._references()
         for benchmark, method in self._pairs():
             # Mistakes in settings are found before anything is trained.
-            self._all_runs(benchmark, method, _ANY_IMAGES)
+            check_searchable(self._all_runs(benchmark, method, _ANY_IMAGES)[0])
 
     def result(self) -> StudyResult:
         """What the finished runs say."""

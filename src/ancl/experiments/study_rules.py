@@ -103,6 +103,8 @@ class RuleStudy(StudyFile[RuleResult]):
     def _open(self, path: Path) -> None:
         self.plan = plan = read_rules_plan(path)
         self._place = Path(os.path.normpath(path.parent / plan.of))
+        if studies_rules(self._place):
+            raise SpecError(f"{path}: of is {plan.of}, a study of rules. Name one of grids.")
         self._other = Study(self._place)
         self._grids = self._other.plan
         self._check(path)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from ancl.errors import counted
+from ancl.errors import counted, printable
 from ancl.experiments.results import main_metric
 from ancl.experiments.study import StudyResult
 from ancl.experiments.study_rules import RuleResult
@@ -76,7 +76,7 @@ def _notes(study: StudyResult | RuleResult) -> Iterator[str]:
                 yield f"{each.method}: {each.chosen['epochs']:g} epochs at equal computation."
     for run in study.runs:
         if run.failed:
-            yield f"{run.spec.method} failed: {run.failed}"
+            yield f"{run.spec.method} failed: {printable(run.failed)}"
     hours = sum(run.seconds for run in study.runs) / 3600
     yield f"{counted(len(study.runs), 'run')}: {hours:.1f} h, shared stages in each."
     kinds = {json.dumps(run.numerics, sort_keys=True) for run in study.runs if run.numerics}
