@@ -17,8 +17,9 @@ from ancl.memory import Memory
 from ancl.methods.method import Finish, Method
 from ancl.methods.registry import make_method
 from ancl.methods.regularization import METHODS
+from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Architecture
-from ancl.stages.plan import drop_zero_terms, plan
+from ancl.stages.plan import plan
 from ancl.stages.runner import MemoryStore
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
