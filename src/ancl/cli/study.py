@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from ancl.cli import flags
 from ancl.cli.flags import Machines, Results, grouped
-from ancl.errors import counted
+from ancl.errors import SpecError, counted
 
 if TYPE_CHECKING:
     from ancl.experiments.study import StudyResult
@@ -50,6 +50,8 @@ def study(
     from ancl.experiments.study_rules import open_study
     from ancl.reporting import claim_study, write_study
 
+    if tables and results.dry_run:
+        raise SpecError("--tables trains nothing, and --dry-run draws nothing. Leave out one.")
     asked, place = open_study(file, folder, overwrite=results.overwrite), out or file.parent
     claim_study(asked.result(), place, overwrite=results.overwrite)
     if not tables:
