@@ -80,6 +80,7 @@ MATRICES = [
         *({"metrics": value} for value in ({}, [], None, {"aac": 0.5, "aiac": 0.5})),
         *({"metrics": METRICS | {"aac": v, "aiac": v}} for v in (5, -1, None, 10**400, "x")),
         *({"numerics": value} for value in ([], {}, 3)),
+        *({"parameters": value} for value in ("x", [[1]], [[1, 2.5]], None)),
         *({"failed": value} for value in (True, ["x"])),
     ],
     ids=lambda changes: str(changes)[:60],

@@ -70,6 +70,7 @@ def write(folder: ResultFolder, spec: RunSpec, score: float) -> None:
             "images": [[100, 10, 10]] * 2,
             "matrices": matrices,
             "numerics": {"ancl": NUMERICS},
+            "parameters": [],
             "seconds": {"main": 1.0},
         }
     )
