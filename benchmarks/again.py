@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 import ancl
+from ancl.checks import checked
 from ancl.data.registry import load_source
-from ancl.files import replace_text
+from ancl.files import read_json, replace_text
 from ancl.metrics import mean_and_error, t_interval
 from ancl.seeding import generator
 
@@ -156,10 +157,15 @@ def wanted() -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
+    """The run of a file; nothing where there is none of this protocol."""
+    if not path.exists():
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))
-    same = found.get("protocol") == json.loads(json.dumps(wanted()))
+    try:
+        found: dict[str, Any] = checked(dict[str, Any], read_json(path))
+        found["after"] = checked(list[dict[str, float]], found["after"])
+        same = found["protocol"] == json.loads(json.dumps(wanted()))
+    except (OSError, ValueError, LookupError) as error:
+        raise SystemExit(f"{path} is damaged ({error}). Delete it to run it again.") from error
     return found if same else None
 
 

@@ -21,8 +21,9 @@ from ancl.networks import architecture
 from ancl.regularizers import Icarl, LessForget, Lfl, Lwf, Lwm, Pod, Regularizer
 from ancl.training.balance import Balance
 from ancl.training.config import Training
-from ancl.training.loop import Fit, View
+from ancl.training.loop import Fit
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
+from ancl.training.view import View
 from ancl.types import Anchor, Output
 
 OMEGAS = {

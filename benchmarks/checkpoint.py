@@ -19,8 +19,9 @@ from ancl.losses import CrossEntropy
 from ancl.networks import architecture
 from ancl.store.store import StageResult, Store
 from ancl.training.config import Training
-from ancl.training.loop import Fit, View
+from ancl.training.loop import Fit
 from ancl.training.objective import Objective
+from ancl.training.view import View
 
 STEPS, BATCH = 4, 128
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 # Bits depend on the instructions a processor has. AVX2 is what the golden files were recorded
@@ -23,8 +24,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ancl.data import Source, Task, digits, from_arrays, make_stream
+from ancl.experiments.compare import Comparison
+from ancl.experiments.results import Finished, RunResult
+from ancl.experiments.run import Outcome
+from ancl.experiments.spec import Layer, resolve
 from ancl.memory import Memory
 from ancl.methods.method import Method
+from ancl.metrics import summary
 from ancl.networks import Architecture, architecture
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting, plan
@@ -179,6 +185,54 @@ def lab() -> Lab:
 @pytest.fixture
 def golden_directory() -> Path:
     return Path(__file__).parent / "golden"
+
+
+def measured(
+    method: str,
+    benchmark: str,
+    accuracy: float,
+    images: tuple[tuple[int, int, int], ...],
+    settings: Mapping[str, Any],
+) -> RunResult:
+    """A result that nobody computed: the same accuracy on every task, whatever came after it."""
+    spec = resolve(method, benchmark, [Layer("--set", settings)]).spec
+    matrix = np.full((len(images), len(images)), accuracy)
+    matrix[np.triu_indices(len(images), 1)] = np.nan
+    metrics = summary(matrix, [test for _, _, test in images])
+    return RunResult(spec, {"taw": matrix, "tag": matrix}, images, metrics, (), (), {})
+
+
+@pytest.fixture
+def paper_runs() -> Callable[..., list[RunResult]]:
+    """Runs on the paper's first benchmark with these accuracies, one per seed."""
+
+    def make(
+        accuracies: Sequence[float], method: str = "a-lwf", **settings: Any
+    ) -> list[RunResult]:
+        given = {key.replace("__", "."): value for key, value in settings.items()}
+        images = ((4500, 500, 1000),) * 10
+        return [
+            measured(method, "cifar100/10", accuracy, images, {**given, "seed": seed})
+            for seed, accuracy in enumerate(accuracies)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def compared() -> Callable[..., Comparison]:
+    """``lwf`` with an accuracy of 0.25 beside ``a-lwf`` with 0.75, each with its settings."""
+
+    def make(lwf: Mapping[str, Any], a_lwf: Mapping[str, Any]) -> Comparison:
+        given = (("lwf", 0.25, lwf), ("a-lwf", 0.75, a_lwf))
+        results = [
+            measured(method, "digits/5", accuracy, ((9, 1, 5),), {"threads": 1, **settings})
+            for method, accuracy, settings in given
+        ]
+        runs = [Finished(Path("runs") / result.spec.method, result) for result in results]
+        return Comparison([each.spec for each in results], Outcome(runs, []), None, 1.0)
+
+    return make
 
 
 Write = Callable[[str, Mapping[str, str]], Path]

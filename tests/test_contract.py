@@ -9,7 +9,8 @@ from torch import Tensor
 
 import ancl.stages.work
 from ancl.errors import MethodError
-from ancl.methods.method import Method, Rule
+from ancl.methods.lambda_rules import Rule
+from ancl.methods.method import Method
 from ancl.methods.registry import make_method
 from ancl.methods.regularization import METHODS as ALL_METHODS
 from ancl.regularizers import WeightRegularizer

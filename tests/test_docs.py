@@ -484,14 +484,17 @@ def test_the_readme_as_written(folder, brief, monkeypatch, capsys) -> None:
 
 def test_domains_as_written(brief) -> None:
     samples = own_photos()
-    names = {"ancl": ancl, "photos": samples["photos"], "labels": samples["labels"]}
+    names: dict[str, Any] = {"ancl": ancl, "photos": samples["photos"]}
     names |= {"photos_by_day": samples["images"], "photos_by_night": 255 - samples["images"]}
+    names |= {"labels": samples["labels"], "labels_by_night": samples["labels"]}
     (block,) = blocks("data.md")
-    training = "training=ancl.Training(epochs=1, batch_size=32), "
-    exec(
-        block.replace("lamb=100.0", f'network="mlp", {training}lamb=100.0'),
-        {**names, "labels_by_night": samples["labels"]},
-    )
+    training = "training=ancl.Training(epochs=5, batch_size=32), "
+    exec(block.replace("lamb=100.0", f'network="mlp", {training}lamb=100.0'), names)
+
+    learner = names["learner"]
+    assert learner.tasks == [list(range(5))] * 2
+    assert set(learner.predict(names["photos"])) <= set(range(5))
+    assert learner.evaluate(names["photos_by_night"], names["labels_by_night"]) > 0.5
 
 
 TESTED = {

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     )
     from ancl.experiments.benchmarks import list_benchmarks
     from ancl.experiments.compare import Comparison, compare
+    from ancl.experiments.listing import list_options
     from ancl.experiments.results import RunResult
     from ancl.experiments.run import run
     from ancl.experiments.search import SearchResult, search
-    from ancl.experiments.settings import list_options, spec, specs
+    from ancl.experiments.settings import spec, specs
     from ancl.experiments.spec import RunSpec
     from ancl.experiments.study import StudyResult
     from ancl.experiments.study_rules import RuleResult, study
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
     from ancl.methods.differences import list_differences
+    from ancl.methods.lambda_rules import Rule
     from ancl.methods.method import (
         Auxiliary,
         Finish,
         FinishWork,
         MainTrainer,
         Method,
-        Rule,
         TaskWork,
         Term,
     )
@@ -73,7 +74,8 @@ _PLACES = {
     "experiments.results": ("RunResult",),
     "experiments.run": ("run",),
     "experiments.search": ("SearchResult", "search"),
-    "experiments.settings": ("list_options", "spec", "specs"),
+    "experiments.listing": ("list_options",),
+    "experiments.settings": ("spec", "specs"),
     "experiments.spec": ("RunSpec",),
     "experiments.study": ("StudyResult",),
     "experiments.study_rules": ("RuleResult", "study"),
@@ -83,8 +85,9 @@ _PLACES = {
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
     "methods.differences": ("list_differences",),
+    "methods.lambda_rules": ("Rule",),
     "methods.method": (
-        *("Auxiliary", "Finish", "FinishWork", "MainTrainer", "Method", "Rule"),
+        *("Auxiliary", "Finish", "FinishWork", "MainTrainer", "Method"),
         *("TaskWork", "Term"),
     ),
     "methods.variants": ("with_afec", "with_ancl", "with_auto"),

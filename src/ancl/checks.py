@@ -49,7 +49,7 @@ def checked(kind: Any, value: Any) -> Any:
         adapter = TypeAdapter(Any if kind is inspect.Parameter.empty else kind)
         taken = adapter.validate_python(value)
     except ValidationError as error:
-        wanted = dict.fromkeys(_readable(problem["msg"]) for problem in error.errors())
+        wanted = dict.fromkeys(readable(problem["msg"]) for problem in error.errors())
         raise ValueError(" or ".join(wanted)) from error
     if _has_bool(value) and not _has_bool(taken):
         raise ValueError("must be a number, not true or false")
@@ -63,10 +63,30 @@ def _has_bool(value: Any) -> bool:
     return isinstance(value, bool) or any(map(_has_bool, inside))
 
 
-def _readable(message: str) -> str:
+def readable(message: str) -> str:
+    """A message of pydantic's, in words that fit behind the name of a setting.
+
+    >>> readable("Input should be a valid integer, unable to parse string as an integer")
+    'must be a valid integer'
+    """
     text = message.removeprefix("Input ").removeprefix("Value error, ")
     text = text.replace("should be", "must be")
     return text.split(", unable to parse")[0].split(", got a")[0]
+
+
+def number_behind(name: str, text: str) -> float | None:
+    """The number of a rule that is given as text; nothing where only its name is given.
+
+    >>> number_behind("balance", "balance:0.3"), number_behind("auto", "auto")
+    (0.3, None)
+
+    Raises:
+        ValueError: The name is another one, or what is behind it is no number.
+    """
+    found, colon, number = text.partition(":")
+    if found != name:
+        raise ValueError(text)
+    return float(number) if colon else None
 
 
 def type_text(kind: Any) -> str:

@@ -40,6 +40,8 @@ def open_plain(path: Path) -> BinaryIO:
     Raises:
         OSError: It cannot be read, or is no plain file.
     """
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "no file has such a name", str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

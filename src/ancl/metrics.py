@@ -298,6 +298,10 @@ class Interval(NamedTuple):
     p: float
     n: int
 
+    def json(self) -> dict[str, float | None]:
+        """The same as JSON; what one value does not say is null."""
+        return {k: None if math.isnan(v) else v for k, v in self._asdict().items()}
+
 
 def t_probability(t: float, freedom: int) -> float:
     """P(|T| ≤ t) of Student's t, by its finite sums for whole degrees of freedom.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ancl.cli.compare import comparison_text
 from ancl.cli.text import signed
 from ancl.experiments.settings import QUICK_LOOK
 
@@ -85,6 +86,26 @@ def test_what_else_differs_stands_beside_a_difference(ancl: Any) -> None:
 
     assert "what else differs" not in plain
     assert (found["differs_also"], found["not_compared"]) == ([], [])
+
+
+def test_a_row_ends_with_what_else_differs(compared: Any) -> None:
+    found = compared({"lamb": 1e9}, {"lamb": 10.0})
+
+    text = comparison_text(found, Path("x.json"), quick=False)
+
+    row = next(line for line in text.splitlines() if line.startswith("a-lwf"))
+    assert row.endswith("+50.0  λ 10 instead of 1e+09")
+    assert QUICK_LOOK not in text
+
+
+def test_a_row_has_no_difference_between_networks(compared: Any) -> None:
+    found = compared({}, {"network.name": "resnet8"})
+
+    text = comparison_text(found, Path("x.json"), quick=True)
+
+    assert "50.0" not in text
+    assert "not compared: network.name resnet8 instead of mlp" in text
+    assert QUICK_LOOK in text
 
 
 def test_a_quick_comparison_says_what_a_quick_run_says(ancl: Any) -> None:

@@ -5,36 +5,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ancl.cli.run import verdict_text
 from ancl.experiments.paper import Expected
 from ancl.experiments.paper_check import Verdict, verdict
-from ancl.experiments.results import RunResult
-from ancl.experiments.spec import Layer, resolve
-from ancl.metrics import summary
 
 RUN = ("run", "lwf", "digits/5", "--epochs", "1", "--quiet")
 
 
-def results(accuracies: list[float], method: str = "a-lwf", **values: Any) -> list[RunResult]:
-    """Runs on the paper's first benchmark that reached these accuracies on every task."""
-    found = []
-    for seed, accuracy in enumerate(accuracies):
-        given = {key.replace("__", "."): value for key, value in values.items()}
-        spec = resolve(method, "cifar100/10", [Layer("--set", {**given, "seed": seed})]).spec
-        matrix = np.tril(np.full((10, 10), accuracy)) + np.triu(np.full((10, 10), np.nan), 1)
-        matrices = dict.fromkeys(("taw", "tag"), matrix)
-        images = ((4500, 500, 1000),) * 10
-        metrics = summary(matrix, [1000] * 10)
-        result = RunResult(spec, matrices, images, metrics, (), (), {})
-        found.append(result)
-    return found
-
-
-def test_a_whole_protocol_stands_beside_the_papers_number() -> None:
-    runs = results([0.78, 0.79, 0.80])
+def test_a_whole_protocol_stands_beside_the_papers_number(paper_runs: Any) -> None:
+    runs = paper_runs([0.78, 0.79, 0.80])
     found = verdict(runs)
 
     assert found is not None
@@ -43,8 +24,8 @@ def test_a_whole_protocol_stands_beside_the_papers_number() -> None:
     assert lines[1].startswith("training.lr 0.05 is ours: the paper")
 
 
-def test_what_differs_is_listed_and_nothing_is_compared() -> None:
-    runs = results([0.5], training__epochs=5, lamb=3)
+def test_what_differs_is_listed_and_nothing_is_compared(paper_runs: Any) -> None:
+    runs = paper_runs([0.5], training__epochs=5, lamb=3)
     found = verdict(runs)
 
     assert found is not None
@@ -164,10 +145,10 @@ def test_an_epoch_of_a_shared_stage_goes_to_the_curves_of_every_run(
     assert sorted(closed) == sorted(f"{place}/tensorboard" for place in places.values())
 
 
-def test_our_own_numbers_are_called_expected_whatever_the_number_of_seeds() -> None:
+def test_our_own_numbers_are_called_expected_whatever_the_number_of_seeds(paper_runs: Any) -> None:
     number = Expected("aac", 57.1, 0.3, 0, 5)
 
-    text = verdict_text(Verdict((number,), [], []), results([0.58]))
+    text = verdict_text(Verdict((number,), [], []), paper_runs([0.58]))
     assert text == "AAC: got 58.0 %, expected 57.10 ± 0.30 % (n = 5, measured with ancl)"
 
 

@@ -51,3 +51,14 @@ def test_a_mistake_in_the_file_ends_with_a_message(ancl: Any) -> None:
 
     assert ended.code == 2
     assert "methods.lwf.lamb_a: Field required" in json.loads(ended.out)["error"]
+
+
+def test_flags_that_do_not_fit_change_nothing(ancl: Any) -> None:
+    Path("a.yaml").write_text(FILE)
+    both = ancl("study", "a.yaml", "--tables", "--dry-run")
+    file = ancl("study", "a.yaml", "--results", "a.yaml")
+
+    assert (both.code, file.code) == (2, 2)
+    assert both.err == "--tables trains nothing, and --dry-run draws nothing. Leave out one.\n"
+    assert file.err == "a.yaml is no folder. Give one for results: --results DIR.\n"
+    assert [path.name for path in Path().iterdir()] == ["a.yaml"]

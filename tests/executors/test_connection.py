@@ -134,10 +134,15 @@ def test_no_cluster_on_this_machine_is_one_message(fake_ray: Callable[[str], Non
     )
 
 
-def test_a_cluster_that_answers(listening: str, fake_ray: Callable[[str], None]) -> None:
-    fake_ray("assert given['address'].startswith('127.0.0.1:')")
+def test_a_cluster_that_answers_is_asked_once(
+    listening: str, fake_ray: Callable[[str], None], tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked.txt"
+    fake_ray(f"print(given['address'], file=open({str(asked)!r}, 'a'))")
 
-    try_address(listening)  # an assertion that fails ends the process with a code
+    try_address(listening)
+
+    assert asked.read_text() == f"{listening}\n"
 
 
 def test_sigterm_while_ray_connects_reaches_the_handler_of_before(

@@ -3,32 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ancl.experiments.paper_check import verdict, verdict_json
-from ancl.experiments.results import RunResult
-from ancl.experiments.spec import Layer, resolve
-from ancl.metrics import summary
 
 
-def results(accuracies: list[float], method: str = "a-lwf", **values: Any) -> list[RunResult]:
-    """Runs on the paper's first benchmark that reached these accuracies on every task."""
-    found = []
-    for seed, accuracy in enumerate(accuracies):
-        given = {key.replace("__", "."): value for key, value in values.items()}
-        spec = resolve(method, "cifar100/10", [Layer("--set", {**given, "seed": seed})]).spec
-        matrix = np.tril(np.full((10, 10), accuracy)) + np.triu(np.full((10, 10), np.nan), 1)
-        matrices = dict.fromkeys(("taw", "tag"), matrix)
-        images = ((4500, 500, 1000),) * 10
-        metrics = summary(matrix, [1000] * 10)
-        result = RunResult(spec, matrices, images, metrics, (), (), {})
-        found.append(result)
-    return found
-
-
-def test_a_whole_protocol_is_comparable() -> None:
-    runs = results([0.78, 0.79, 0.80])
+def test_a_whole_protocol_is_comparable(paper_runs: Any) -> None:
+    runs = paper_runs([0.78, 0.79, 0.80])
     found = verdict(runs)
 
     assert found is not None
@@ -39,8 +20,8 @@ def test_a_whole_protocol_is_comparable() -> None:
     assert found.notes[0].startswith("training.lr 0.05 is ours: the paper")
 
 
-def test_what_differs_is_listed() -> None:
-    [run] = results([0.5], training__epochs=5, lamb=3)
+def test_what_differs_is_listed(paper_runs: Any) -> None:
+    [run] = paper_runs([0.5], training__epochs=5, lamb=3)
     found = verdict([replace(run, images=((1500, 500, 1000),) * 10)])
 
     assert found is not None
@@ -53,13 +34,13 @@ def test_what_differs_is_listed() -> None:
     ]
 
 
-def test_a_searched_rate_is_the_papers_own_rule() -> None:
-    found = verdict(results([0.7, 0.7, 0.7], training__lr="search"))
+def test_a_searched_rate_is_the_papers_own_rule(paper_runs: Any) -> None:
+    found = verdict(paper_runs([0.7, 0.7, 0.7], training__lr="search"))
 
     assert found is not None
     assert found.differences == []
     assert found.notes == ["training.lr=search: by the released code's rule."]
 
 
-def test_a_method_the_paper_does_not_report_has_no_verdict() -> None:
-    assert verdict(results([0.7], method="rwalk")) is None
+def test_a_method_the_paper_does_not_report_has_no_verdict(paper_runs: Any) -> None:
+    assert verdict(paper_runs([0.7], method="rwalk")) is None

@@ -1,6 +1,7 @@
 """A study of rules: what decides, which rows follow, what it lacks, and that it is resumed."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ancl.experiments.spec import RunSpec
 from ancl.experiments.study import Study
 from ancl.experiments.study_results import ResultFolder
 from ancl.experiments.study_rules import RuleResult, RuleStudy, kind_of, open_study
-from ancl.reporting import write_rules
+from ancl.reporting import write_study
 from ancl.runtime import NUMERICS
 from ancl.stages.events import Events
 
@@ -69,6 +70,7 @@ def write(folder: ResultFolder, spec: RunSpec, score: float) -> None:
             "images": [[100, 10, 10]] * 2,
             "matrices": matrices,
             "numerics": {"ancl": NUMERICS},
+            "parameters": [],
             "seconds": {"main": 1.0},
         }
     )
@@ -150,7 +152,7 @@ def test_what_the_grids_lack_is_named(files: tuple[Path, Path], tmp_path: Path) 
         f"lwf on digits/5: λ and λ_a of its grid are not chosen yet. Finish its searches: "
         f"ancl study {files[0]}"
     )
-    [tables] = [p for p in write_rules(result, tmp_path / "out") if p.name == "tables.md"]
+    [tables] = [p for p in write_study(result, tmp_path / "out") if p.name == "tables.md"]
     assert result.missing[0] in tables.read_text()
 
 
@@ -161,7 +163,7 @@ def test_tables_and_figures_are_drawn_from_results_alone(
     fill(RuleStudy(files[1]), {"balance:0.3": 0.8, "auto:0.4": 0.75})
 
     result = ancl.study(files[1], compute=False)
-    written = write_rules(result, tmp_path / "out")
+    written = write_study(result, tmp_path / "out")
     text = written[0].read_text()
 
     assert "| lwf | ANCL, rules for λ and λ_a | auto:0.4 | balance:0.3 | AAC |" in text
@@ -217,13 +219,17 @@ def test_it_is_carried_out_and_resumed(files: tuple[Path, Path], tmp_path: Path)
         (('"balance:0.1"', '"balance:x"'), "must be balance or balance:ρ with ρ ≥ 0"),
         (("[10, 11]", "[10, 20]"), "the seeds 20 decide and are reported"),
         (("deciding", "decide"), "decide: Extra inputs are not permitted"),
+        (("../grids/study.yaml", "study.yaml"), "of is study.yaml, a study of rules. Name one of"),
+        (("../grids/study.yaml", "no.yaml"), "no.yaml cannot be read (No such file"),
+        (("../grids/study.yaml", "/dev/zero"), "/dev/zero cannot be read (it is not a plain file"),
+        (("../grids/study.yaml", '"\\0"'), "cannot be read (no file has such a name)"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_trained(
     files: tuple[Path, Path], change: tuple[str, str], message: str
 ) -> None:
     files[1].write_text(RULES.replace(*change))
-    with pytest.raises(SpecError, match=message.replace("(", r"\(")):
+    with pytest.raises(SpecError, match=re.escape(message)):
         open_study(files[1])
 
 

@@ -15,9 +15,9 @@ from ancl.networks import architecture
 from ancl.networks.merging import between
 from ancl.regularizers import Ewc
 from ancl.stages.events import Events
+from ancl.stages.importance import read_importance
 from ancl.stages.plan import plan
 from ancl.stages.runner import MemoryStore, Runner
-from ancl.stages.work import read_importance
 from ancl.training.config import Training
 from ancl.training.objective import Quadratic, QuadraticPenalty
 from ancl.types import strip_prefix

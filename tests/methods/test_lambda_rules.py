@@ -5,8 +5,15 @@ from dataclasses import replace
 import pytest
 
 from ancl.errors import MethodError, SpecError
-from ancl.methods.lambda_rules import AdaptiveAllNew, AdaptiveOldNew, Factor, NewShare, OldShare
-from ancl.methods.method import Auxiliary, Method, Term, weight_at
+from ancl.methods.lambda_rules import (
+    AdaptiveAllNew,
+    AdaptiveOldNew,
+    Factor,
+    NewShare,
+    OldShare,
+    weight_at,
+)
+from ancl.methods.method import Auxiliary, Method, Term
 from ancl.methods.registry import MethodRef, make_method
 from ancl.methods.variants import with_afec, with_ancl, with_auto
 from ancl.regularizers import Ewc, Lwf

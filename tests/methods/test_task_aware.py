@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ancl.data import as_input
 from ancl.errors import MethodError
 from ancl.losses import OneHot
-from ancl.methods.method import weight_at
+from ancl.methods.lambda_rules import weight_at
 from ancl.methods.registry import MethodRef, make_method
 from ancl.methods.regularization import METHODS
 from ancl.regularizers import Dmc, Eeil, Lfl, Lwf, Lwm, RWalk

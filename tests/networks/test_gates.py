@@ -242,6 +242,18 @@ def test_the_second_mask_of_a_block_keeps_its_shortcut_too() -> None:
     }
 
 
+def test_earlier_paths_neither_learn_nor_look_at_a_batch() -> None:
+    inside = gated(net(tasks=3)).train()
+    *earlier, newest = inside.paths
+
+    assert len(earlier) == 2
+    for path in earlier:
+        assert not any(weight.requires_grad for weight in path.parameters())
+        assert not any(part.training for part in path.modules())
+    assert all(weight.requires_grad for weight in newest.parameters())
+    assert all(part.training for part in newest.modules())
+
+
 def test_only_the_newest_path_learns_and_counts_its_batches() -> None:
     network = net(3)
     before = network.tensors()

@@ -11,7 +11,8 @@ from torch import Generator, Tensor, nn
 from ancl.data import Samples
 from ancl.memory import Memory, select
 from ancl.methods.finishing import Align
-from ancl.methods.method import Method, weight_at
+from ancl.methods.lambda_rules import weight_at
+from ancl.methods.method import Method
 from ancl.methods.registry import make_method
 from ancl.networks import Network
 from ancl.networks.heads import HEADS, Head, LinearHead

@@ -56,7 +56,7 @@ def moved_buffers(monkeypatch) -> None:
     monkeypatch.setattr(ancl.stages.steps.UpdateImportance, "run", run)
 
 
-def task_aware_run(name: str, file: str, reference: Any, lab: Any) -> None:
+def check_task_aware_run(name: str, file: str, reference: Any, lab: Any) -> None:
     want, rates = reference.load(file), reference.settings
     method = make_method(name, **want["ancl"]["options"])
     training = reference.training(lr=rates["lr"], lr_first=rates["lr_first"])
@@ -90,14 +90,14 @@ def task_aware_run(name: str, file: str, reference: Any, lab: Any) -> None:
 
 @pytest.mark.parametrize("name", TASK_AWARE)
 def test_task_incremental_runs(name, reference, lab) -> None:
-    task_aware_run(name, name, reference, lab)
+    check_task_aware_run(name, name, reference, lab)
 
 
 @pytest.mark.parametrize("name", MOVED_BUFFERS)
 def test_task_incremental_runs_whose_importance_moves_batch_norm(
     name, reference, lab, moved_buffers
 ) -> None:
-    task_aware_run(name, f"{name}-unpatched", reference, lab)
+    check_task_aware_run(name, f"{name}-unpatched", reference, lab)
 
 
 def class_incremental(name: str, reference: Any, lab: Any, **values: Any) -> tuple[Any, ...]:

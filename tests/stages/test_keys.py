@@ -195,6 +195,8 @@ def drawn(examples: int) -> settings:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_equal_keys_mean_equal_results(name: str, runs: Any) -> None:
+    checked = []
+
     @drawn(2 if runs.keeps_memory(name, {}) and name in METHODS else 1)
     @given(SEEDS)
     def run(seed: int) -> None:
@@ -202,11 +204,15 @@ def test_equal_keys_mean_equal_results(name: str, runs: Any) -> None:
         for change in found.changes:
             with suppress(AnclError):  # a setting that is refused has no results
                 runs.check(name, found.base, {}, change)
+                checked.append(change)
 
     run()
+    assert checked
 
 
 def test_equal_keys_mean_equal_results_in_any_mix_of_parts(runs: Any) -> None:
+    checked = []
+
     @drawn(4)
     @given(SEEDS)
     def run(seed: int) -> None:
@@ -215,8 +221,10 @@ def test_equal_keys_mean_equal_results_in_any_mix_of_parts(runs: Any) -> None:
             # Some mixes make no sense: what cannot be computed says nothing about keys.
             with suppress(AnclError, RuntimeError, ValueError, KeyError):
                 runs.check(OWN, found.base, {}, change)
+                checked.append(change)
 
     run()
+    assert checked
 
 
 @pytest.mark.parametrize("scenario", ["til", "cil", "dil"])

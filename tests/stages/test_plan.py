@@ -18,7 +18,7 @@ from ancl.methods.method import Finish, Method
 from ancl.methods.registry import make_method
 from ancl.methods.regularization import METHODS
 from ancl.networks import Architecture
-from ancl.stages.plan import drop_zero_terms, plan
+from ancl.stages.plan import plan
 from ancl.stages.runner import MemoryStore
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
@@ -180,14 +180,6 @@ def test_the_order_of_images_changes_no_key(keys, lab) -> None:
 
     assert keys("a-ewc", tasks=tasks) == keys("a-ewc")
     assert keys("a-ewc", tasks=lab.tasks(seed=1)) != keys("a-ewc")
-
-
-def test_terms_of_weight_zero_are_no_part_of_the_method() -> None:
-    made = drop_zero_terms(make_method("a-ewc", lamb=0, lamb_a=0))
-
-    assert (made.old, made.auxiliary) == (None, None)
-    assert drop_zero_terms(make_method("a-ewc", lamb=0)).auxiliary is not None
-    assert drop_zero_terms(make_method("a-ewc", lamb_a=0)).old is not None
 
 
 def local_loss(factor: float) -> Callable[[Step], Tensor]:

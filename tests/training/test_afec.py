@@ -13,8 +13,9 @@ from ancl.networks import Network, architecture
 from ancl.regularizers import Ewc
 from ancl.training.afec import AlternatingTraining, following
 from ancl.training.config import Training
-from ancl.training.loop import Fit, View
+from ancl.training.loop import Fit
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
+from ancl.training.view import View
 
 VIEW = View((slice(0, 3),), task_aware=True)
 MAIN = Training(epochs=6, lr=0.3, batch_size=4, patience=1)

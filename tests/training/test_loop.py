@@ -14,9 +14,10 @@ from ancl.errors import TrainingError
 from ancl.losses import CrossEntropy
 from ancl.networks import Network, architecture
 from ancl.training.config import Training
-from ancl.training.loop import Fit, View, epoch_record
+from ancl.training.loop import Fit, epoch_record
 from ancl.training.objective import Objective
 from ancl.training.quadratic import Quadratic
+from ancl.training.view import View
 from ancl.types import Output, Params, Step
 
 VIEW = View((slice(0, 3),), task_aware=True)

@@ -15,9 +15,10 @@ from ancl.networks import Network, architecture
 from ancl.networks.branches import Branches, TwoBranches
 from ancl.seeding import generator, seeded
 from ancl.training.config import Training
-from ancl.training.loop import Fit, Saved, View
+from ancl.training.loop import Fit, Saved
 from ancl.training.objective import Objective
 from ancl.training.outer import Outer, OuterStep
+from ancl.training.view import View
 
 OUTER = Outer(("backbone.alpha",), 0.5, momentum=0.9, bounds=(0.0, 1.0))
 PATH = (3, 1, "main")

@@ -11,9 +11,10 @@ from ancl.losses import CrossEntropy
 from ancl.networks import architecture
 from ancl.regularizers import Ewc, Watcher
 from ancl.training.config import Training
-from ancl.training.loop import Fit, View
+from ancl.training.loop import Fit
 from ancl.training.objective import Objective, PenaltyTerm
 from ancl.training.quadratic import Quadratic, QuadraticPenalty, like
+from ancl.training.view import View
 from ancl.types import Anchor, Params, Step
 
 

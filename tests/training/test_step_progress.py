@@ -11,8 +11,9 @@ from ancl.losses import CrossEntropy
 from ancl.networks import Network, architecture
 from ancl.regularizers import Lwf, Regularizer
 from ancl.training.config import Training
-from ancl.training.loop import Fit, View
+from ancl.training.loop import Fit
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for, only_current
+from ancl.training.view import View
 from ancl.types import Anchor, Output, Step
 
 TASKS = (slice(0, 2), slice(2, 4))

@@ -15,7 +15,7 @@ from ancl.data import Samples, Task
 from ancl.errors import ScenarioError, SpecError, unknown
 from ancl.experiments.build import Experiment
 from ancl.losses import own_task_logits
-from ancl.methods.method import weight_at
+from ancl.methods.lambda_rules import weight_at
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Network
 from ancl.regularizers import Regularizer

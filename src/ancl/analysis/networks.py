@@ -17,10 +17,10 @@ from ancl.methods.regularization import joint
 from ancl.methods.task_history import ClassHistory
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.events import Events
+from ancl.stages.importance import read_importance
 from ancl.stages.plan import BACKBONE, StateKeys, plan_kept, plan_task
 from ancl.stages.runner import MemoryStore, Runner, Storage
 from ancl.stages.stage import Stage
-from ancl.stages.work import read_importance
 from ancl.store.entry import StageResult
 from ancl.types import Importance, Params, strip_prefix
 

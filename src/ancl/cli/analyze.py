@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from ancl.cli import flags
+from ancl.cli import flag_values, flags
 from ancl.cli.flags import Machine, Results, Seeding, Settings, Weights, grouped
 from ancl.cli.text import duration, percent, table
 from ancl.errors import SpecError, counted
@@ -88,7 +88,9 @@ def analyze(
     from ancl.analysis import make_request, plan_analysis, run_analysis
     from ancl.cli.progress import progress_and_log
 
-    given = flags.make_request(method, benchmark, Weights(lamb=lamb), seeding, settings, machine)
+    given = flag_values.make_request(
+        method, benchmark, Weights(lamb=lamb), seeding, settings, machine
+    )
 
     def specs_of(name: str, first_lamb_a: float) -> list[RunSpec]:
         asked = replace(given, method=name).with_values("--lamb-a", {"lamb_a": first_lamb_a})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from ancl.cli import flags
+from ancl.cli import flag_values, flags
 from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def compare(
     from ancl.reporting import page_of
 
     choice = machines.choose()
-    request = flags.make_request(None, on, weights, seeding, settings, machines)
+    request = flag_values.make_request(None, on, weights, seeding, settings, machines)
     specs = resolve_methods(request.with_threads(choice.threads), list(dict.fromkeys(methods)))
     choose_baselines([spec.method for spec in specs], baseline)
     places = results.places(settings.data_root)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from ancl.cli import flags
+from ancl.cli import flag_values, flags
 
 if TYPE_CHECKING:
     from ancl.experiments.compare import Comparison
@@ -47,7 +47,7 @@ def demo(
     from ancl.reporting import page_of
 
     # One thread is the fastest for images this small, and gives the same bits everywhere.
-    request = flags.make_request(
+    request = flag_values.make_request(
         None,
         BENCHMARK,
         flags.Settings(epochs="2" if quick else None),

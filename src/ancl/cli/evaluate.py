@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from ancl.cli import flags, learner_flags
+from ancl.cli import flag_values, flags, learner_flags
 from ancl.cli.flags import grouped
 from ancl.cli.learner_flags import GivenAgain
 
@@ -38,7 +38,7 @@ def evaluate(
     from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
 
-    named, events = flags.without_bad_images(data) if skip_bad_images else data, Progress()
+    named, events = flag_values.without_bad_images(data) if skip_bad_images else data, Progress()
     opened = open_learner(
         learner, **vars(given), store=store, device=device or "auto", events=events
     )

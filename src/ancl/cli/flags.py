@@ -1,24 +1,21 @@
-"""The flags that commands share: as types, in groups, and read to values."""
+"""The flags that commands share: as types, and in groups."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from ancl.errors import SpecError, printable
+from ancl.cli.flag_values import is_count, read_count
 
 if TYPE_CHECKING:
     from ancl.executors import ExecutorChoice
     from ancl.experiments.results import Places
-    from ancl.experiments.settings import Request
-    from ancl.experiments.spec import Layer
 
 # -- single flags ----------------------------------------------------------------------------
 
@@ -218,14 +215,9 @@ class Machines(Machine):
         """The executor that the flags ask for."""
         from ancl.executors import choose_executor
 
-        if self.workers is not None and not is_count(self.workers):
-            raise SpecError(
-                f"--workers: {printable(self.workers, 40)!r} is no number of workers. Write 1 or "
-                f"more."
-            )
-        workers = int(self.workers) if self.workers else None
+        workers = read_count("--workers", self.workers)
         # A mistake in --threads is reported together with those of the other settings.
-        threads = int(self.threads) if self.threads and is_count(self.threads) else None
+        threads = read_count("--threads", self.threads) if is_count(self.threads) else None
         return choose_executor(self.executor, workers, self.address, threads)
 
 
@@ -245,11 +237,6 @@ class Results:
         from ancl.experiments.results import Places
 
         return Places.of(self.runs, self.store, data_root, overwrite=self.overwrite)
-
-
-def is_count(text: str) -> bool:
-    """Whether a text is a number from 1 on."""
-    return bool(re.fullmatch(r"0*[1-9]\d{0,5}", text))
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -276,183 +263,3 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     wrapper.__dict__["__signature__"] = own.replace(parameters=flat)
     return wrapper
-
-
-MOST_SEEDS = 10_000
-"""More runs than this in one command are taken for a mistake."""
-
-
-# -- from text to values ---------------------------------------------------------------------
-
-
-def scalar(text: str) -> Any:
-    """A value as YAML reads it; what is not YAML is the text itself.
-
-    >>> scalar("1e-3"), scalar("true"), scalar("[80, 120]"), scalar("50,10x5")
-    (0.001, True, [80, 120], '50,10x5')
-    """
-    from ruamel.yaml.error import YAMLError
-
-    from ancl.experiments.config_file import parse_yaml
-
-    try:
-        return parse_yaml(text)
-    except (YAMLError, ValueError):
-        return text
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _order(value: str) -> Any:
-    """Class numbers may be written with commas alone."""
-    plain = re.fullmatch(r"\d{1,9}(,\d{1,9})*", value)
-    return [int(n) for n in value.split(",")] if plain else scalar(value)
-
-
-FLAGS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "--lamb": ("lamb", scalar),
-    "--lamb-a": ("lamb_a", scalar),
-    "--scenario": ("data.scenario", _text),
-    "--tasks": ("data.tasks", scalar),
-    "--classes": ("data.classes", _text),
-    "--first": ("data.first", scalar),
-    "--order": ("data.order", _order),
-    "--data": ("data.source", _text),
-    "--network": ("network.name", _text),
-    "--memory-per-class": ("memory.per_class", scalar),
-    "--memory": ("memory.total", scalar),
-    "--memory-selection": ("memory.selection", _text),
-    "--epochs": ("training.epochs", scalar),
-    "--lr": ("training.lr", scalar),
-    "--batch-size": ("training.batch_size", scalar),
-    "--device": ("device", _text),
-    "--threads": ("threads", scalar),
-    "--seed": ("seed", scalar),
-}
-"""The setting of each flag, and how its value is read."""
-
-
-def make_request(method: str | None, benchmark: str | None, *groups: object) -> Request:
-    """What groups of flags ask for; flags that are not about runs are ignored."""
-    from ancl.experiments.settings import Request
-
-    given = {name: value for group in groups for name, value in vars(group).items()}
-    mistakes: list[str] = []
-    own = ("config", "preset", "quick")
-    return Request(
-        method,
-        benchmark,
-        (_command_line(given, mistakes),),
-        seeds=_seeds(given, mistakes),
-        seeds_source="--seeds",
-        mistakes=tuple(mistakes),
-        **{name: given[name] for name in own if name in given},
-    )
-
-
-def make_layer(*groups: object) -> Layer:
-    """The settings that groups of flags give.
-
-    Raises:
-        SpecError: All flags that cannot be read, each on its own line.
-    """
-    mistakes: list[str] = []
-    given = {name: value for group in groups for name, value in vars(group).items()}
-    layer = _command_line(given, mistakes)
-    if mistakes:
-        raise SpecError("\n".join(mistakes))
-    return layer
-
-
-def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
-    """``--set`` and flags as one layer, so that neither replaces a rival that the other gives."""
-    from ancl.experiments.spec import Layer
-
-    values: dict[str, Any] = {}
-    labels: dict[str, str] = {}
-    for text in given.get("setting") or []:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            mistakes.append(f"--set: {text!r} is no setting. Write --set key=value.")
-        else:
-            values[key.strip()], labels[key.strip()] = scalar(value), "--set"
-    for flag, (key, read) in FLAGS.items():
-        if (text := given.get(flag[2:].replace("-", "_"))) is not None:
-            values[key], labels[key] = read(text), flag
-    if given.get("skip_bad_images"):
-        try:
-            values["data.source"] = without_bad_images(values.get("data.source"))
-            labels["data.source"] = "--data"
-        except SpecError as error:
-            mistakes.append(str(error))
-    for flag in ("--epochs", "--lr"):
-        key, first = FLAGS[flag][0], f"{FLAGS[flag][0]}_first"
-        if labels.get(key) == flag and first not in values:
-            values[first], labels[first] = None, flag  # it counts for the first task too
-    return Layer("command line", values, labels=labels)
-
-
-def without_bad_images(source: object) -> str:
-    """The name of a folder that says that files which are no images are left out.
-
-    Raises:
-        SpecError: It is no folder.
-    """
-    from ancl.data.formats.folders import SKIP_BAD
-
-    if not isinstance(source, str) or not source.startswith("folder:"):
-        raise SpecError("--skip-bad-images is for a folder of images: --data folder:PATH.")
-    return source.removesuffix(SKIP_BAD) + SKIP_BAD
-
-
-def _seeds(given: Mapping[str, Any], mistakes: list[str]) -> tuple[int, ...]:
-    if given.get("seeds") is None:
-        return ()
-    if given.get("seed") is not None:
-        mistakes.append("--seed and --seeds were both given. Leave out one.")
-    try:
-        return tuple(parse_seeds(given["seeds"]))
-    except SpecError as error:
-        mistakes.append(str(error))
-        return ()
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Seeds from a list with ranges, each once.
-
-    >>> parse_seeds("0-2,7")
-    [0, 1, 2, 7]
-    """
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip())
-        last = int(match[2] or match[1]) if match else -1
-        if match is None or last < int(match[1]):
-            raise SpecError(
-                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is no seed "
-                f"or range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
-            )
-        if len(seeds) + last - int(match[1]) >= MOST_SEEDS:
-            raise SpecError(
-                f"--seeds: {part.strip()!r} asks for more than {MOST_SEEDS:,} runs. Give fewer."
-            )
-        seeds += range(int(match[1]), last + 1)
-    return list(dict.fromkeys(seeds))
-
-
-def parse_numbers(flag: str, text: str | None) -> tuple[float, ...] | None:
-    """Numbers from a list with commas, each once; None where nothing is given.
-
-    >>> parse_numbers("--lamb-grid", "1,10,1")
-    (1.0, 10.0)
-    """
-    if text is None:
-        return None
-    try:
-        return tuple(dict.fromkeys(float(part) for part in text.split(",")))
-    except ValueError:
-        raise SpecError(
-            f"{flag}: {text!r} is no list of numbers ≥ 0. Write {flag} 0.1,1,10."
-        ) from None

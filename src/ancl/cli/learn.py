@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from ancl.cli import flags, learner_flags
+from ancl.cli import flag_values, flags, learner_flags
 from ancl.cli.flags import Machine, Weights, grouped
 
 if TYPE_CHECKING:
@@ -92,11 +92,14 @@ def learn(
     from ancl.learner.teaching import teach
     from ancl.stages.progress import make_progress
 
-    layer, count = flags.make_layer(weights, start), learner_flags.thread_count(machine)
+    layer, count = (
+        flag_values.make_layer(weights, start),
+        flag_values.read_count("--threads", machine.threads),
+    )
     with make_progress(quiet) as events, threads(count) if count else nullcontext():
         taught = teach(
             learner,
-            flags.without_bad_images(data) if skip_bad_images else data,
+            flag_values.without_bad_images(data) if skip_bad_images else data,
             output=output,
             method=method,
             network=network,

@@ -8,9 +8,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from ancl.cli.flags import Machine, is_count
-from ancl.errors import SpecError, printable
-
 Learner = Annotated[
     Path, Argument(metavar="LEARNER", help="A saved learner, or the directory of a finished run.")
 ]
@@ -44,17 +41,3 @@ class GivenAgain:
     network: GivenNetwork = None
     augment: GivenAugment = None
     accept_changed: AcceptChanged = False
-
-
-def thread_count(machine: Machine) -> int | None:
-    """The number that ``--threads`` gives, if it is given.
-
-    Raises:
-        SpecError: It is no number of threads.
-    """
-    given = machine.threads
-    if given is not None and not is_count(given):
-        raise SpecError(
-            f"--threads: {printable(given, 40)!r} is no number of threads. Write 1 or more."
-        )
-    return int(given) if given else None

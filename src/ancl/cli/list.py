@@ -31,7 +31,7 @@ Options = Annotated[
 @app.command("methods")
 def methods(*, of: Options = None, as_json: flags.Json = False) -> None:
     """Methods and their variants, or every setting of one."""
-    from ancl.experiments.settings import list_options
+    from ancl.experiments.listing import list_options
     from ancl.methods.differences import list_differences
     from ancl.methods.registry import MethodRef, list_methods
 
@@ -73,7 +73,7 @@ def data(*, as_json: flags.Json = False) -> None:
 def networks(*, as_json: flags.Json = False) -> None:
     """Networks for --network NAME, with their options."""
     from ancl.cli.text import shown_value
-    from ancl.experiments.settings import list_networks
+    from ancl.experiments.listing import list_networks
     from ancl.networks import NAMES
 
     found = list_networks()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ancl.cli import flags
+from ancl.cli import flag_values, flags
 from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(
     METHOD and BENCHMARK may also come from --config.
     """
     choice = machines.choose()
-    request = flags.make_request(method, benchmark, weights, seeding, settings, machines)
+    request = flag_values.make_request(method, benchmark, weights, seeding, settings, machines)
     request = request.with_threads(choice.threads)
     places = results.places(settings.data_root)
     if results.dry_run:

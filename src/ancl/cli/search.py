@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from ancl.cli import flags
+from ancl.cli import flag_values, flags
 from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ def search(
 
     deciding = Seeding(seeds=search_seeds)
     grids = {
-        "lamb": flags.parse_numbers("--lamb-grid", lamb_grid),
-        "lamb_a": flags.parse_numbers("--lamb-a-grid", lamb_a_grid),
+        "lamb": flag_values.parse_numbers("--lamb-grid", lamb_grid),
+        "lamb_a": flag_values.parse_numbers("--lamb-a-grid", lamb_a_grid),
     }
     asked = SearchRequest(
-        flags.make_request(method, benchmark, weights, deciding, settings, machines),
+        flag_values.make_request(method, benchmark, weights, deciding, settings, machines),
         protocol,
         grids,
-        flags.parse_seeds(seeds) if seeds is not None else None,
+        flag_values.parse_seeds(seeds) if seeds is not None else None,
         results.places(settings.data_root),
         machines.choose(),
         race,

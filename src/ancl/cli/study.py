@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 from ancl.cli import flags
 from ancl.cli.flags import Machines, Results, grouped
-from ancl.errors import counted
+from ancl.errors import SpecError, counted
 
 if TYPE_CHECKING:
-    from ancl.experiments.study import Forecast, Study, StudyResult
-    from ancl.experiments.study_rules import RuleResult, RuleStudy
+    from ancl.experiments.study import StudyResult
+    from ancl.experiments.study_file import Forecast
+    from ancl.experiments.study_rules import RuleResult
 
 File = Annotated[Path, Argument(metavar="FILE.yaml", show_default=False, help="The study file.")]
 Tables = Annotated[
@@ -47,9 +48,12 @@ def study(
     """Carry out a study file: searches, then a table of every method. The same command resumes."""
     from ancl.cli.progress import progress_and_log
     from ancl.experiments.study_rules import open_study
+    from ancl.reporting import claim_study, write_study
 
+    if tables and results.dry_run:
+        raise SpecError("--tables trains nothing, and --dry-run draws nothing. Leave out one.")
     asked, place = open_study(file, folder, overwrite=results.overwrite), out or file.parent
-    claim_place(asked, place, overwrite=results.overwrite)
+    claim_study(asked.result(), place, overwrite=results.overwrite)
     if not tables:
         machines = Machines(executor=executor, workers=workers, address=address, threads="1")
         choice = machines.choose()
@@ -62,58 +66,15 @@ def study(
             events.note(text)
             asked.run(results.places(data_root), choice, events)
     result = asked.result()
-    files = [str(path) for path in write(result, place, overwrite=results.overwrite)]
+    files = [str(path) for path in write_study(result, place, overwrite=results.overwrite)]
     if results.as_json:
-        print(json.dumps({**to_json(result), "files": files}))
+        print(json.dumps({**result.json(), "files": files}))
     else:
         print("\n".join([to_text(result), *files]))
     if any(run.failed for run in result.runs):
         from ancl.cli.text import FAILED
 
         raise typer.Exit(FAILED)
-
-
-def claim_place(study: Study | RuleStudy, out: Path, *, overwrite: bool) -> None:
-    """Refuse to write over files of somebody else, before anything is trained."""
-    from ancl.experiments.study_rules import RuleStudy as Rules
-    from ancl.reporting import claim_rules, claim_study
-
-    if isinstance(study, Rules):
-        claim_rules(study.result(), out, overwrite=overwrite)
-    else:
-        claim_study(study.result().methods, out, overwrite=overwrite)
-
-
-def write(result: StudyResult | RuleResult, out: Path, *, overwrite: bool) -> list[Path]:
-    """Write tables and figures."""
-    from ancl.experiments.study_rules import RuleResult as Rules
-    from ancl.reporting import write_rules, write_study
-
-    if isinstance(result, Rules):
-        return write_rules(result, out, overwrite=overwrite)
-    return write_study(result, out, overwrite=overwrite)
-
-
-def to_json(result: StudyResult | RuleResult) -> dict[str, Any]:
-    """What was chosen, and every row."""
-    from ancl.experiments.study_rules import RuleResult as Rules
-
-    if not isinstance(result, Rules):
-        return result_json(result)
-    return {
-        "left": result.left,
-        "missing": list(result.missing),
-        "chosen": dict(result.chosen),
-        "methods": [
-            {
-                "benchmark": each.benchmark,
-                "method": each.method,
-                "rows": {row: [run.value for run in runs] for row, runs in each.rows.items()},
-                "epochs": each.epochs,
-            }
-            for each in result.methods
-        ],
-    }
 
 
 def to_text(result: StudyResult | RuleResult) -> str:
@@ -141,26 +102,6 @@ def plan_text(forecast: Forecast, workers: int) -> str:
         f"About {time} with {counted(workers, 'worker')}, from a few timed steps; a search that "
         f"ends at the edge of its grid adds runs."
     )
-
-
-def result_json(result: StudyResult) -> dict[str, Any]:
-    """What was chosen, the differences and the primary result, in fractions."""
-    primary, adjusted = result.primary(), result.adjusted()
-    return {
-        "left": result.left,
-        "primary": primary._asdict() if primary else None,
-        "methods": [
-            {
-                "benchmark": each.benchmark,
-                "method": each.method,
-                "chosen": each.chosen,
-                "rows": {row: [run.value for run in runs] for row, runs in each.rows.items()},
-                "holm": adjusted.get(each.method),
-                "frontier": each.frontier_gaps(),
-            }
-            for each in result.methods
-        ],
-    }
 
 
 def result_text(result: StudyResult) -> str:

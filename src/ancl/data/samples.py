@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from ancl.seeding import generator
+
 Label = str | int
 """What a user calls a class."""
 
@@ -166,3 +168,17 @@ def _digests(samples: Samples) -> Digests:
 
 def _form(samples: Samples) -> tuple[str, tuple[int, ...]]:
     return str(samples.x.dtype), tuple(samples.x.shape[1:])
+
+
+def hold_out(train: Samples, count: int, path: tuple[int, int]) -> tuple[Samples, Samples]:
+    """Images to train on, and this number of each class to hold out, drawn by (seed, task).
+
+    Of a class with no more images than that, one stays to train on.
+    """
+    order = torch.randperm(len(train), generator=generator(*path, "held out"))
+    shuffled = train.y[order]
+    held = torch.zeros(len(train), dtype=torch.bool)
+    for label in sorted(set(train.y.tolist())) if count else ():
+        own = order[(shuffled == label).nonzero().squeeze(1)]
+        held[own[: min(count, len(own) - 1)]] = True
+    return train.take((~held).nonzero().squeeze(1)), train.take(held.nonzero().squeeze(1))

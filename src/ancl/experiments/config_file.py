@@ -14,12 +14,14 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 from ruamel.yaml.tokens import AliasToken
 
+from ancl.checks import readable
 from ancl.errors import SpecError, printable, unknown
 from ancl.experiments.spec import SECTIONS, Layer
 from ancl.files import read_plain
 
 _MOST, _DEEPEST, _MOST_VALUES = 1_000_000, 50, 100_000
 _COMPACT = re.compile(rf"(?:[-?:] +){{{_DEEPEST}}}")
+_ENDLESS = re.compile(r"\b0[xob]?[0-9a-fA-F_]{1000}")
 _FILE_SECTIONS = (*SECTIONS, "options")
 
 
@@ -48,14 +50,8 @@ def read_config(path: Path) -> ConfigFile:
         if mistakes:
             raise SpecError("\n".join(mistakes))
         values = yaml.load(text) or {}
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        problem = error.problem or error.context
-        raise SpecError(f"{place}: this is not YAML: {problem}. Correct the line.") from error
     except (YAMLError, ValueError, RecursionError) as error:
-        why = printable(str(error), 200)
-        raise SpecError(f"{path}: this is not YAML that can be read: {why}.") from error
+        raise _unreadable(path, error) from error
     return _sorted_out(path, values, dict(found))
 
 
@@ -88,6 +84,8 @@ def _check_yaml(text: str, *, aliases: bool = False) -> None:
     opened = accumulate((letter in "[{") - (letter in "]}") for letter in text)
     if max(opened, default=0) > _DEEPEST or _COMPACT.search(text):
         raise ValueError("it is nested too deeply")
+    if _ENDLESS.search(text):
+        raise ValueError("it has a number of more than 1,000 digits")
     # A few aliases of aliases stand for any amount of memory.
     yaml = YAML(typ="safe", pure=True)
     if aliases:
@@ -109,14 +107,26 @@ def _values(node: Node | None, known: dict[int, float]) -> float:
     return known[id(node)]
 
 
+def _unreadable(path: Path, error: Exception) -> SpecError:
+    """What is wrong with a YAML text, and in which line where that is known."""
+    if isinstance(error, MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        problem = error.problem or error.context
+        return SpecError(f"{place}: this is not YAML: {problem}. Correct the line.")
+    why = printable(str(error), 200)
+    return SpecError(f"{path}: this is not YAML that can be read: {why}.")
+
+
 def _read(path: Path, where: str, wanted: str) -> str:
+    shown = printable(str(path), 200)
     try:
-        return read_plain(path).decode("utf-8")
+        return read_plain(path, 4 * _MOST).decode("utf-8")  # 4 bytes a character at most
     except OSError as error:
         why = error.strerror
-        raise SpecError(f"{where}{path} cannot be read ({why}). Give {wanted}.") from error
+        raise SpecError(f"{where}{shown} cannot be read ({why}). Give {wanted}.") from error
     except UnicodeDecodeError as error:
-        raise SpecError(f"{where}{path} is not a text file. Give a YAML file.") from error
+        raise SpecError(f"{where}{shown} is not a text file. Give a YAML file.") from error
 
 
 def _pairs(root: Node, path: Path) -> Iterator[tuple[str, int]]:
@@ -134,8 +144,11 @@ def _pairs(root: Node, path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _twice(pairs: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    keys = [key for key, _ in pairs]
-    return [(key, line) for i, (key, line) in enumerate(pairs) if key in keys[:i]]
+    seen, found = set[str](), list[tuple[str, int]]()
+    for key, line in pairs:
+        found += [(key, line)] if key in seen else []
+        seen.add(key)
+    return found
 
 
 def _dotted(section: str, name: str) -> str:
@@ -175,6 +188,8 @@ EXTENDED_FROM = 3
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
     if list(values) != sorted(set(values)):
         raise ValueError("must ascend")
+    if values and not 1e-30 <= values[0] <= values[-1] <= 1e30:
+        raise ValueError("must be between 1e-30 and 1e30")  # what lies beyond an edge is finite
     return values
 
 
@@ -212,7 +227,7 @@ class StudyPlan(_Section):
     search_seeds: Seeds
     table_seeds: Seeds
     reference_seeds: Seeds
-    benchmarks: dict[str, BenchmarkPlan]
+    benchmarks: Annotated[dict[str, BenchmarkPlan], MinLen(1)]
 
 
 Rules = Annotated[tuple[str, ...], MinLen(1)]
@@ -273,13 +288,9 @@ def _read_plan(path: Path, kind: type[_Plan]) -> _Plan:
         text = _read(path, "", "a study file")
         found = kind.model_validate(parse_yaml(text, aliases=True))
     except ValidationError as error:
-        lines = [
-            f"{path}: {'.'.join(map(str, each['loc'])) or 'the file'}: {each['msg']}."
-            for each in error.errors()
-        ]
-        raise SpecError("\n".join(lines)) from error
+        raise SpecError("\n".join(_mistakes(path, error))) from error
     except (YAMLError, ValueError) as error:
-        raise SpecError(f"{path} is not YAML that can be read: {error}. Correct it.") from error
+        raise _unreadable(path, error) from error
     both = sorted(set(found.search_seeds) & set(found.table_seeds))
     if both:
         raise SpecError(
@@ -287,3 +298,18 @@ def _read_plan(path: Path, kind: type[_Plan]) -> _Plan:
             f"table_seeds that are not among search_seeds."
         )
     return found
+
+
+def _mistakes(path: Path, error: ValidationError) -> Iterator[str]:
+    """One line for each mistake; of a list and a value in it, the value's."""
+    places = [each["loc"] for each in error.errors()]
+    for each in error.errors():
+        place = each["loc"]
+        if any(other[: len(place)] == place and other != place for other in places):
+            continue
+        said = {
+            "model_type": "must be names with values, such as 'table_seeds: [20, 21]'",
+            "too_short": f"must have {each.get('ctx', {}).get('min_length')} or more",
+        }.get(each["type"], readable(each["msg"]))
+        name = ".".join(printable(str(part), 60) for part in place) or "the file"
+        yield f"{path}: {name}: {said}."

@@ -199,25 +199,6 @@ def count_parameters(
     return tuple(ParameterCount(stored[t], trained[t], images.get(t, 0)) for t in tasks)
 
 
-def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:
-    """A note where the network ends no better than chance on the newest task with classes.
-
-    Args:
-        result: The run.
-        classes: The number of classes of that task.
-    """
-    accuracy, images = result.matrices["taw"][-1, -1], result.sizes[-1]
-    chance = 1 / classes
-    limit = chance + 2 * math.sqrt(chance * (1 - chance) / max(images, 1))
-    if classes < 2 or not accuracy <= limit:
-        return ()
-    return (
-        f"Seed {result.spec.seed}: the newest task was not learned. On its {images} test images "
-        f"the network is right in {accuracy:.1%}, and chance among its {classes} classes is "
-        f"{chance:.1%}. Lower λ or train longer.",
-    )
-
-
 def decode_matrix(rows: Sequence[Sequence[float | None]]) -> Matrix:
     """The accuracy matrix of stored rows, one after each task; NaN above the diagonal.
 

@@ -1,6 +1,7 @@
 """One engine for runs: specs become a graph, an executor computes it, results are written."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,6 @@ from ancl.experiments.results import (
     Finished,
     Places,
     RunResult,
-    chance_note,
     make_result,
     prepare_run,
     result_json,
@@ -261,3 +261,22 @@ class _Collector(Forward):
                     self.stage_fails(stage, why)
                     return None
         return metas
+
+
+def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:
+    """A note where the network ends no better than chance on the newest task with classes.
+
+    Args:
+        result: The run.
+        classes: The number of classes of that task.
+    """
+    accuracy, images = result.matrices["taw"][-1, -1], result.sizes[-1]
+    chance = 1 / classes
+    limit = chance + 2 * math.sqrt(chance * (1 - chance) / max(images, 1))
+    if classes < 2 or not accuracy <= limit:
+        return ()
+    return (
+        f"Seed {result.spec.seed}: the newest task was not learned. On its {images} test images "
+        f"the network is right in {accuracy:.1%}, and chance among its {classes} classes is "
+        f"{chance:.1%}. Lower λ or train longer.",
+    )

@@ -1,16 +1,12 @@
 """Settings: from layers of values to checked runs. All mistakes are found together."""
 
-import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
-from pydantic import TypeAdapter
-
-from ancl.checks import type_text
 from ancl.errors import AnclError, SpecError
 from ancl.experiments.benchmarks import BENCHMARKS
 from ancl.experiments.benchmarks import preset as preset_settings
@@ -23,15 +19,13 @@ from ancl.experiments.spec import (
     GENERAL,
     LATER,
     SEARCH,
-    Field,
     Layer,
     Resolved,
     RunSpec,
     fields_for,
     resolve,
 )
-from ancl.methods.registry import MethodRef, method_defaults
-from ancl.networks import NETWORKS
+from ancl.methods.registry import MethodRef
 from ancl.store.store import Store
 
 RIVALS = {
@@ -409,58 +403,3 @@ def _dumped(values: Mapping[str, Any], section: str, name: str) -> Any:
     """A value of a section; later settings are left out at their default."""
     found = values[section]
     return found[name] if name in found else LATER[section][name]
-
-
-# -- what can be set -------------------------------------------------------------------------
-
-
-class SettingInfo(TypedDict):
-    """One setting of a run: its key, type, default and one line about it."""
-
-    key: str
-    type: str
-    required: bool
-    default: Any
-    explanation: str
-
-
-def list_options(method: str) -> list[SettingInfo]:
-    """Every setting that a run of a method accepts, the method's own first.
-
-    Examples:
-        >>> [(each["key"], each["default"]) for each in list_options("a-lwf")][:2]
-        [('lamb', 10.0), ('temperature', 2.0)]
-    """
-    ref = MethodRef(method)
-    fields = fields_for(ref, DEFAULT_NETWORK)
-    if all(parameter.default is not parameter.empty for parameter in ref.settings.values()):
-        for key, value in method_defaults(ref.make({})).items():
-            fields[key] = fields[key]._replace(default=value)
-    own = {key: field for key, field in fields.items() if key in ref.settings}
-    return [_setting(key, field) for key, field in (own | fields).items()]
-
-
-def _setting(key: str, field: Field) -> SettingInfo:
-    required = field.default is inspect.Parameter.empty
-    return {
-        "key": key,
-        "type": type_text(field.type),
-        "required": required,
-        "default": None if required else _plain(field.default),
-        "explanation": field.explanation.replace("``", ""),
-    }
-
-
-def list_networks() -> dict[str, dict[str, Any]]:
-    """Every network's options with their defaults, by the name of the network."""
-    found: dict[str, dict[str, Any]] = {name: {} for name in NETWORKS}
-    for name, options in found.items():
-        for key, field in fields_for(MethodRef("finetune"), name).items():
-            section, _, option = key.partition(".")
-            if section == "network" and option != "name":
-                options[option] = _plain(field.default)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    return TypeAdapter(Any).dump_python(value, mode="json")

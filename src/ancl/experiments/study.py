@@ -10,25 +10,20 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ancl.errors import counted
-from ancl.executors import ExecutorChoice
 from ancl.executors.graph import Graph
-from ancl.experiments.benchmarks import BENCHMARKS
 from ancl.experiments.build import equal_epochs
 from ancl.experiments.config_file import EXTENDED_FROM, StudyPlan, read_study_plan
-from ancl.experiments.results import Places
-from ancl.experiments.run import failures_message, run_all
-from ancl.experiments.search_two_stage import around, beyond, passes, seconds_an_image
-from ancl.experiments.settings import make_request, resolve_methods
+from ancl.experiments.search import check_searchable
+from ancl.experiments.search_two_stage import around, beyond
 from ancl.experiments.spec import RunSpec
-from ancl.experiments.study_results import ResultFolder, StudyRun
+from ancl.experiments.study_file import StudyFile, study_specs
+from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
 from ancl.metrics import Interval, frontier_difference, holm, t_interval
-from ancl.stages.events import Events, Forward
 
 ROWS = {
     "cl": "CL",
@@ -85,6 +80,11 @@ class MethodResult:
             {run.spec.seed: run.value for run in self.rows.get(name, ())} for name in (row, other)
         )
         return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+
+    def json(self) -> dict[str, Any]:
+        """The method, and the metric that counts in every run of its rows."""
+        rows = {row: [run.value for run in runs] for row, runs in self.rows.items()}
+        return {"benchmark": self.benchmark, "method": self.method, "rows": rows}
 
     def frontier(self, *names: str) -> dict[int, list[tuple[float, float]]]:
         """Forgetting and learning accuracy of trials, by seed, in the order of the values."""
@@ -200,23 +200,6 @@ class MethodFollower:
         return {"training.epochs": epochs, "training.epochs_first": first}
 
 
-def study_specs(
-    method: str,
-    benchmark: str,
-    settings: Mapping[str, Any],
-    seeds: Sequence[int],
-    among: Sequence[str] = (),
-) -> list[RunSpec]:
-    """Runs of a study: on the CPU with one thread unless the benchmark or the file says otherwise.
-
-    Neither depends on the machine, so that a spec has the same hash everywhere.
-    """
-    known = BENCHMARKS[benchmark].settings if benchmark in BENCHMARKS else {}
-    where = {"threads": known.get("threads", 1), "device": "cpu"}
-    request = make_request(None, benchmark, {**where, **settings}, seeds)
-    return resolve_methods(request, [method], among)
-
-
 def best(tried: Tried) -> float | None:
     """The value of the highest mean score, the smallest of equals; failed ones never win."""
     means = {value: float(np.mean([run.score for run in tried[value]])) for value in sorted(tried)}
@@ -225,18 +208,6 @@ def best(tried: Tried) -> float | None:
 
 
 # -- the study -------------------------------------------------------------------------------
-
-
-class Forecast(NamedTuple):
-    """What is left of a study, supposing that no search ends at an edge.
-
-    Args:
-        runs: The number of runs of each method, references together, and of these to do.
-        seconds: About how long they take one by one, from a few timed steps.
-    """
-
-    runs: dict[str, tuple[int, int]]
-    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,27 +243,33 @@ class StudyResult:
         found = {each.method: each.difference("ancl", "equal_search") for each in self.methods}
         return holm({name: gap.p for name, gap in found.items() if gap and gap.n > 1})
 
+    def json(self) -> dict[str, Any]:
+        """What was chosen, the differences and the primary result, in fractions."""
+        primary, adjusted = self.primary(), self.adjusted()
+        return {
+            "left": self.left,
+            "primary": primary.json() if primary else None,
+            "methods": [
+                {
+                    **each.json(),
+                    "chosen": each.chosen,
+                    "holm": adjusted.get(each.method),
+                    "frontier": each.frontier_gaps(),
+                }
+                for each in self.methods
+            ],
+        }
 
-class Study:
-    """A study that is checked and can be forecast, carried out and read.
 
-    Args:
-        path: Its file.
-        results: The folder of its results; by default ``results`` beside the file.
-        overwrite: Whether results replace files of somebody else that are in their way.
+class Study(StudyFile[StudyResult]):
+    """A study of grids."""
 
-    Raises:
-        SpecError: All mistakes, each on its own line.
-        StoreError: A file of somebody else is in the way of a result.
-    """
-
-    def __init__(self, path: Path, results: Path | None = None, *, overwrite: bool = False) -> None:
+    def _open(self, path: Path) -> None:
         self.plan = read_study_plan(path)
-        self.folder = ResultFolder(results or path.parent / "results", overwrite=overwrite)
         self._references()
         for benchmark, method in self._pairs():
             # Mistakes in settings are found before anything is trained.
-            self._supposed(benchmark, method, _ANY_IMAGES)
+            check_searchable(self._all_runs(benchmark, method, _ANY_IMAGES)[0])
 
     def result(self) -> StudyResult:
         """What the finished runs say."""
@@ -308,42 +285,24 @@ class Study:
         left = sum(len(each.todo) for each in methods) + len(self._references()) - len(others)
         return StudyResult(self.plan, methods, references, runs, left)
 
-    def run(
-        self, places: Places, choice: ExecutorChoice | None = None, events: Events | None = None
-    ) -> StudyResult:
-        """Carry out what is missing, method by method, then the references."""
-        events = events or Events()
+    def _batches(self) -> Iterator[tuple[str, list[RunSpec]]]:
         for benchmark, method in self._pairs():
             while todo := self._follow(benchmark, method).todo:
-                events.note(f"{method} on {benchmark}: {counted(len(todo), 'run')} to do now.")
-                compute_runs(todo, self.folder, places, choice, events)
+                yield f"{method} on {benchmark}", todo
         missing = [spec for spec in self._references() if self.folder.get(spec) is None]
         for benchmark in self.plan.benchmarks:
             if own := [spec for spec in missing if spec.benchmark == benchmark]:
-                compute_runs(own, self.folder, places, choice, events)
-        return self.result()
+                yield f"references on {benchmark}", own
 
-    def forecast(self, root: Path | None = None) -> Forecast:
-        """How many runs there are, and about how long those to do take; a few steps are timed."""
-        runs: dict[str, tuple[int, int]] = {}
-        seconds = 0.0
+    def _supposed(self, root: Path | None) -> Iterator[dict[str, list[RunSpec]]]:
         for benchmark, entry in self.plan.benchmarks.items():
             specs = [spec for spec in self._references() if spec.benchmark == benchmark]
             example = (specs or study_specs("finetune", benchmark, entry.settings, [0]))[0]
             images = Graph([example], root).plans[0].sizes
             found = {f"{benchmark} references": specs}
             for method in entry.methods:
-                found[f"{benchmark} {method}"] = self._supposed(benchmark, method, images)
-            todo: list[RunSpec] = []
-            for name, each in found.items():
-                own = [spec for spec in each if self.folder.get(spec) is None]
-                runs[name] = (len(each), len(own))
-                todo += own
-            if todo:
-                speed = seconds_an_image(example, root)
-                nodes = Graph(todo, root).nodes.values()
-                seconds += sum(speed * passes(node, images) for node in nodes)
-        return Forecast(runs, seconds)
+                found[f"{benchmark} {method}"] = self._all_runs(benchmark, method, images)
+            yield found
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         for benchmark, entry in self.plan.benchmarks.items():
@@ -368,7 +327,7 @@ class Study:
                 )
         return found
 
-    def _supposed(self, benchmark: str, method: str, images: Images) -> list[RunSpec]:
+    def _all_runs(self, benchmark: str, method: str, images: Images) -> list[RunSpec]:
         """Every run of a method where the second value of each grid wins, and then a λ near it."""
         entry = self.plan.benchmarks[benchmark].methods[method]
         inner = {"lamb": around(entry.lamb, entry.lamb[1])[2], "lamb_a": entry.lamb_a[1]}
@@ -383,31 +342,3 @@ class Study:
                 far = sum(abs(math.log(value / wanted)) for value, wanted in own)
                 seen[spec.model_dump_json()] = StudyRun(spec, -far, images=images)
         return [run.spec for run in result.done]
-
-
-def compute_runs(
-    todo: Sequence[RunSpec],
-    folder: ResultFolder,
-    places: Places,
-    choice: ExecutorChoice | None,
-    events: Events,
-) -> None:
-    """Carry out runs; each is kept as soon as it ends, one that failed too."""
-    outcome = run_all(list(todo), places, choice, _Saver(folder, events))
-    for spec in todo:
-        if folder.get(spec) is None:
-            own = [each for each in outcome.failures if each.node.spec == spec]
-            folder.fail(spec, failures_message(own or outcome.failures))
-
-
-class _Saver(Forward):
-    """Keeps every run as soon as it ends."""
-
-    def __init__(self, folder: ResultFolder, events: Events) -> None:
-        super().__init__(events)
-        self._folder = folder
-
-    def run_ends(self, directory: Path, result: Mapping[str, Any]) -> None:
-        """Keep it, then pass it on."""
-        self._folder.save(result)
-        super().run_ends(directory, result)

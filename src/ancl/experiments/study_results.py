@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from annotated_types import Ge, Le, MinLen
 
 from ancl.checks import checked
-from ancl.errors import StoreError, printable
+from ancl.errors import StoreError, counted, printable
 from ancl.experiments.build import validation_weights
 from ancl.experiments.results import (
     ParameterCount,
@@ -22,6 +24,13 @@ from ancl.experiments.spec import RunSpec
 from ancl.files import MARK, carries_mark, claim, read_json, replace_text
 from ancl.metrics import aac, aiac
 from ancl.runtime import NUMERICS
+
+_Count = Annotated[int, Ge(0), Le(10**12)]
+_Images = Annotated[tuple[tuple[_Count, _Count, _Count], ...], MinLen(1)]
+_Rows = tuple[tuple[Annotated[float, Ge(0), Le(1)] | None, ...], ...]
+_Seconds = Annotated[float, Ge(0)]
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+_READ = ("forgetting", "learning_accuracy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +71,19 @@ class StudyRun:
         """
         if stored["failed"]:
             return cls(spec, math.nan, failed=checked(str, stored["failed"]))
-        images = checked(tuple[tuple[int, int, int], ...], stored["images"])
-        val = decode_matrix(stored["matrices"][f"{spec.accuracy}_val"])
-        score = aac(val) if spec.task_aware else aiac(val, validation_weights(spec, images))
+        images = checked(_Images, stored["images"])
+        rows = checked(_Rows, stored["matrices"][f"{spec.accuracy}_val"])
+        val, weights = decode_matrix(rows), validation_weights(spec, images)
+        if val.shape != (len(images), len(weights)) or not sum(weights):
+            raise ValueError(f"accuracies of shape {val.shape} for {counted(len(images), 'task')}")
+        score = aac(val) if spec.task_aware else aiac(val, weights)
         found = checked(dict[str, float | None], stored["metrics"])
         metrics = {k: math.nan if v is None else v for k, v in found.items()}
-        seconds, numerics = checked(float, stored["seconds"]), stored["numerics"]
+        if not (math.isfinite(score) and 0 <= metrics[main_metric(spec)] <= 1):
+            raise ValueError("an accuracy is missing")
+        if lost := [name for name in _READ if name not in metrics]:
+            raise ValueError(f"no {' and no '.join(lost)}")
+        seconds, numerics = checked(_Seconds, stored["seconds"]), stored["numerics"]
         counts = checked(tuple[ParameterCount, ...], stored.get("parameters", ()))
         return cls(spec, score, metrics, images, seconds, checked(dict[str, Any], numerics), counts)
 
@@ -78,9 +94,14 @@ class ResultFolder:
     Args:
         path: The folder; it need not exist.
         overwrite: Whether files of somebody else with these names are replaced.
+
+    Raises:
+        StoreError: It is there, and is no folder.
     """
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+        if os.path.lexists(path) and not path.is_dir():
+            raise StoreError(f"{path} is no folder. Give one for results: --results DIR.")
         self.path, self._overwrite = path, overwrite
         self._read: dict[str, StudyRun] = {}
 
@@ -104,7 +125,7 @@ class ResultFolder:
                 if stored["hash"] != mark or older:
                     return None
                 self._read[mark] = StudyRun.read(spec, stored)
-            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            except _DAMAGE as error:
                 why = printable(f"{type(error).__name__}: {error}", 200)
                 raise StoreError(
                     f"{file} is damaged ({why}). Delete it to run it again. If it is not of a "

@@ -10,25 +10,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ancl.errors import SpecError, counted
+from ancl.errors import SpecError
 from ancl.executors import ExecutorChoice, choose_executor
-from ancl.executors.graph import Graph
 from ancl.experiments.config_file import MethodPlan, RulesPlan, read_rules_plan, studies_rules
 from ancl.experiments.results import Places
-from ancl.experiments.search_two_stage import passes, seconds_an_image
 from ancl.experiments.spec import RunSpec
-from ancl.experiments.study import (
-    Forecast,
-    MethodResult,
-    Study,
-    StudyResult,
-    compute_runs,
-    study_specs,
-)
-from ancl.experiments.study_results import ResultFolder, StudyRun
+from ancl.experiments.study import MethodResult, Study, StudyResult
+from ancl.experiments.study_file import StudyFile, study_specs
+from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
 from ancl.stages.events import Events
 
@@ -90,26 +83,30 @@ class RuleResult:
         """What the other study has not chosen yet, method by method."""
         return tuple(each.missing for each in self.methods if each.missing)
 
+    def json(self) -> dict[str, Any]:
+        """What is left, what was chosen, and every row."""
+        return {
+            "left": self.left,
+            "missing": list(self.missing),
+            "chosen": dict(self.chosen),
+            "methods": [{**each.json(), "epochs": each.epochs} for each in self.methods],
+        }
 
-class RuleStudy:
-    """A study of rules that is checked and can be forecast, carried out and read.
 
-    Args:
-        path: Its file.
-        results: The folder of its results; by default ``results`` beside the file.
-        overwrite: Whether results replace files of somebody else that are in their way.
+class RuleStudy(StudyFile[RuleResult]):
+    """A study of rules.
 
-    Raises:
-        SpecError: All mistakes, each on its own line.
-        StoreError: A file of somebody else is in the way of a result.
+    A forecast takes the first rule where none is chosen yet, and the second value of a grid for a
+    λ that the other study lacks.
     """
 
-    def __init__(self, path: Path, results: Path | None = None, *, overwrite: bool = False) -> None:
+    def _open(self, path: Path) -> None:
         self.plan = plan = read_rules_plan(path)
         self._place = Path(os.path.normpath(path.parent / plan.of))
+        if studies_rules(self._place):
+            raise SpecError(f"{path}: of is {plan.of}, a study of rules. Name one of grids.")
         self._other = Study(self._place)
         self._grids = self._other.plan
-        self.folder = ResultFolder(results or path.parent / "results", overwrite=overwrite)
         self._check(path)
         for benchmark, method, entry in self._methods():
             # Mistakes in rules are found before anything is trained.
@@ -146,42 +143,19 @@ class RuleStudy:
     def run(
         self, places: Places, choice: ExecutorChoice | None = None, events: Events | None = None
     ) -> RuleResult:
-        """Carry out all that can be: deciding runs first, then the rows."""
+        """Carry out all that can be, and say what the other study lacks."""
         events = events or Events()
-        while (result := self.result()).todo:
-            first = result.todo[0]
-            now = [s for s in result.todo if s.benchmark == first.benchmark]
-            now = [s for s in now if s.method == first.method]
-            events.note(
-                f"{first.method} on {first.benchmark}: {counted(len(now), 'run')} to do now."
-            )
-            compute_runs(now, self.folder, places, choice, events)
+        result = super().run(places, choice, events)
         for line in result.missing:
             events.note(line)
         return result
 
-    def forecast(self, root: Path | None = None) -> Forecast:
-        """How many runs there are, and about how long those to do take; a few steps are timed.
-
-        Where a rule is not chosen yet, the first one stands for it, and for a λ that the other
-        study lacks the second value of its grid.
-        """
-        runs: dict[str, tuple[int, int]] = {}
-        seconds = 0.0
-        for benchmark in self._grids.benchmarks:
-            todo: list[RunSpec] = []
-            for spec in self._supposed(benchmark):
-                name = f"{benchmark} {spec.method}"
-                missing = self.folder.get(spec) is None
-                total, left = runs.get(name, (0, 0))
-                runs[name] = (total + 1, left + missing)
-                todo += [spec] if missing else []
-            if todo:
-                graph = Graph(todo, root)
-                speed = seconds_an_image(todo[0], root)
-                sizes = graph.plans[0].sizes
-                seconds += sum(speed * passes(node, sizes) for node in graph.nodes.values())
-        return Forecast(runs, seconds)
+    def _batches(self) -> Iterator[tuple[str, list[RunSpec]]]:
+        """Deciding runs first, then the rows."""
+        while todo := self.result().todo:
+            first = (todo[0].method, todo[0].benchmark)
+            now = [spec for spec in todo if (spec.method, spec.benchmark) == first]
+            yield " on ".join(first), now
 
     # -- what is run -------------------------------------------------------------------------
 
@@ -204,9 +178,10 @@ class RuleStudy:
         return study_specs(name, benchmark, settings, seeds, [f"a-{method}", f"afec-{method}"])
 
     def _trials(
-        self, benchmark: str, method: str, entry: MethodPlan, lamb: float
+        self, own: RuleMethod, entry: MethodPlan, lamb: float
     ) -> Iterator[tuple[str, str, list[RunSpec]]]:
         """What decides, of a method that does; a single rule needs no decision."""
+        benchmark, method = own.benchmark, own.method
         for kind in ("lamb_a", kind_of(method)):
             rules = self.plan.rules(kind)
             for rule in rules if len(rules) > 1 else ():
@@ -217,9 +192,10 @@ class RuleStudy:
                 yield kind, rule, specs
 
     def _rows(
-        self, benchmark: str, method: str, entry: MethodPlan, lamb: float, taken: Mapping[str, str]
+        self, own: RuleMethod, entry: MethodPlan, lamb: float, taken: Mapping[str, str]
     ) -> Iterator[tuple[str, list[RunSpec]]]:
         """The rows whose rules are taken."""
+        benchmark, method = own.benchmark, own.method
         lambs: dict[str, str | float] = {"balance": lamb}
         if kind_of(method) in taken:
             lambs["both"] = taken[kind_of(method)]
@@ -227,21 +203,21 @@ class RuleStudy:
             values = {"lamb": value, "lamb_a": taken["lamb_a"]}
             yield row, self._specs(benchmark, method, values, entry, self.plan.table_seeds)
 
-    def _supposed(self, benchmark: str) -> list[RunSpec]:
-        """Every run of a benchmark, with what is not decided yet made up."""
+    def _supposed(self, root: Path | None) -> Iterator[dict[str, list[RunSpec]]]:
         result = self.result()
         kinds = ("lamb_a", *self.plan.lamb)
         taken = {kind: self.plan.rules(kind)[0] for kind in kinds} | dict(result.chosen)
-        found: list[RunSpec] = []
-        for each in (each for each in result.methods if each.benchmark == benchmark):
-            entry = self._grids.benchmarks[benchmark].methods[each.method]
-            lamb = each.chosen.get("lamb", entry.lamb[1])
-            if each.method in self.plan.deciding:
-                for _, _, specs in self._trials(benchmark, each.method, entry, lamb):
-                    found += specs
-            for _, specs in self._rows(benchmark, each.method, entry, lamb, taken):
-                found += specs
-        return found
+        for benchmark, own in self._grids.benchmarks.items():
+            found: dict[str, list[RunSpec]] = {}
+            for each in (each for each in result.methods if each.benchmark == benchmark):
+                entry = own.methods[each.method]
+                lamb = each.chosen.get("lamb", entry.lamb[1])
+                asked = [specs for _, specs in self._rows(each, entry, lamb, taken)]
+                if each.method in self.plan.deciding:
+                    asked = [s for *_, s in self._trials(each, entry, lamb)] + asked
+                for spec in (spec for specs in asked for spec in specs):
+                    found.setdefault(f"{benchmark} {spec.method}", []).append(spec)
+            yield found
 
     # -- what finished runs decide -----------------------------------------------------------
 
@@ -289,7 +265,7 @@ class RuleStudy:
         """Take the finished runs that decide; returns those to do."""
         todo: list[RunSpec] = []
         lamb = own.chosen["lamb"]
-        for kind, rule, specs in self._trials(own.benchmark, own.method, entry, lamb):
+        for kind, rule, specs in self._trials(own, entry, lamb):
             runs = self._take(own, specs, todo)
             if len(runs) == len(specs):
                 own.tries.setdefault(kind, {})[rule] = runs
@@ -299,7 +275,7 @@ class RuleStudy:
         """Take the finished runs of the rows; returns those to do."""
         todo: list[RunSpec] = []
         lamb = own.chosen["lamb"]
-        for row, specs in self._rows(own.benchmark, own.method, entry, lamb, taken):
+        for row, specs in self._rows(own, entry, lamb, taken):
             runs = self._take(own, specs, todo)
             if len(runs) == len(specs):
                 own.rows[row] = tuple(run for run in runs if not run.failed)
@@ -408,7 +384,7 @@ def study(
         executor: ``serial`` (the default), ``pool`` or ``ray``.
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
-        data_root: Where data lies; see ``ancl.data.data_root``.
+        data_root: Where data is; see ``ancl.data.data_root``.
         overwrite: Whether results replace files of somebody else that are in their way.
         events: Receives progress; silent by default.
 

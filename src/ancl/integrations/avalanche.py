@@ -20,7 +20,8 @@ from ancl.integrations.avalanche_model import (
     listen,
 )
 from ancl.losses import CrossEntropy
-from ancl.methods.method import Auxiliary, Method, weight_at
+from ancl.methods.lambda_rules import weight_at
+from ancl.methods.method import Auxiliary, Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.variants import with_afec, with_ancl
 from ancl.regularizers import Watcher, WeightRegularizer

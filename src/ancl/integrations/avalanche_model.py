@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader
 
 from ancl.errors import MethodError, TrainingError
 from ancl.losses import TaskLoss
-from ancl.methods.method import Auxiliary, weight_at
+from ancl.methods.lambda_rules import weight_at
+from ancl.methods.method import Auxiliary
 from ancl.methods.task_history import ClassHistory
 from ancl.regularizers import Evidence, Regularizer, Watcher, WeightRegularizer
 from ancl.seeding import seeded

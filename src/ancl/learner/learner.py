@@ -31,16 +31,16 @@ from ancl.learner.config import (
 from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.inputs import Data, Form, read_labelled
 from ancl.learner.new_task import next_task
-from ancl.learner.notices import Warner, reporting, task_notes
+from ancl.learner.notices import Warner, announce, reporting
 from ancl.learner.saved import Size, read_held, read_values, sizes
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
+from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Network
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting, StateKeys, drop_zero_terms, lasting, plan_task
+from ancl.stages.plan import Setting, StateKeys, lasting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
-from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -352,7 +352,7 @@ class Learner(Answers):
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
             events.say(f"What is learned is not stored: {unstored}")
-        self._announce(tasks, setting, stages, events)
+        announce(self._config, tasks, setting, stages, events)
         layered = Layered(self._memory, self._memory if unstored else self._store)
         runner = Runner(stages, tasks, setting.device, layered, events)
         entries = {part: runner.obtain(key) for part, key in state.items()}
@@ -373,19 +373,6 @@ class Learner(Answers):
         self._measured = (*self._measured, Measured("held images", row) if held else None)
         found = {"classes": list(task.names), "returning": self.returning[-1], "epochs": log}
         return {"task": task.index, **found}
-
-    def _announce(
-        self, tasks: Sequence[Task], setting: Setting, stages: Sequence[Stage], events: Events
-    ) -> None:
-        """Say what a user should know before a task is learned, and what is computed for it."""
-        for note in task_notes(self._config, tasks, setting):
-            events.say(note)
-        # Nothing is evaluated here, nor are features computed of images that only that would read.
-        kept = [stage for stage in stages if stage.name != "evaluate"]
-        read = {key for stage in kept for key in stage.inputs.values()}
-        todo = {each.key: each for each in kept if each.name != "features" or each.key in read}
-        titles = {key: f"task {len(tasks)} {stage.name}" for key, stage in todo.items()}
-        events.work_begins(titles, {key: stage.epochs for key, stage in todo.items()}, todo)
 
     def _learned(self) -> Setting:
         if self._setting is None:

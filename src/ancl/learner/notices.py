@@ -17,6 +17,7 @@ from ancl.stages.events import Events, Forward
 from ancl.stages.plan import Setting
 from ancl.stages.plan_notes import left_out, plan_notes
 from ancl.stages.progress import Progress, make_progress
+from ancl.stages.stage import Stage
 
 _NAMES = ("fc", "classifier", "head", "heads", "logits", "last_linear")
 """What classifiers call their last layer."""
@@ -52,6 +53,24 @@ def reporting(events: Events | None, verbose: bool | None) -> Iterator[Events]:
             yield Forward(shown, events)
         else:
             yield shown or events or Warner()
+
+
+def announce(
+    config: LearnerConfig,
+    tasks: Sequence[Task],
+    setting: Setting,
+    stages: Sequence[Stage],
+    events: Events,
+) -> None:
+    """Say what a user should know before a task is learned, and what is computed for it."""
+    for note in task_notes(config, tasks, setting):
+        events.say(note)
+    # Nothing is evaluated here, nor are features computed of images that only that would read.
+    kept = [stage for stage in stages if stage.name != "evaluate"]
+    read = {key for stage in kept for key in stage.inputs.values()}
+    todo = {each.key: each for each in kept if each.name != "features" or each.key in read}
+    titles = {key: f"task {len(tasks)} {stage.name}" for key, stage in todo.items()}
+    events.work_begins(titles, {key: stage.epochs for key, stage in todo.items()}, todo)
 
 
 def task_notes(config: LearnerConfig, tasks: Sequence[Task], setting: Setting) -> list[str]:

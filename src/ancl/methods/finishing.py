@@ -11,14 +11,16 @@ from ancl.data import Samples
 from ancl.errors import MethodError
 from ancl.losses import CrossEntropy
 from ancl.memory import Exemplars, evened
-from ancl.methods.method import Finish, FinishWork, weight_at
+from ancl.methods.lambda_rules import weight_at
+from ancl.methods.method import Finish, FinishWork
 from ancl.networks import Network
 from ancl.networks.heads import IdentityHead
 from ancl.seeding import generator
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
-from ancl.training.loop import Fit, View, trained
+from ancl.training.loop import Fit, trained
 from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for
+from ancl.training.view import View
 from ancl.types import Params, Step, prefixed
 
 

@@ -1,14 +1,48 @@
 """Rules for λ: numbers that follow how many classes are old and how many are new, and texts."""
 
-from abc import abstractmethod
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Annotated, Self
+from typing import Annotated, Self, overload
 
 from ancl.checks import Text
-from ancl.methods.method import Rule
-from ancl.training.auto import AutoText
+from ancl.training.auto import Auto, AutoText
 from ancl.training.balance import Balance
+
+
+class Rule(ABC):
+    """A λ that follows the task instead of being one number."""
+
+    @abstractmethod
+    def at(self, old: int, new: int) -> float:
+        """λ for a task that adds ``new`` classes to ``old`` ones."""
+
+    def scaled(self, number: float) -> Weight:
+        """The rule for another number, as λ_a follows λ; a rule without one gives it back."""
+        return number
+
+    def unchanged(self) -> float:
+        """λ for a task that adds no classes."""
+        return self.at(1, 1)
+
+
+Weight = float | Rule
+
+
+@overload
+def weight_at(weight: Weight, old: int, new: int) -> float: ...
+@overload
+def weight_at(weight: Balance, old: int, new: int) -> Balance: ...
+@overload
+def weight_at(weight: Weight | Auto, old: int, new: int) -> float | Auto: ...
+def weight_at(weight: Weight | Balance | Auto, old: int, new: int) -> float | Balance | Auto:
+    """The number a weight stands for in one task; a rule that decides while training stays one."""
+    if not isinstance(weight, Rule):
+        return weight
+    return weight.at(old, new) if new else weight.unchanged()
+
 
 BalanceText = Annotated[str, Text("balance:ρ", lambda value: str(Balance.read(str(value))))]
 """A balance as a setting: ``balance``, or with its ρ. The setting that is kept has its ρ."""

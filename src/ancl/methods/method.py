@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, overload
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 
@@ -14,6 +14,7 @@ from ancl.errors import MethodError
 from ancl.inference import Argmax, Infer
 from ancl.losses import CrossEntropy, TaskLoss
 from ancl.memory import Exemplars, Memory
+from ancl.methods.lambda_rules import Weight
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Growth, Network
 from ancl.regularizers import Regularizer, Watcher, WeightRegularizer
@@ -22,42 +23,11 @@ from ancl.store.entry import StageResult
 from ancl.training.auto import Auto
 from ancl.training.balance import Balance
 from ancl.training.config import SelectBy, Training
-from ancl.training.loop import Fit, Trainer, View
+from ancl.training.loop import Fit, Trainer
 from ancl.training.objective import Extra, Objective, PenaltyTerm
 from ancl.training.outer import Outer
+from ancl.training.view import View
 from ancl.types import Importance, Params
-
-
-class Rule(ABC):
-    """A λ that follows the task instead of being one number."""
-
-    @abstractmethod
-    def at(self, old: int, new: int) -> float:
-        """λ for a task that adds ``new`` classes to ``old`` ones."""
-
-    def scaled(self, number: float) -> Weight:
-        """The rule for another number, as λ_a follows λ; a rule without one gives it back."""
-        return number
-
-    def unchanged(self) -> float:
-        """λ for a task that adds no classes."""
-        return self.at(1, 1)
-
-
-Weight = float | Rule
-
-
-@overload
-def weight_at(weight: Weight, old: int, new: int) -> float: ...
-@overload
-def weight_at(weight: Balance, old: int, new: int) -> Balance: ...
-@overload
-def weight_at(weight: Weight | Auto, old: int, new: int) -> float | Auto: ...
-def weight_at(weight: Weight | Balance | Auto, old: int, new: int) -> float | Balance | Auto:
-    """The number a weight stands for in one task; a rule that decides while training stays one."""
-    if not isinstance(weight, Rule):
-        return weight
-    return weight.at(old, new) if new else weight.unchanged()
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,15 @@ from ancl.inference import Argmax, Corrected, Infer, NearestMean
 from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot, Over
 from ancl.memory import Memory
 from ancl.methods.finishing import Align, BalancedTuning, BiasCorrection
-from ancl.methods.lambda_rules import AdaptiveAllNew, AdaptiveOldNew, Factor, NewShare, OldShare
-from ancl.methods.method import Finish, Method, Term, Weight
+from ancl.methods.lambda_rules import (
+    AdaptiveAllNew,
+    AdaptiveOldNew,
+    Factor,
+    NewShare,
+    OldShare,
+    Weight,
+)
+from ancl.methods.method import Finish, Method, Term
 from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
 from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
 from ancl.training.objective import Extra

@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Literal
 
 from ancl.errors import MethodError
-from ancl.methods.method import Auxiliary, Method, Rule, Weight
+from ancl.methods.lambda_rules import Rule, Weight
+from ancl.methods.method import Auxiliary, Method
 from ancl.regularizers import Ewc, WeightRegularizer
 from ancl.training.auto import Auto, default_kappa
 from ancl.training.balance import Balance
@@ -124,6 +125,20 @@ def with_auto(method: Method, kappa: float | None = None) -> Method:
     on_weights = isinstance(method.old.regularizer, WeightRegularizer)
     rule = Auto(start, default_kappa(on_weights=on_weights) if kappa is None else kappa)
     return replace(method, old=replace(method.old, lamb=rule))
+
+
+def drop_zero_terms(method: Method) -> Method:
+    """The method without terms whose λ is the number 0: nothing is trained or kept for them.
+
+    So is a balance with ρ = 0, or with an old network that does not pull.
+    """
+    old = None if method.old and method.old.lamb == 0 else method.old
+    auxiliary = method.auxiliary
+    if auxiliary and isinstance(auxiliary.lamb_a, Balance):
+        auxiliary = auxiliary if old and auxiliary.lamb_a.rho else None
+    elif auxiliary and auxiliary.lamb_a == 0:
+        auxiliary = None
+    return replace(method, old=old, auxiliary=auxiliary)
 
 
 def _read_balance(text: str) -> Balance:

@@ -3,17 +3,15 @@
 from ancl.reporting.collect import Collected, collect, from_results
 from ancl.reporting.figures import INSTALL, can_draw
 from ancl.reporting.page import Report, make_report, page
-from ancl.reporting.rules import claim_rules, write_rules
+from ancl.reporting.studies import claim_study, write_study
 from ancl.reporting.tables import Table
 from ancl.reporting.write import (
     Page,
     ReportResult,
-    claim_study,
     page_of,
     report,
     write_page,
     write_report,
-    write_study,
 )
 
 __all__ = [
@@ -24,7 +22,6 @@ __all__ = [
     "ReportResult",
     "Table",
     "can_draw",
-    "claim_rules",
     "claim_study",
     "collect",
     "from_results",
@@ -34,6 +31,5 @@ __all__ = [
     "report",
     "write_page",
     "write_report",
-    "write_rules",
     "write_study",
 ]

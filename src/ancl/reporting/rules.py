@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ancl.errors import StoreError, counted
 from ancl.experiments.results import main_metric
 from ancl.experiments.study_rules import RULE_ROWS, RuleMethod, RuleResult, mean_score
-from ancl.files import MARK, claim
 from ancl.metrics import METRICS, mean_and_error
-from ancl.reporting.figures import can_draw, file_name
-from ancl.reporting.formats import markdown
+from ancl.reporting.figures import file_name
 from ancl.reporting.tables import Cell, Number, Table
 
 if TYPE_CHECKING:
@@ -105,58 +101,19 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value or "")
 
 
-# -- files -----------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------
 
 
-def write_rules(study: RuleResult, out: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the tables of a study of rules and, where matplotlib is installed, its figures.
-
-    Args:
-        study: What its finished runs say.
-        out: Where to write it.
-        overwrite: Whether files of somebody else are replaced.
-
-    Raises:
-        StoreError: The directory cannot be written, or holds files of somebody else.
-    """
-    parts = [f"<!-- a study's tables, {MARK} -->\n", *map(markdown, rule_tables(study))]
-    parts.append("\n".join(f"- {note}" for note in _notes(study)))
-    claim_rules(study, out, overwrite=overwrite)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        tables = out / "tables.md"
-        tables.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
-        return [tables, *(_draw(study, out) if can_draw() else [])]
-    except OSError as error:
-        raise StoreError(
-            f"The study's tables cannot be written to {out} ({error.strerror}). Make room, or "
-            f"choose a directory that you may write to with --out DIR."
-        ) from error
-
-
-def _notes(study: RuleResult) -> list[str]:
-    """What is missing and left, failures, time and numerics."""
-    found = list(study.missing)
-    if study.left:
-        found.append(f"The study is not complete: {counted(study.left, 'run')} can be run now.")
-    found += [f"{run.spec.method} failed: {run.failed}" for run in study.runs if run.failed]
-    hours = sum(run.seconds for run in study.runs) / 3600
-    found.append(f"{counted(len(study.runs), 'run')}: {hours:.1f} h, shared stages in each.")
-    kinds = {json.dumps(run.numerics, sort_keys=True) for run in study.runs if run.numerics}
-    return [*found, *(f"Numerics: `{kind}`" for kind in sorted(kinds))]
-
-
-def claim_rules(study: RuleResult, out: Path, *, overwrite: bool = False) -> None:
-    """Refuse, as ``StoreError``, to write a study over files of somebody else."""
-    names = [f"{_name(each, kind)}.png" for each in study.methods for kind in _SIGNS]
-    claim(out, ["tables.md", *names], ["tables.md"], overwrite=overwrite)
+def rule_figures(study: RuleResult) -> list[str]:
+    """The names of all files that figures of a study of rules may have."""
+    return [f"{_name(each, kind)}.png" for each in study.methods for kind in _SIGNS]
 
 
 def _name(method: RuleMethod, kind: str) -> str:
     return file_name(f"{kind}_{method.benchmark}_{method.method}")
 
 
-def _draw(study: RuleResult, out: Path) -> list[Path]:
+def draw_rules(study: RuleResult, out: Path) -> list[Path]:
     """One figure of every deciding method and kind of rule: accuracy against its number."""
     found: list[Path] = []
     for each in study.methods:

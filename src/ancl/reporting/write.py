@@ -1,22 +1,18 @@
 """Reports on disk: from stored results to tables, figures and one HTML page."""
 
-import json
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ancl.errors import StoreError, counted
-from ancl.experiments.results import RunResult, main_metric
-from ancl.experiments.study import MethodResult, StudyResult
-from ancl.files import MARK, STAGES, check_place, claim, replace_text
+from ancl.errors import StoreError
+from ancl.experiments.results import RunResult
+from ancl.files import STAGES, check_place, claim, replace_text
 from ancl.hashing import digest
-from ancl.metrics import mean_and_error
 from ancl.reporting.collect import collect, from_results
-from ancl.reporting.figures import INSTALL, can_draw, draw, draw_frontiers, frontier_name
+from ancl.reporting.figures import INSTALL, can_draw, draw
 from ancl.reporting.formats import comma_separated, latex, markdown
 from ancl.reporting.page import Report, content, make_report, page
-from ancl.reporting.tables import Table, study_tables
+from ancl.reporting.tables import Table
 
 _PAGE = "report.html"
 _FORMATS: dict[str, Callable[[Table], str]] = {
@@ -155,7 +151,7 @@ def write_report(report: Report, out: Path, *, overwrite: bool = False) -> list[
                 replace_text(path, render(table))
                 written.append(path)
     except OSError as error:
-        raise _unwritable(out, error) from error
+        raise unwritable(out, error) from error
     return written
 
 
@@ -181,76 +177,13 @@ def write_page(
         drawn = (report.groups, report.sweeps, out / "figures")
         figures = draw(*drawn, vector=vector) if can_draw() else []
     except OSError as error:
-        raise _unwritable(out, error) from error
+        raise unwritable(out, error) from error
     return [place, *figures]
 
 
-def _unwritable(out: Path, error: OSError) -> StoreError:
+def unwritable(out: Path, error: OSError) -> StoreError:
+    """That a report cannot be written, and what to do."""
     return StoreError(
         f"The report cannot be written to {out} ({error.strerror}). Make room, or choose a "
         f"directory that you may write to with --out DIR."
     )
-
-
-def write_study(study: StudyResult, out: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write a study's tables, the numbers to expect, and frontiers (where matplotlib is installed).
-
-    Args:
-        study: What its finished runs say.
-        out: Where to write it.
-        overwrite: Whether files of somebody else are replaced.
-
-    Raises:
-        StoreError: The directory cannot be written, or holds files of somebody else.
-    """
-    tables = study_tables(study)
-    parts = [*map(markdown, tables), "\n".join(f"- {note}" for note in _study_notes(study))]
-    parts.insert(0, f"<!-- a study's tables, {MARK} -->\n")
-    claim_study(study.methods, out, overwrite=overwrite)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        written = [out / "tables.md", out / "expected.csv"]
-        written[0].write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
-        written[1].write_text(_expected(study), encoding="utf-8")
-        return [*written, *(draw_frontiers(study.methods, out) if can_draw() else [])]
-    except OSError as error:
-        raise _unwritable(out, error) from error
-
-
-def claim_study(methods: Sequence[MethodResult], out: Path, *, overwrite: bool = False) -> None:
-    """Refuse, as ``StoreError``, to write a study over files of somebody else."""
-    names = ["tables.md", "expected.csv", *(f"{frontier_name(each)}.png" for each in methods)]
-    claim(out, names, ["tables.md"], overwrite=overwrite)
-
-
-def _study_notes(study: StudyResult) -> list[str]:
-    """What is left, equal computation's epochs, failures, time and numerics."""
-    found = []
-    if study.left:
-        found.append(f"The study is not complete: {counted(study.left, 'run')} can be run now.")
-    for each in study.methods:
-        if "epochs" in each.chosen:
-            found.append(f"{each.method}: {each.chosen['epochs']:g} epochs at equal computation.")
-    found += [f"{run.spec.method} failed: {run.failed}" for run in study.runs if run.failed]
-    hours = sum(run.seconds for run in study.runs) / 3600
-    found.append(f"{counted(len(study.runs), 'run')}: {hours:.1f} h, shared stages in each.")
-    kinds = {json.dumps(run.numerics, sort_keys=True) for run in study.runs if run.numerics}
-    return [*found, *(f"Numerics: `{kind}`" for kind in sorted(kinds))]
-
-
-def _expected(study: StudyResult) -> str:
-    """The table's numbers as the package ships them: percent, one line per method and metric."""
-    rows = {key: own for key, own in study.references.items() if own[0].spec.method == key[1]}
-    for method in study.methods:
-        for row, prefix in (("cl", ""), ("ancl", "a-"), ("afec", "afec-")):
-            if runs := method.rows.get(row):
-                rows[method.benchmark, f"{prefix}{method.method}"] = runs
-    lines = ["benchmark,method,lamb,lamb_a,metric,mean,stderr,n"]
-    for (benchmark, name), runs in rows.items():
-        metric, options = main_metric(runs[0].spec), runs[0].spec.options
-        values = [options.get(key) for key in ("lamb", "lamb_a")]
-        lambs = [str(value) if isinstance(value, int | float) else "" for value in values]
-        mean, error, n = mean_and_error([run.value for run in runs])
-        numbers = [f"{100 * mean:.2f}", "" if math.isnan(error) else f"{100 * error:.2f}", str(n)]
-        lines.append(",".join([benchmark, name, *lambs, metric, *numbers]))
-    return "\n".join(lines) + "\n"

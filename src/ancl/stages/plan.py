@@ -12,8 +12,10 @@ import torch
 
 from ancl.data import Augment, Normalization, Task, check_augmentation
 from ancl.memory import Memory
-from ancl.methods.method import Auxiliary, Finish, Method, Term, weight_at
+from ancl.methods.lambda_rules import weight_at
+from ancl.methods.method import Auxiliary, Finish, Method, Term
 from ancl.methods.task_history import ClassHistory, kept_counts
+from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Architecture
 from ancl.regularizers import WeightRegularizer
 from ancl.runtime import numerics
@@ -34,7 +36,6 @@ from ancl.stages.steps import (
     UpdateMemory,
 )
 from ancl.training.auto import Auto
-from ancl.training.balance import Balance
 from ancl.training.config import TRIALS, Training
 from ancl.training.objective import Extra
 
@@ -83,20 +84,6 @@ BACKBONE = "backbone"
 def lasting(state: StateKeys) -> dict[str, str]:
     """The state as it is kept: its network has the backbone that it began with."""
     return {part: key for part, key in state.items() if part != BACKBONE}
-
-
-def drop_zero_terms(method: Method) -> Method:
-    """The method without terms whose λ is the number 0: nothing is trained or kept for them.
-
-    So is a balance with ρ = 0, or with an old network that does not pull.
-    """
-    old = None if method.old and method.old.lamb == 0 else method.old
-    auxiliary = method.auxiliary
-    if auxiliary and isinstance(auxiliary.lamb_a, Balance):
-        auxiliary = auxiliary if old and auxiliary.lamb_a.rho else None
-    elif auxiliary and auxiliary.lamb_a == 0:
-        auxiliary = None
-    return replace(method, old=old, auxiliary=auxiliary)
 
 
 def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage, ...]:

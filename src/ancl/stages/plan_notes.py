@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from ancl.data import Task
-from ancl.methods.method import Method, Rule
+from ancl.methods.lambda_rules import Rule
+from ancl.methods.method import Method
 from ancl.methods.task_history import ClassHistory, adds_classes
-from ancl.stages.plan import Setting, drop_zero_terms
+from ancl.methods.variants import drop_zero_terms
+from ancl.stages.plan import Setting
 
 
 def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[str]:

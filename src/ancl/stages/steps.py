@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ancl.data import Samples
+from ancl.data.samples import hold_out
 from ancl.errors import MethodError
 from ancl.inference import Infer
 from ancl.memory import Exemplars, Memory
@@ -16,6 +17,7 @@ from ancl.networks import Architecture, Network, frozen
 from ancl.regularizers import WeightRegularizer
 from ancl.seeding import seeded
 from ancl.stages.features import with_features
+from ancl.stages.importance import write_importance
 from ancl.stages.stage import (
     AuxiliaryTraining,
     ImageFormat,
@@ -33,14 +35,13 @@ from ancl.stages.work import (
     MainWork,
     StageWork,
     TrainingWork,
-    hold_out,
-    write_importance,
 )
 from ancl.store.entry import StageResult
 from ancl.training.afec import AlternatingTraining, following
 from ancl.training.config import candidate_rate
-from ancl.training.loop import Fit, Trainer, View, correct_answers, trained
+from ancl.training.loop import Fit, Trainer, trained
 from ancl.training.objective import Objective, PenaltyTerm
+from ancl.training.view import View, correct_answers
 from ancl.types import Output, prefixed, strip_prefix
 
 

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from ancl.data import Augment, Batches, Samples, Split
-from ancl.data.samples import unlike
+from ancl.data.samples import hold_out, unlike
 from ancl.inference import Argmax, Infer, Known
 from ancl.memory import Exemplars, Memory, drawn, select
-from ancl.methods.method import Auxiliary, Term, weight_at
+from ancl.methods.lambda_rules import weight_at
+from ancl.methods.method import Auxiliary, Term
 from ancl.networks import Network
 from ancl.regularizers import Evidence, Watcher, WeightRegularizer
 from ancl.seeding import generator, seeded
 from ancl.stages.features import with_features
+from ancl.stages.importance import read_importance
 from ancl.stages.stage import (
     AuxiliaryTraining,
     ImageFormat,
@@ -34,9 +36,10 @@ from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.auto import Auto
 from ancl.training.config import Training
-from ancl.training.loop import Drive, Fit, View
+from ancl.training.loop import Drive, Fit
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
 from ancl.training.outer import OuterStep
+from ancl.training.view import View
 from ancl.types import Anchor, Classes, Importance, Output, Params, strip_prefix
 
 
@@ -425,20 +428,6 @@ class MainWork(TrainingWork):
         return replace(anchor, forward=lambda x, maps: correct(forward(x, maps), bias))
 
 
-def hold_out(train: Samples, count: int, path: tuple[int, int]) -> tuple[Samples, Samples]:
-    """Images to train on, and this number of each class to hold out, drawn by (seed, task).
-
-    Of a class with no more images than that, one stays to train on.
-    """
-    order = torch.randperm(len(train), generator=generator(*path, "held out"))
-    shuffled = train.y[order]
-    held = torch.zeros(len(train), dtype=torch.bool)
-    for label in sorted(set(train.y.tolist())) if count else ():
-        own = order[(shuffled == label).nonzero().squeeze(1)]
-        held[own[: min(count, len(own) - 1)]] = True
-    return train.take((~held).nonzero().squeeze(1)), train.take(held.nonzero().squeeze(1))
-
-
 def freeze(network: Network, blocks: Iterable[int], backbone: bool = False) -> None:
     """Leave these blocks of the head alone, and the backbone too where asked."""
     for index in blocks:
@@ -446,24 +435,6 @@ def freeze(network: Network, blocks: Iterable[int], backbone: bool = False) -> N
             parameter.requires_grad_(False)
     if backbone:
         network.backbone.requires_grad_(False)
-
-
-def write_importance(importance: Importance) -> Params:
-    """Importance as named tensors."""
-    return {
-        f"importance/{kind}/{name}": tensor
-        for kind, params in importance.items()
-        for name, tensor in params.items()
-    }
-
-
-def read_importance(result: StageResult, device: torch.device | None = None) -> Importance:
-    """Importance from named tensors."""
-    found: Importance = {}
-    for name, tensor in strip_prefix("importance", result.tensors).items():
-        kind, weight = name.split("/", 1)
-        found.setdefault(kind, {})[weight] = tensor.to(device) if device else tensor
-    return found
 
 
 def _has(prefix: str, tensors: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ancl.checks import number_behind
 from ancl.errors import MethodError
 from ancl.types import Params
 
@@ -61,11 +62,8 @@ class AutoText:
         Raises:
             ValueError: It is none.
         """
-        name, colon, number = text.partition(":")
         try:
-            if name != "auto":
-                raise ValueError(text)
-            kappa = float(number) if colon else None
+            kappa = number_behind("auto", text)
             Auto(1.0, kappa)
         except (ValueError, MethodError) as error:
             raise ValueError(f"must be {FORMS}") from error

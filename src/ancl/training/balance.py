@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ancl.checks import number_behind
 from ancl.errors import MethodError
 from ancl.types import Output, Params
 
@@ -49,11 +50,9 @@ class Balance:
         Raises:
             ValueError: It is none.
         """
-        name, colon, number = text.partition(":")
         try:
-            if name != "balance":
-                raise ValueError(text)
-            return cls(float(number)) if colon else cls()
+            rho = number_behind("balance", text)
+            return cls() if rho is None else cls(rho)
         except (ValueError, MethodError) as error:
             raise ValueError(f"must be {FORMS}") from error
 

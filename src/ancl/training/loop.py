@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ancl.data import Batch, Batches
 from ancl.errors import TrainingError
-from ancl.losses import own_task_logits
 from ancl.networks import Network, train_mode
 from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
@@ -21,7 +20,8 @@ from ancl.training.config import Training, scheduled_rate
 from ancl.training.optimizer import load_moments, make_optimizer, moments
 from ancl.training.outer import OuterStep
 from ancl.training.quadratic import Quadratic, like
-from ancl.types import Anchor, Output, Params, Step, positions, prefixed, strip_prefix
+from ancl.training.view import View, correct_answers
+from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
 
 Path = tuple[int, int, str]
 """(seed, task, role): where a training's random streams come from."""
@@ -90,24 +90,6 @@ class Trainer(Protocol):
 
 Drive = Callable[[Trainer], list[dict[str, Any]]]
 """Runs a training to its end, from a checkpoint if there is one, and returns its log."""
-
-
-class View(NamedTuple):
-    """How a step sees classes.
-
-    Args:
-        tasks: The classes that every task so far was the first to bring, the current one last.
-        task_aware: Whether the task of a sample is known at test time.
-        rehearses: Whether images of earlier tasks are learned from too.
-        present: The classes whose images the task brings, where known ones come again.
-        alone: Whether only those compete for an answer.
-    """
-
-    tasks: tuple[slice, ...]
-    task_aware: bool
-    rehearses: bool = False
-    present: Tensor | None = None
-    alone: bool = False
 
 
 class Fit:
@@ -440,15 +422,6 @@ def trained(trainer: Trainer, log: list[dict[str, Any]]) -> StageResult:
     """What a training leaves behind, as a stage stores it."""
     meta = {"log": log, "lambs": trainer.lambs, "trained": trainer.learns}
     return StageResult(trainer.tensors(), meta)
-
-
-def correct_answers(logits: Tensor, y: Tensor, view: View) -> Tensor:
-    """How many samples get their own class, among those that compete with it."""
-    if view.present is not None and view.alone:
-        among = view.present.to(logits.device)
-        return (positions(among, logits[:, among].argmax(dim=1)) == y).sum()
-    scores = own_task_logits(logits, y, view.tasks) if view.task_aware else logits
-    return (scores.argmax(dim=1) == y).sum()
 
 
 def epoch_record(epoch: Epoch) -> dict[str, Any]:

@@ -232,7 +232,7 @@ class Slow:
         rows = learned.entry("evaluate", task).meta
         return {"taw": rows["taw"], "tag": rows["tag"]}
 
-    def compare(self, name: str, want: Any, got: Any) -> None:
+    def check(self, name: str, want: Any, got: Any) -> None:
         found = self.reference.compare(want, got)
         found.said(name)
         assert found.left_out == set()

@@ -59,7 +59,7 @@ def test_importance_of_a_path(name, slow) -> None:
         got.append([log, network, kept, slow.evaluated(learned, index)])
         assert not index or means[-1][1] > 1e-3  # the pull is felt
 
-    slow.compare(name, want, got)
+    slow.check(name, want, got)
 
 
 def squared_gradients(slow: Any, model: Any, train: Any) -> Tensors:
@@ -116,4 +116,4 @@ def test_attention_is_kept(slow) -> None:
         terms = ("task", "old")[: index + 1]
         got.append([slow.logged(learned, index, *terms), slow.stored(learned, index)])
 
-    slow.compare("lwm", want, got)
+    slow.check("lwm", want, got)

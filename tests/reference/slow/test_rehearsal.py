@@ -82,7 +82,7 @@ def test_weight_alignment(slow) -> None:
         kept = slow.reference.exemplars(learned, index)
         got.append([kept, slow.evaluated(learned, index)])
 
-    slow.compare("wa", want, got)
+    slow.check("wa", want, got)
 
 
 def head_by_head(
@@ -135,7 +135,7 @@ def test_balanced_tuning_of_every_weight(slow) -> None:
         kept = slow.reference.exemplars(learned, index)
         got.append([kept, slow.evaluated(learned, index)])
 
-    slow.compare("eeil", want, got)
+    slow.check("eeil", want, got)
 
 
 def nca(logits: Tensor, y: Tensor) -> Tensor:
@@ -269,4 +269,4 @@ def test_imprinted_proxies_and_balanced_tuning_of_the_head(slow, drawn) -> None:
         kept = slow.reference.exemplars(learned, index)
         got.append([kept, slow.evaluated(learned, index)])
 
-    slow.compare("podnet", [*want, odds], [*got, drawn])
+    slow.check("podnet", [*want, odds], [*got, drawn])

@@ -94,7 +94,7 @@ function diamond(x, y, r) {
   return `M${x},${y - r}l${r},${r}l${-r},${r}l${-r},${-r}z`;
 }
 
-// A text of at most so many pixels, at about 7 a letter.
+// Shortens a text that is wider than `pixels`; a letter is about 6.6 pixels wide.
 function fitted(text, pixels) {
   const most = Math.max(Math.floor(pixels / 6.6), 8);
   return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
