@@ -486,12 +486,19 @@ def test_domains_as_written(brief) -> None:
     samples = own_photos()
     names = {"ancl": ancl, "photos": samples["photos"], "labels": samples["labels"]}
     names |= {"photos_by_day": samples["images"], "photos_by_night": 255 - samples["images"]}
+    names["labels_by_night"] = samples["labels"]
     (block,) = blocks("data.md")
     training = "training=ancl.Training(epochs=1, batch_size=32), "
-    exec(
-        block.replace("lamb=100.0", f'network="mlp", {training}lamb=100.0'),
-        {**names, "labels_by_night": samples["labels"]},
-    )
+    exec(block.replace("lamb=100.0", f'network="mlp", {training}lamb=100.0'), names)
+
+    assert names["learner"].tasks == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_the_examples_page_shows_every_script() -> None:
+    shown = re.findall(r'^--8<-- "(examples/\w+\.py)"$', text("examples.md"), re.MULTILINE)
+
+    scripts = (ROOT / "examples").glob("*.py")
+    assert sorted(shown) == sorted(f"examples/{script.name}" for script in scripts)
 
 
 TESTED = {
