@@ -118,7 +118,7 @@ def test_a_finished_run_is_opened_by_every_command(ancl, photos, tmp_path) -> No
         (["predict", "old", "old"], "old is neither a finished run nor a saved learner."),
         (["predict", "mine", "none.png", "no.png"], "There is no none.png, no.png. Give image"),
         (["predict", "mine", "mine"], "There are no images below mine"),
-        (["predict", "mine", "mine/README.md"], "README.md is no image"),
+        (["predict", "mine", "mine/README.md"], "README.md is not an image"),
         (["predict", "mine", "old", "--task", "4"], "There is no task 4. The learner knows"),
         (["predict", "mine", "old", "--csv", "--json"], "--json and --csv were both given"),
         (["evaluate", "mine", "--data", "folder:test-new"], "The labels =four, three were never"),

@@ -66,7 +66,7 @@ Order = Annotated[
 ]
 Data = Annotated[str | None, Option("--data", metavar="SOURCE", help="Images: ancl list data")]
 SkipBadImages = Annotated[
-    bool, Option("--skip-bad-images", help="Leave out files of the folder that are no images.")
+    bool, Option("--skip-bad-images", help="Leave out files of the folder that are not images.")
 ]
 Network = Annotated[
     str | None,
@@ -220,8 +220,8 @@ class Machines(Machine):
 
         if self.workers is not None and not is_count(self.workers):
             raise SpecError(
-                f"--workers: {printable(self.workers, 40)!r} is no number of workers. Write 1 or "
-                f"more."
+                f"--workers: {printable(self.workers, 40)!r} is not a number of workers. Write 1 "
+                f"or more."
             )
         workers = int(self.workers) if self.workers else None
         # A mistake in --threads is reported together with those of the other settings.
@@ -375,7 +375,7 @@ def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
     for text in given.get("setting") or []:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            mistakes.append(f"--set: {text!r} is no setting. Write --set key=value.")
+            mistakes.append(f"--set: {text!r} is not a setting. Write --set key=value.")
         else:
             values[key.strip()], labels[key.strip()] = scalar(value), "--set"
     for flag, (key, read) in FLAGS.items():
@@ -395,10 +395,10 @@ def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
 
 
 def without_bad_images(source: object) -> str:
-    """The name of a folder that says that files which are no images are left out.
+    """The name of a folder that says that files which are not images are left out.
 
     Raises:
-        SpecError: It is no folder.
+        SpecError: It is not a folder.
     """
     from ancl.data.formats.folders import SKIP_BAD
 
@@ -431,8 +431,8 @@ def parse_seeds(text: str) -> list[int]:
         last = int(match[2] or match[1]) if match else -1
         if match is None or last < int(match[1]):
             raise SpecError(
-                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is no seed "
-                f"or range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
+                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is not a "
+                f"seed or range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
             )
         if len(seeds) + last - int(match[1]) >= MOST_SEEDS:
             raise SpecError(
@@ -454,5 +454,5 @@ def parse_numbers(flag: str, text: str | None) -> tuple[float, ...] | None:
         return tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
         raise SpecError(
-            f"{flag}: {text!r} is no list of numbers ≥ 0. Write {flag} 0.1,1,10."
+            f"{flag}: {text!r} is not a list of numbers ≥ 0. Write {flag} 0.1,1,10."
         ) from None

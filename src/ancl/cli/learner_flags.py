@@ -50,11 +50,11 @@ def thread_count(machine: Machine) -> int | None:
     """The number that ``--threads`` gives, if it is given.
 
     Raises:
-        SpecError: It is no number of threads.
+        SpecError: It is not a number of threads.
     """
     given = machine.threads
     if given is not None and not is_count(given):
         raise SpecError(
-            f"--threads: {printable(given, 40)!r} is no number of threads. Write 1 or more."
+            f"--threads: {printable(given, 40)!r} is not a number of threads. Write 1 or more."
         )
     return int(given) if given else None

@@ -157,7 +157,7 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)B?", text.strip().upper())
     if match is None:
         raise SpecError(
-            f"--max-size: {printable(text, 60)!r} is no size. Write it as 500MB or 2GB."
+            f"--max-size: {printable(text, 60)!r} is not a size. Write it as 500MB or 2GB."
         )
     return round(float(match[1]) * _UNITS[match[2]])
 

@@ -265,7 +265,7 @@ def task_from(
         outside = samples.y[(samples.y < start) | (samples.y >= classes.stop)]
         if len(outside):
             raise ScenarioError(
-                f"A {part} label of task {index} is {int(outside[0])}, and its classes are "
+                f"A {part} label of task {index + 1} is {int(outside[0])}, and its classes are "
                 f"{start} to {classes.stop - 1}. Remove those images."
             )
     again = tuple((each, each) for each in sorted(set(train.y.tolist())) if each < classes.start)
