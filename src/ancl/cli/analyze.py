@@ -27,14 +27,18 @@ Analyzed = Annotated[
 ]
 On = Annotated[
     str,
-    Argument(metavar="BENCHMARK", show_default=False, help="Such as digits/5: list benchmarks"),
+    Argument(
+        metavar="BENCHMARK", show_default=False, help="Such as digits/5: ancl list benchmarks"
+    ),
 ]
 Lambs = Annotated[
     str, Option("--lamb-a", metavar="10,100,…", show_default=False, help="Every λ_a to compare.")
 ]
 SearchLamb = Annotated[
     str | None,
-    Option("--search-lamb", metavar="1,10,…", help="Choose λ of these with CL, by validation."),
+    Option(
+        "--search-lamb", metavar="1,10,…", help="Choose λ from these by validation accuracy of CL."
+    ),
 ]
 Task = Annotated[int, Option("--task", metavar="T", help="The task; 1 is the first.", min=2)]
 Grid = Annotated[
@@ -49,12 +53,15 @@ OnSplit = Annotated[
     ),
 ]
 Images = Annotated[
-    int, Option("--images", metavar="N", help="Most images per measurement; 0 for all.", min=0)
+    int,
+    Option(
+        "--images", metavar="N", help="Largest number of images per measurement; 0 for all.", min=0
+    ),
 ]
 Cka = Annotated[
     str, Option("--cka", metavar="biased|unbiased|minibatch", help="The estimator of CKA.")
 ]
-Double = Annotated[bool, Option("--double", help="The Hessian in double precision.")]
+Double = Annotated[bool, Option("--double", help="Compute the Hessian in double precision.")]
 
 
 @dataclass(frozen=True, kw_only=True)

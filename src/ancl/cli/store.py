@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="List, verify and prune what is kep
 KeepRuns = Annotated[
     bool,
     typer.Option(
-        "--keep-runs/--all", help="Keep what runs and searches in --runs are made of, or nothing."
+        "--keep-runs/--all", help="Keep what runs and searches in --runs need, or nothing."
     ),
 ]
 KeepSearches = Annotated[
@@ -27,7 +27,9 @@ KeepSearches = Annotated[
 ]
 MaxSize = Annotated[
     str | None,
-    typer.Option("--max-size", metavar="2GB", help="Remove, oldest first, only until it fits."),
+    typer.Option(
+        "--max-size", metavar="2GB", help="Remove the oldest first, only until the store fits."
+    ),
 ]
 DAMAGED = 1
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
