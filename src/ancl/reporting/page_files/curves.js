@@ -31,7 +31,7 @@ function accuracyCurves() {
   [view, seeds] = [views.index, thin.on];
   section("curves", "Accuracy",
     "Means over seeds with a band of one standard error. Dashed lines are plain methods, dotted ones AFEC, solid ones ANCL. " +
-    "All tasks so far count the same where the task is known (TIL), else by their test images.",
+    "If the task is known (TIL), all tasks so far count the same, else by their test images.",
     el("div", { class: "controls" }, views, thin), methodLegend(), host);
   SHOWN.listeners.push(show);
   onStream(show);
@@ -148,7 +148,7 @@ function parameterCurves() {
 
   const chosen = select("Parameters", Object.keys(kinds), (i) => { kind = Object.values(kinds)[i]; show(); }, "parameters");
   kind = Object.values(kinds)[chosen.index];
-  section("parameters", "Parameters", "Of the main network: what it stores after a task, and the most that a training of the task changed.",
+  section("parameters", "Parameters", "Of the main network: how many are stored after a task, and the largest number that a training of the task changed.",
     el("div", { class: "controls" }, chosen), host);
   onStream(show);
 }
