@@ -115,7 +115,7 @@ def test_all_bad_images_are_listed_at_once(tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines[1:4]] == ["cat/3.png", "dog/deep.png", "dog/x.jpg"]
     assert "more than 8 bits" in lines[2]
     assert "0x" not in str(caught.value)
-    assert lines[4].startswith("Remove or replace them. Or go on without: --skip-bad-images")
+    assert lines[4].startswith("Remove or replace them. Or leave out bad files: --skip-bad-images")
 
 
 def test_bad_images_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_a_stream_travels_to_another_process(source: Source) -> None:
             {"tasks": 3, "scenario": "dil", "domains": "rotation", "order": [1]},
             "has 1 class.*at least 2 classes.$",
         ),
-        ({"classes": "2,3,1"}, "Task 2 has 1 class.*or use the scenario cil"),
+        ({"classes": "2,3,1"}, "Task 3 has 1 class.*or use the scenario cil"),
         ({"classes": "1,5", "scenario": "cil"}, "The first task has 1 class"),
         ({"tasks": 3, "val_fraction": 1.0}, "val_fraction is 1.0"),
         ({"tasks": 3, "val_fraction": -0.1}, "val_fraction is -0.1"),

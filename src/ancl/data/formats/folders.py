@@ -72,10 +72,10 @@ def folder_source(path: Path, size: int | None = None, *, skip_bad: bool = False
 
 
 def _left_out(error: BadImagesError, skip_bad: bool) -> tuple[Mapping[str, str], str]:
-    """The files to go on without, and a note that says which; or a refusal."""
+    """The files to leave out, and a note that names them; or a refusal."""
     if not skip_bad:
         raise ScenarioError(
-            f"{error} Or go on without: --skip-bad-images, or folder:PATH{SKIP_BAD}."
+            f"{error} Or leave out bad files: --skip-bad-images, or folder:PATH{SKIP_BAD}."
         ) from error
     names = ", ".join(list(error.bad)[:_SHOWN]) + (", …" if len(error.bad) > _SHOWN else "")
     files = counted(len(error.bad), "file")
