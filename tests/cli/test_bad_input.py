@@ -292,7 +292,7 @@ DATA = [
         pictures("a", "b")),
     Row("folder-digits", (*FOLDER[:3], f"folder:photos@{DIGITS}", *FOLDER[4:]),
         "no possible size", pictures("a", "b")),
-    Row("folder-not-utf8", FOLDER, "no plain text in UTF-8", pictures(b"caf\xe9", "b")),
+    Row("folder-not-utf8", FOLDER, "not plain text in UTF-8", pictures(b"caf\xe9", "b")),
     Row("folder-escapes", FOLDER, r"\x1b[31m", pictures("\x1b[31mred", "b")),
     Row("folder-no-image", FOLDER, "is not an image", pictures("a", "b", content=b"x")),
     Row("folder-dangling", FOLDER, "has no readable file", lambda: (

@@ -111,7 +111,7 @@ def split_images(
         samples: Samples = getattr(task.load(), name)
         if not len(samples):
             raise ScenarioError(
-                f"Task {task.index} has no {name} images to analyse. Use --split test or train."
+                f"Task {task.index + 1} has no {name} images to analyse. Use --split test or train."
             )
         order = torch.randperm(
             len(samples), generator=generator(seed, "analysis", name, task.index)
