@@ -253,8 +253,8 @@ class Answers(ABC):
             )
         if not self._tasks[task].is_column:
             raise ScenarioError(
-                f"This task brought no classes of its own: a class belongs to the task that "
-                f"brought it first. Give that task."
+                "This task brought no classes of its own: a class belongs to the task that "
+                "brought it first. Give that task."
             )
         return self._tasks[task]
 
