@@ -129,7 +129,7 @@ function explorerReading(found, at) {
   }
   if (point.place) lines.push(row("distance from the plane", plain(point.place[2]), plain(found.cl.place && found.cl.place[2])));
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers at this λ_a" }, el("table", { id: "explorer-reading" },
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, ""),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "measure"),
       el("th", { scope: "col", class: "number" }, `λ_a = ${plain(point.lamb_a)}`),
       el("th", { scope: "col", class: "number" }, "CL"))),
     el("tbody", {}, lines)));

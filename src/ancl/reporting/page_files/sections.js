@@ -11,7 +11,7 @@ function grids() {
   if (!DATA.grids.length) return;
   const tables = DATA.grids.map((search) => simpleTable(
     `${search.method} on ${search.benchmark}, decided by ${search.decided_by}`,
-    ["searched", "method", "λ", "λ_a", "score, %", ""],
+    ["searched", "method", "λ", "λ_a", "score, %", "choice"],
     search.trials.map((trial) => [
       trial.step === "lamb" ? "λ" : "λ_a", trial.method, plain(trial.lamb), plain(trial.lamb_a),
       percent(trial.mean), trial.chosen ? el("strong", {}, "chosen") : "",
@@ -81,7 +81,7 @@ function chooseStream() {
     keep("show", "", "");
     STREAM.listeners.forEach((show) => show());
   }, "on");
-  document.getElementById("content").before(el("div", { class: "controls", id: "stream" }, label));
+  document.getElementById("content").before(el("div", { class: "controls", id: "stream", role: "region", "aria-label": "Benchmark" }, label));
 }
 
 (function build() {
