@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             answers = self.model.answer(self.rfile.read(int(length)))
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            self.reply(400, {"error": f"This is no image that can be read ({error})."})
+            self.reply(400, {"error": f"This is not an image that can be read ({error})."})
             return
         self.reply(200, {"answers": answers})
 

@@ -28,7 +28,7 @@ GENERATED = "<!-- Written by scripts/reference_pages.py: change the code, not th
 
 def cell(value: Any) -> str:
     """The text of a table's cell."""
-    return str(value).replace("|", "\\|").replace("\n", " ").strip()
+    return " ".join(str(value).split()).replace("|", "\\|")
 
 
 def code(value: Any) -> str:
@@ -101,7 +101,7 @@ def describe(name: str, command: Any, depth: int) -> list[str]:
         argument = parameter.param_type_name == "argument"
         shown = parameter.name.upper() if argument else ", ".join(flags)
         rows.append([code(shown), cell(getattr(parameter, "help", "") or "")])
-    if rows:
+    if rows and not command.hidden:  # another name of a command says no more
         parts.append(table(["flag or argument", "meaning"], rows))
     for below, each in getattr(command, "commands", {}).items():
         parts += describe(f"{name} {below}", each, depth + 1)

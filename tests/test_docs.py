@@ -497,6 +497,13 @@ def test_domains_as_written(brief) -> None:
     assert learner.evaluate(names["photos_by_night"], names["labels_by_night"]) > 0.5
 
 
+def test_the_examples_page_shows_every_script() -> None:
+    shown = re.findall(r'^--8<-- "(examples/\w+\.py)"$', text("examples.md"), re.MULTILINE)
+
+    scripts = (ROOT / "examples").glob("*.py")
+    assert sorted(shown) == sorted(f"examples/{script.name}" for script in scripts)
+
+
 TESTED = {
     *("add-a-data-set", "add-a-method", "add-a-network", "add-a-stage", "add-an-analysis"),
     *("add-an-executor", "backbones", "engineers", "first-run", "learner"),

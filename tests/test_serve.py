@@ -77,7 +77,7 @@ def test_an_image_that_is_posted_gets_the_learners_answer(tmp_path: Path) -> Non
         for wrong in (b"no image", io.BytesIO(b"x" * 100).getvalue()):
             with pytest.raises(HTTPError, match="400") as refused:
                 urlopen(address, data=wrong, timeout=30)
-            assert "no image" in json.load(refused.value)["error"]
+            assert "not an image" in json.load(refused.value)["error"]
             refused.value.close()
 
     assert facts == {"labels": [0, 1, 2, 3], "input": [8, 8, 1]}

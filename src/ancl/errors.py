@@ -33,9 +33,15 @@ class ExportError(AnclError):
 
 
 def did_you_mean(given: str, possible: Iterable[str]) -> str:
-    """A question that names the nearest possibility, or nothing where none is near."""
-    near = get_close_matches(given.lower(), [str(name) for name in possible], n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    """A question that names the nearest possibility, or nothing where none is near.
+
+    >>> did_you_mean("a-lfw", ["a-lwf", "a-lwm"])  # of equally near ones, that of the same letters
+    " Did you mean 'a-lwf'?"
+    """
+    word = given.lower()
+    near = get_close_matches(word, [str(name) for name in possible], n=5, cutoff=0.5)
+    swapped = [name for name in near if sorted(name) == sorted(word)]
+    return f" Did you mean {(swapped or near)[0]!r}?" if near else ""
 
 
 def unknown(kind: str, given: str, possible: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ def read_plain(path: Path, most: int = MOST_TEXT) -> bytes:
     A pipe or a device is refused at once: reading it might never end.
 
     Raises:
-        OSError: It cannot be read, is no plain file, or is larger than ``most`` bytes.
+        OSError: It cannot be read, is not a plain file, or is larger than ``most`` bytes.
     """
     with open_plain(path) as file:
         if os.fstat(file.fileno()).st_size > most:
@@ -38,7 +38,7 @@ def open_plain(path: Path) -> BinaryIO:
     """A plain file, open for reading.
 
     Raises:
-        OSError: It cannot be read, or is no plain file.
+        OSError: It cannot be read, or is not a plain file.
     """
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "no file has such a name", str(path))
@@ -81,7 +81,7 @@ def check_place(path: str | Path, what: str) -> Path:
     """A directory to write to.
 
     Raises:
-        StoreError: It is no name, the current directory, or the root of the disk.
+        StoreError: It is not a name, the current directory, or the root of the disk.
     """
     place = Path(path)
     if "\0" in str(place) or len(os.fsencode(place)) > _LONGEST:

@@ -268,7 +268,7 @@ def read_matrix(path: Path) -> Matrix:
     """Read what :func:`write_matrix` wrote.
 
     Raises:
-        StoreError: The file cannot be read, or is no such matrix.
+        StoreError: The file cannot be read, or is not such a matrix.
     """
     try:
         head, *rows = read_plain(path).decode("utf-8").splitlines()

@@ -103,9 +103,9 @@ def test_a_plan_counts_stages_epochs_and_points(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "values", "message"),
     [
-        ("ewc", {"lamb_a": []}, "lamb_a: nothing is no list of positive numbers"),
-        ("ewc", {"lamb_a": [1, -2.5]}, "lamb_a: 1, -2.5 is no list of positive numbers"),
-        ("ewc", {"lamb_a": [1], "grid": 1}, "grid 1 is no landscape"),
+        ("ewc", {"lamb_a": []}, "lamb_a: nothing is not a list of positive numbers"),
+        ("ewc", {"lamb_a": [1, -2.5]}, "lamb_a: 1, -2.5 is not a list of positive numbers"),
+        ("ewc", {"lamb_a": [1], "grid": 1}, "grid 1 is not a landscape"),
         ("ewc", {"lamb_a": [1], "images": 0}, "images is 0"),
         ("ewc", {"lamb_a": [1], "split": "tests"}, "Did you mean 'test'"),
         ("ewc", {"lamb_a": [1], "estimator": "bias"}, "Did you mean 'biased'"),

@@ -180,7 +180,7 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
 DIGITS = "9" * 5000
 ARRAYS = ("run", "lwf", "--data", "arrays:a.npz", "--tasks", "1")
 FOLDER = ("run", "lwf", "--data", "folder:photos", "--tasks", "1")
-DAMAGED, NO_ARRAYS = "is damaged", "is no file of plain arrays"
+DAMAGED, NO_ARRAYS = "is damaged", "is not a file of plain arrays"
 
 # -- the table -------------------------------------------------------------------------------
 
@@ -189,29 +189,29 @@ FLAGS = [
     Row("threads-text", (*RUN, "--threads", "many"), "--threads: threads is 'many'"),
     Row("threads-digits", (*RUN, "--threads", DIGITS), "--threads: threads is"),
     Row("seeds-range", (*RUN, "--seeds", "0-1000000000"), "more than 10,000 runs"),
-    Row("seeds-digits", (*RUN, "--seeds", DIGITS), "is no seed or range"),
-    Row("seeds-empty", ("demo", "--seeds", ""), "is no seed or range"),
-    Row("classes-many", (*RUN, "--classes", "1x99999999999"), "is no size"),
-    Row("classes-digits", (*RUN, "--classes", DIGITS), "is no size"),
+    Row("seeds-digits", (*RUN, "--seeds", DIGITS), "is not a seed or range"),
+    Row("seeds-empty", ("demo", "--seeds", ""), "is not a seed or range"),
+    Row("classes-many", (*RUN, "--classes", "1x99999999999"), "is not a size"),
+    Row("classes-digits", (*RUN, "--classes", DIGITS), "is not a size"),
     Row("method-:x", ("run", ":x", "digits/5"), "There is no module ''"),
     Row("method-.:x", ("run", ".:x", "digits/5"), "There is no module '.'"),
     Row("method-..x:y", ("run", "..x:y", "digits/5"), "There is no module '..x'"),
     Row("method-nul", ("run", "a\0b:y", "digits/5"), "There is no module"),
     Row("method-fifo", ("run", "m.py:y", "digits/5"), "There is no file m.py",
         lambda: fifo(Path("m.py"))),
-    Row("max-size", ("store", "prune", "--max-size", "9" * 400 + "GB"), "is no size",
+    Row("max-size", ("store", "prune", "--max-size", "9" * 400 + "GB"), "is not a size",
         text("runs/x", "")),
     Row("device-cpu:3", (*RUN, "--device", "cpu:3"), "The device 'cpu:3' is not available"),
     Row("device-name", (*RUN, "--device", "toaster"), "There is no device 'toaster'"),
-    Row("workers", (*RUN, "--workers", "0"), "is no number of workers"),
-    Row("workers-digits", (*RUN, "--workers", DIGITS), "is no number of workers"),
+    Row("workers", (*RUN, "--workers", "0"), "is not a number of workers"),
+    Row("workers-digits", (*RUN, "--workers", DIGITS), "is not a number of workers"),
     Row("order-digits", (*RUN, "--order", DIGITS), "order"),
     Row("order-seed", (*RUN, "--order", f"seed:{DIGITS}"), "order"),
     Row("landscape", ("analyze", "lwf", "digits/5", "--lamb-a", "1", "--grid", "1000000"),
         "Give 2 to 1000 points"),
     Row("first", (*RUN, "--first", "99999999999999999999"), "first"),
     Row("tasks", (*RUN, "--tasks", "99999999999999999999"), "tasks"),
-    Row("grid", ("search", "lwf", "digits/5", "--lamb-grid", "1,x"), "is no list of numbers"),
+    Row("grid", ("search", "lwf", "digits/5", "--lamb-grid", "1,x"), "is not a list of numbers"),
     Row("store-verify-nowhere", ("store", "verify", "--store", "nowhere"), "There is no store at"),
     Row("store-list-nowhere", ("store", "list", "--store", "nowhere"), "There is no store at"),
     Row("runs-here", (*RUN, "--runs", "."), "is not a place for results"),
@@ -292,9 +292,9 @@ DATA = [
         pictures("a", "b")),
     Row("folder-digits", (*FOLDER[:3], f"folder:photos@{DIGITS}", *FOLDER[4:]),
         "no possible size", pictures("a", "b")),
-    Row("folder-not-utf8", FOLDER, "no plain text in UTF-8", pictures(b"caf\xe9", "b")),
+    Row("folder-not-utf8", FOLDER, "not plain text in UTF-8", pictures(b"caf\xe9", "b")),
     Row("folder-escapes", FOLDER, r"\x1b[31m", pictures("\x1b[31mred", "b")),
-    Row("folder-no-image", FOLDER, "is no image", pictures("a", "b", content=b"x")),
+    Row("folder-no-image", FOLDER, "is not an image", pictures("a", "b", content=b"x")),
     Row("folder-dangling", FOLDER, "has no readable file", lambda: (
         pictures("a", "b")(), Path("photos/a/9.png").symlink_to("nowhere"), None)[-1]),
     Row("folder-fifo", FOLDER, "has no readable file", lambda: (

@@ -141,7 +141,7 @@ def test_what_no_method_has_is_refused_and_told_of_each_once(ancl: Any) -> None:
 
     lines = ended.err.splitlines()
     assert ended.code == 2
-    assert lines[0].startswith("--set: 'x' is no setting.")
+    assert lines[0].startswith("--set: 'x' is not a setting.")
     assert [line.split(" has no")[0] for line in lines[1:]] == ["--set: lwf", "--set: mas"]
     assert not Path("runs").exists()
 
@@ -151,7 +151,7 @@ def test_what_no_method_has_is_refused_and_told_of_each_once(ancl: Any) -> None:
     [
         (("--baseline", "mas"), "--baseline: There is no compared method 'mas'."),
         (("--executor", "pol"), "There is no executor 'pol'. Did you mean 'pool'?"),
-        (("--workers", "two"), "--workers: 'two' is no number of workers."),
+        (("--workers", "two"), "--workers: 'two' is not a number of workers."),
         (("--executor", "serial", "--workers", "2"), "--workers is for --executor pool or ray"),
         (("--executor", "pool", "--address", "x"), "--address is for --executor ray"),
     ],

@@ -122,7 +122,7 @@ def photos(tmp_path: Path) -> Path:
 def test_your_own_folder_is_checked(ancl: Any, photos: Path) -> None:
     ended = ancl("data", "check", f"folder:{photos}")
     assert ended.code == 1
-    assert "dog/2.png is no image that can be read" in ended.out
+    assert "dog/2.png is not an image that can be read" in ended.out
     report = ancl("data", "check", f"folder:{photos}", "--json").json["data"][0]
     assert list(report["bad"]) == ["dog/2.png"]
 
@@ -141,7 +141,7 @@ def test_bad_images_are_left_out_by_a_flag_and_named(ancl: Any, photos: Path) ->
 
     ended = ancl(*given, "--skip-bad-images")
     assert ended.code == 0
-    assert "Left out, as they are no images: 1 file: dog/2.png." in ended.err + ended.out
+    assert "Left out, as they are not images: 1 file: dog/2.png." in ended.err + ended.out
 
     wrong = ancl("run", "finetune", "digits/5", "--skip-bad-images")
     assert wrong.err.strip() == "--skip-bad-images is for a folder of images: --data folder:PATH."

@@ -130,7 +130,7 @@ def test_a_race_says_what_it_can_save_and_why_a_value_stopped(ancl: Any) -> None
     [
         (("search", "lwf", "digits/5", "--protocol", "per-task", "--race"), "so no values race"),
         (("search", "a-lwf", "digits/5"), "has no grid for λ of a-lwf. Give one: --lamb-grid"),
-        (("search", "lwf", "digits/5", "--lamb-grid", "1,x"), "'1,x' is no list of numbers ≥ 0"),
+        (("search", "lwf", "digits/5", "--lamb-grid", "1,x"), "'1,x' is not a list of numbers ≥ 0"),
         (("search", "joint", "digits/5"), "joint has neither λ nor λ_a"),
         (("search", "lwf", "digits/5", "--protocol", "x"), "There is no protocol 'x'"),
         (

@@ -258,4 +258,4 @@ def test_a_dry_run_leaves_out_what_a_prune_does_not_touch(ancl: Any) -> None:
 
 def test_prune_without_runs_or_with_a_bad_size_is_refused(ancl: Any) -> None:
     assert "There is no directory runs" in ancl("store", "prune").err
-    assert "'2 apples' is no size" in ancl("store", "prune", "--max-size", "2 apples").err
+    assert "'2 apples' is not a size" in ancl("store", "prune", "--max-size", "2 apples").err

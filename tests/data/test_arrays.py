@@ -31,16 +31,16 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"There is no file .*mine.npz"):
         known_source(f"arrays:{file}")
     file.write_bytes(b"PK\x03\x04 damaged")
-    with pytest.raises(ScenarioError, match="no file of plain arrays"):
+    with pytest.raises(ScenarioError, match="not a file of plain arrays"):
         known_source(f"arrays:{file}")
     np.savez(file, images=X, y=Y)
     with pytest.raises(ScenarioError, match=r"holds images, y. It should hold x and y"):
         known_source(f"arrays:{file}")
     np.savez(file, x=X, y=np.array([object()] * 30))
-    with pytest.raises(ScenarioError, match=r"no file of plain arrays.*of the type object"):
+    with pytest.raises(ScenarioError, match=r"not a file of plain arrays.*of the type object"):
         known_source(f"arrays:{file}")
     np.save(tmp_path / "one.npy", X)
-    with pytest.raises(ScenarioError, match="no file of plain arrays"):
+    with pytest.raises(ScenarioError, match="not a file of plain arrays"):
         known_source(f"arrays:{tmp_path}/one.npy")
 
 

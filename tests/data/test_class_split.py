@@ -83,7 +83,7 @@ def test_unequal_tasks_are_refused_with_what_is_possible() -> None:
         (10, {"first": 4, "classes": "4,6"}, "given twice"),
         (10, {"classes": "4,4"}, "sizes 4x2 add up to 8 classes, and there are 10"),
         (10, {"classes": "10,0"}, "task without classes"),
-        (10, {"classes": "5;5"}, "'5;5' in the sizes '5;5' is no size"),
+        (10, {"classes": "5;5"}, "'5;5' in the sizes '5;5' is not a size"),
         (10, {"tasks": 4, "first": 5}, "5 classes after the first 5 .* Use 2 or 6 tasks"),
         (10, {"tasks": 1, "first": 5}, "does not go with 1 tasks"),
         (10, {"tasks": 3, "first": 10}, "first task of 10 classes out of 10"),

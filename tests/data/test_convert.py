@@ -145,5 +145,5 @@ def test_datasets_that_cannot_be_read_are_refused() -> None:
         from_dataset(Endless())
     with pytest.raises(ScenarioError, match="Items is empty"):
         from_dataset(Items([]))
-    with pytest.raises(ScenarioError, match="Item 0 of Items is no pair: ndarray"):
+    with pytest.raises(ScenarioError, match="Item 0 of Items is not a pair: ndarray"):
         from_dataset(Items([PIXELS[0]]))

@@ -84,7 +84,7 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path: Path, flat: Path) -> 
         known_source(f"folder:{flat}").load()
     (tmp_path / "empty").rmdir()
     (flat / "dog" / "5.png").write_bytes(b"not an image")
-    with pytest.raises(ScenarioError, match=r"dog/5.png is no image that can be read"):
+    with pytest.raises(ScenarioError, match=r"dog/5.png is not an image that can be read"):
         known_source(f"folder:{flat}").load()
     Image.new("I;16", (5, 4)).save(flat / "dog" / "5.png")
     with pytest.raises(ScenarioError, match=r"dog/5.png has more than 8 bits"):
@@ -115,7 +115,7 @@ def test_all_bad_images_are_listed_at_once(tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines[1:4]] == ["cat/3.png", "dog/deep.png", "dog/x.jpg"]
     assert "more than 8 bits" in lines[2]
     assert "0x" not in str(caught.value)
-    assert lines[4].startswith("Remove or replace them. Or go on without: --skip-bad-images")
+    assert lines[4].startswith("Remove or replace them. Or leave out bad files: --skip-bad-images")
 
 
 def test_bad_images_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_bad_images_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None
     assert (len(found.train), len(found.test)) == (12, 3)
     assert found.train.input_shape == (3, 6, 6)
     assert found.notes == (
-        "Left out, as they are no images: 3 files: cat/3.png, dog/deep.png, dog/x.jpg.",
+        "Left out, as they are not images: 3 files: cat/3.png, dog/deep.png, dog/x.jpg.",
     )
     for bad in ("cat/3.png", "dog/deep.png", "dog/x.jpg"):
         (tmp_path / bad).unlink()

@@ -71,4 +71,4 @@ def test_bad_images_are_named_and_left_out_where_that_is_allowed(
     x, labels = labelled_part(f"{name}+skip-bad", "train", say=said.append)
 
     assert (len(x), labels) == (2, ["one", "one"])
-    assert said == ["Left out, as they are no images: 1 file: one/torn.png."]
+    assert said == ["Left out, as they are not images: 1 file: one/torn.png."]

@@ -127,6 +127,11 @@ def test_names_that_lead_nowhere_are_told(name: str, message: str) -> None:
         known_source(name)
 
 
+def test_a_folder_without_its_prefix_is_told_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=f"Write folder:{tmp_path}, or folder:{tmp_path}@32"):
+        known_source(str(tmp_path))
+
+
 def test_other_data_of_ones_own_is_no_code(tmp_path: Path) -> None:
     from ancl.data.registry import names_code
 

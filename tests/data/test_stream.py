@@ -153,7 +153,7 @@ def test_a_stream_travels_to_another_process(source: Source) -> None:
             {"tasks": 3, "scenario": "dil", "domains": "rotation", "order": [1]},
             "has 1 class.*at least 2 classes.$",
         ),
-        ({"classes": "2,3,1"}, "Task 2 has 1 class.*or use the scenario cil"),
+        ({"classes": "2,3,1"}, "Task 3 has 1 class.*or use the scenario cil"),
         ({"classes": "1,5", "scenario": "cil"}, "The first task has 1 class"),
         ({"tasks": 3, "val_fraction": 1.0}, "val_fraction is 1.0"),
         ({"tasks": 3, "val_fraction": -0.1}, "val_fraction is -0.1"),
@@ -238,9 +238,9 @@ def test_images_by_hand_may_come_without_a_test() -> None:
 
 
 def test_images_by_hand_outside_the_task_are_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"training label of task 2 is 3, .* 4 to 5"):
+    with pytest.raises(ScenarioError, match=r"training label of task 3 is 3, .* 4 to 5"):
         task_from(by_hand(start=3), val_fraction=0, test=None, **HAND)
-    with pytest.raises(ScenarioError, match="test label of task 2 is 6"):
+    with pytest.raises(ScenarioError, match="test label of task 3 is 6"):
         task_from(by_hand(), val_fraction=0, test=by_hand(start=5), **HAND)
     lonely = by_hand().take(torch.arange(0, 20, 2))
     with pytest.raises(ScenarioError, match="Class 'b' has 0 training images"):

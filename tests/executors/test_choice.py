@@ -44,10 +44,10 @@ def test_more_threads_than_cores_are_warned_of() -> None:
     ("given", "message"),
     [
         ({"name": "pol"}, "--executor: There is no executor 'pol'. Did you mean 'pool'?"),
-        ({"workers": 0}, "--workers: 0 is no number of workers."),
+        ({"workers": 0}, "--workers: 0 is not a number of workers."),
         ({"name": "serial", "workers": 2}, "--workers is for --executor pool or ray"),
         ({"name": "pool", "address": "x"}, "--address is for --executor ray"),
-        ({"address": ""}, "--address: '' is no address of a Ray cluster."),
+        ({"address": ""}, "--address: '' is not an address of a Ray cluster."),
         ({"address": "ray://head:10001"}, "--address: 'ray://head:10001' is an address of Ray's"),
         ({"address": "auto", "workers": 2}, "--workers is for Ray on this machine"),
     ],

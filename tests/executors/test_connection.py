@@ -36,7 +36,7 @@ def test_what_is_no_address(address: str) -> None:
         check_address(address)
 
     assert str(caught.value) == (
-        f"--address: {address!r} is no address of a Ray cluster. Write HOST:PORT of its first "
+        f"--address: {address!r} is not an address of a Ray cluster. Write HOST:PORT of its first "
         f"machine, such as 10.0.0.1:6379, or auto for the one here."
     )
 

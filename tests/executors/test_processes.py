@@ -271,7 +271,7 @@ def test_a_board_that_is_killed_starts_again(tmp_path: Path, mark: str) -> None:
     ("address", "why"),
     [
         ("ray://127.0.0.1:10001", "is an address of Ray's client"),
-        ("nonsense", "is no address of a Ray cluster"),
+        ("nonsense", "is not an address of a Ray cluster"),
         ("127.0.0.1:1", "nothing answers at 127.0.0.1:1 (Connection refused)"),
         ("nowhere.invalid:6379", "nothing answers at nowhere.invalid:6379 ("),
         ("192.0.2.1:6379", "nothing answers at 192.0.2.1:6379 ("),  # kept free by RFC 5737

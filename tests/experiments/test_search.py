@@ -91,8 +91,8 @@ def test_what_fails_is_left_out_of_the_decision(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"lamb_grid": [-1.0]}, "-1 is no list of numbers ≥ 0"),
-        ({"lamb_grid": []}, "nothing is no list of numbers ≥ 0"),
+        ({"lamb_grid": [-1.0]}, "-1 is not a list of numbers ≥ 0"),
+        ({"lamb_grid": []}, "nothing is not a list of numbers ≥ 0"),
         ({}, "digits/5 has no grid for λ of lwf"),
         ({"protocol": "grid"}, "There is no protocol 'grid'"),
         ({"protocol": "per-task", "lamb_grid": [1.0]}, "so it has no grid"),

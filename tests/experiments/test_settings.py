@@ -49,7 +49,7 @@ def test_every_mistake_has_its_line_and_the_label_of_its_source(tmp_path: Path) 
         config=tmp_path / "no.yaml",
         seeds=(-1,),
         preset="papers",
-        mistakes=("--set: 'foo' is no setting.",),
+        mistakes=("--set: 'foo' is not a setting.",),
     )
 
     with pytest.raises(SpecError) as caught:

@@ -257,7 +257,7 @@ def test_images_of_tasks_are_not_kept_in_memory_unless_they_are_read_again() -> 
     assert made.size().parts["images"] == 64 * len(part(0, 1)[1])
     other = taught("lwf", (0, 1), scenario="til", memory=None)
     assert "images" not in other.size().parts
-    with pytest.raises(Exception, match="images of task 0 are kept neither"):
+    with pytest.raises(Exception, match="keeps the images of task 1"):
         other._tasks[0].load()
 
 

@@ -206,7 +206,7 @@ def test_files_that_cannot_be_read_are_all_named(
     with pytest.raises(ScenarioError) as raised:
         bytes_taught.predict([files[0], tmp_path / "text.png", tmp_path / "gone.png", tmp_path])
     said = str(raised.value)
-    assert "text.png is no image that can be read" in said
+    assert "text.png is not an image that can be read" in said
     assert f"There is no file {tmp_path / 'gone.png'}" in said
     assert f"{tmp_path} is a folder" in said
 

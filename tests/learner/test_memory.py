@@ -180,7 +180,7 @@ def test_one_image_a_class_is_learned_and_kept(method: str, lab) -> None:
         "bee",
         "cat",
     ]
-    assert "Task 0 has no images to validate on" in said.messages[0]
+    assert "Task 1 has no images to validate on" in said.messages[0]
     assert learner.report().basis == "not measured"
 
 

@@ -150,7 +150,7 @@ def test_the_key_has_the_hash_of_the_file_and_not_its_place(weights: Path) -> No
     ("content", "reason"),
     [
         (b"no weights", "holds no weights that can be read"),
-        ({"a": 1}, "a is no tensor"),
+        ({"a": 1}, "a is not a tensor"),
         ([torch.ones(1)], "holds a list"),
         (Path("x"), "Weights only load failed"),
         (None, "No such file"),

@@ -101,8 +101,8 @@ def test_convolutions_are_channels_last_even_beside_5d_weights() -> None:
         ("resnet8", (3, 8, 8), {"widht": 4}, r"'widht'\. Did you mean 'width'\? .* width, last_re"),
         ("mlp", (4,), {"width": 4}, r"mlp has no option 'width'\. mlp accepts: hidden\."),
         ("mlp", (4,), {"head": "linaer"}, r"no head 'linaer'\. Did you mean 'linear'"),
-        ("mlp", (4, 0), {}, r"\(4, 0\) is no shape"),
-        ("mlp", (), {}, r"\(\) is no shape"),
+        ("mlp", (4, 0), {}, r"\(4, 0\) is not a shape"),
+        ("mlp", (), {}, r"\(\) is not a shape"),
         ("resnet8", (64,), {}, r"resnet8 reads images .* shape \(64,\)\. Use mlp"),
         (Scaled, (4,), {}, "an instance, not its class"),
         (nn.Flatten(), (4,), {"width": 1}, "takes no options, but width was given"),
@@ -144,7 +144,7 @@ def test_state_that_is_no_tensor_is_refused() -> None:
 
         def set_extra_state(self, state: int) -> None: ...
 
-    with pytest.raises(SpecError, match="Counting keeps state that is no tensor"):
+    with pytest.raises(SpecError, match="Counting keeps state that is not a tensor"):
         architecture(Counting(), (4,))
 
 

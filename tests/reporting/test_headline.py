@@ -62,8 +62,8 @@ def test_what_else_differs_is_in_the_sentence_and_another_network_is_not_compare
     make("a-ewc")
 
     refused, compared = texts(runs, "variant")
-    assert compared.endswith("They differ too in this: λ 10 instead of 1e+09.")
-    assert "points with a single seed, which says nothing of its error." in compared
+    assert compared.endswith("They also differ in this: λ 10 instead of 1e+09.")
+    assert "points with a single seed, which says nothing about its error." in compared
     assert refused.startswith("A-EWC is not compared with EWC: network.")
     assert "network.name mlp instead of resnet8" in refused
 
@@ -101,7 +101,7 @@ def test_many_differences_are_counted_beside_what_chance_gives(make: Make, runs:
         ([0.03, 0.031, 0.029], ": higher."),
         ([-0.03, -0.031, -0.029], ": lower."),
         ([0.03, -0.01, 0.05], ": no clear difference."),
-        ([0.03], "+3.00 points with a single seed, which says nothing of its error."),
+        ([0.03], "+3.00 points with a single seed, which says nothing about its error."),
     ],
 )
 def test_only_what_is_beyond_the_interval_is_claimed(values: list[float], verdict: str) -> None:

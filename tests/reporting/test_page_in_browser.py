@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ancl.experiments.results import ParameterCount
 from ancl.reporting import Report, collect, make_report, page
 
 Make = Callable[..., Path]
@@ -359,3 +360,22 @@ def test_every_figure_is_saved_as_csv_and_png(shown: Any) -> None:
 def test_a_text_like_a_formula_is_no_formula_in_a_spreadsheet(shown: Any) -> None:
     made = shown.value("""csv([["=1+1", "@x", -1.5, "a,b", 'say "x"', null]])""")
     assert made == '\'=1+1,\'@x,-1.5,"a,b","say ""x""",\n'
+
+
+def test_parameters_have_a_legend_that_switches_methods_off(
+    browser: Any, make: Make, runs: Path
+) -> None:
+    for method, last in (("lwf", 100), ("der", 200)):
+        counts = (ParameterCount(stored=100, trained=100), ParameterCount(stored=last, trained=100))
+        make(method, parameters=counts)
+    place = runs / "page.html"
+    place.write_text(page(make_report(collect([runs]))), encoding="utf-8")
+    browser.size(1280)
+    browser.open(place.as_uri())
+    lines = "document.querySelectorAll('#parameters figure polyline').length"
+    both = browser.value(lines)
+
+    browser.run("document.querySelector('#parameters .legend input').click()")
+
+    assert texts(browser, "#parameters .legend label") == ["LwF", "DER"]
+    assert (both, browser.value(lines)) == (2, 1)

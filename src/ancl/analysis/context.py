@@ -73,8 +73,8 @@ class AnalysisOptions:
             raise SpecError(unknown("estimator", str(self.estimator), ESTIMATORS))
         if self.grid != 0 and not 2 <= self.grid <= MOST_POINTS:
             raise SpecError(
-                f"grid {self.grid} is no landscape. Give 2 to {MOST_POINTS} points per side, or 0 "
-                f"for none."
+                f"grid {self.grid} is not a landscape. Give 2 to {MOST_POINTS} points per side, or "
+                f"0 for none."
             )
         if self.images is not None and self.images < 1:
             raise SpecError(f"images is {self.images}. Give 1 or more, or None for all.")
@@ -111,7 +111,7 @@ def split_images(
         samples: Samples = getattr(task.load(), name)
         if not len(samples):
             raise ScenarioError(
-                f"Task {task.index} has no {name} images to analyse. Use --split test or train."
+                f"Task {task.index + 1} has no {name} images to analyse. Use --split test or train."
             )
         order = torch.randperm(
             len(samples), generator=generator(seed, "analysis", name, task.index)

@@ -130,8 +130,9 @@ def plan_networks(experiment: Experiment, task: int, lamb_as: Sequence[float]) -
     tasks, setting, spec = experiment.stream.tasks, experiment.setting, experiment.spec
     if not 1 <= task < len(tasks):
         raise ScenarioError(
-            f"Task {task} cannot be analysed: tasks count from 0, the first one has no old "
-            f"network, and there are {len(tasks)}. Possible: 1 to {len(tasks) - 1}."
+            f"Task {task + 1} cannot be analysed: the first task has no old network, and there "
+            f"are {len(tasks)} tasks. Possible: --task 2 to {len(tasks)}; from Python, where "
+            f"tasks count from 0, task=1 to {len(tasks) - 1}."
         )
     if spec.data.scenario == "cir":
         raise ScenarioError(
@@ -142,14 +143,15 @@ def plan_networks(experiment: Experiment, task: int, lamb_as: Sequence[float]) -
     if task > 1 and host.watcher:
         raise MethodError(
             f"{spec.method} gathers importance while it trains, which the training of a multitask "
-            f"network does not. Analyse task 1, whose old network the method trained itself."
+            f"network does not. Analyse the second task (--task 2, task=1): its old network was "
+            f"trained by the method itself."
         )
     history, network = ClassHistory.of(tasks[: task + 1]), setting.architecture
     if network.growth and network.gained(history.blocks) != network.gained(history.blocks_before):
         raise MethodError(
-            f"In task {task} the network of {spec.method} gains weights that its old network has "
-            f"not, so they cannot be compared. Analyse another task, if there is one: with two "
-            f"branches any from task 2 on."
+            f"In task {task + 1} the network of {spec.method} gains weights that its old network "
+            f"does not have, so they cannot be compared. Analyse another task, if there is one: "
+            f"with two branches any from the third task on."
         )
     before = _plan_before(host, experiment, task)
     state, so_far = before[-1].state, tasks[: task + 1]

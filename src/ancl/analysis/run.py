@@ -86,7 +86,7 @@ def analyze(
         lamb_a: Every λ_a to compare.
         lamb: λ; the default is the benchmark's or the method's own.
         search_lamb: Choose λ among these values with CL, by validation accuracy.
-        task: The task, from 1 on.
+        task: The task, counted from 0; 1 is the second, the first that has an old network.
         grid: Points along each side of the landscape; 0 for no landscape.
         split: The images for CKA and landscape: test, val, train or old (training images of
             earlier tasks). The default is old for CKA and test for the landscape.
@@ -206,7 +206,7 @@ def positive_numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
     if not found or not all(math.isfinite(value) and value > 0 for value in found):
         given = ", ".join(f"{value:g}" for value in values)
         raise SpecError(
-            f"{name}: {given or 'nothing'} is no list of positive numbers. Give some, such as "
+            f"{name}: {given or 'nothing'} is not a list of positive numbers. Give some, such as "
             f"10, 100, 1000."
         )
     return tuple(found)

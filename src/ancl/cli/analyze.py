@@ -27,16 +27,20 @@ Analyzed = Annotated[
 ]
 On = Annotated[
     str,
-    Argument(metavar="BENCHMARK", show_default=False, help="Such as digits/5: list benchmarks"),
+    Argument(
+        metavar="BENCHMARK", show_default=False, help="Such as digits/5: ancl list benchmarks"
+    ),
 ]
 Lambs = Annotated[
     str, Option("--lamb-a", metavar="10,100,…", show_default=False, help="Every λ_a to compare.")
 ]
 SearchLamb = Annotated[
     str | None,
-    Option("--search-lamb", metavar="1,10,…", help="Choose λ of these with CL, by validation."),
+    Option(
+        "--search-lamb", metavar="1,10,…", help="Choose λ from these by validation accuracy of CL."
+    ),
 ]
-Task = Annotated[int, Option("--task", metavar="T", help="The task, counted from 0.", min=1)]
+Task = Annotated[int, Option("--task", metavar="T", help="The task; 1 is the first.", min=2)]
 Grid = Annotated[
     int, Option("--grid", metavar="N", help="N × N points of landscape; 0 for none.", min=0)
 ]
@@ -49,19 +53,22 @@ OnSplit = Annotated[
     ),
 ]
 Images = Annotated[
-    int, Option("--images", metavar="N", help="Most images per measurement; 0 for all.", min=0)
+    int,
+    Option(
+        "--images", metavar="N", help="Largest number of images per measurement; 0 for all.", min=0
+    ),
 ]
 Cka = Annotated[
     str, Option("--cka", metavar="biased|unbiased|minibatch", help="The estimator of CKA.")
 ]
-Double = Annotated[bool, Option("--double", help="The Hessian in double precision.")]
+Double = Annotated[bool, Option("--double", help="Compute the Hessian in double precision.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
     """What is measured, where and how."""
 
-    task: Task = 1
+    task: Task = 2
     grid: Grid = 7
     split: OnSplit = None
     images: Images = 1000
@@ -102,7 +109,7 @@ def analyze(
         lamb_a=_numbers("--lamb-a", lamb_a),
         lamb=lamb,
         search_lamb=_numbers("--search-lamb", search_lamb) if search_lamb else None,
-        **{**vars(measured), "images": measured.images or None},
+        **{**vars(measured), "task": measured.task - 1, "images": measured.images or None},
     )
     places = results.places(settings.data_root)
     if results.dry_run:
@@ -126,7 +133,7 @@ def _numbers(flag: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise SpecError(
-            f"{flag}: {text!r} is no list of positive numbers. Write it as {flag} 10,100,1000."
+            f"{flag}: {text!r} is not a list of positive numbers. Write it as {flag} 10,100,1000."
         ) from error
 
 
@@ -153,7 +160,7 @@ def result_text(result: AnalysisResult) -> str:
     spec, label = result.specs[0], result.tables["cka"][0]
     title = (
         f"{spec.method} on {spec.benchmark}, λ = {spec.options.get('lamb')}, task "
-        f"{result.options.task}: mean over {counted(len(result.seeds), 'seed')}\n"
+        f"{result.options.task + 1}: mean over {counted(len(result.seeds), 'seed')}\n"
         f"Distances over all parameters; CKA {label['estimator']} on {label['images']} "
         f"{label['split']} images"
     )

@@ -31,7 +31,7 @@ Baseline = Annotated[
     Option(
         "--baseline",
         metavar="METHOD",
-        help="Take all differences to it. [each variant's host]",
+        help="The method that all differences are taken to. [each variant's host]",
     ),
 ]
 
@@ -49,7 +49,7 @@ def compare(
     log: flags.Log = None,
     results: Results,
 ) -> None:
-    """Compare methods on one benchmark; a setting goes to the methods that have it."""
+    """Compare methods on one benchmark; a setting applies to the methods that have it."""
     from ancl.cli.progress import progress_and_log
     from ancl.cli.text import FAILED
     from ancl.experiments.compare import choose_baselines, compare_specs

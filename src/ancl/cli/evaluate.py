@@ -32,7 +32,7 @@ def evaluate(
     device: flags.Device = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Accuracy in all, per task and per class; a folder's test part where it has one."""
+    """Accuracy in total, per task and per class; on a folder's test part if it has one."""
     from ancl.data import labelled_part
     from ancl.learner.files import evaluate_tasks
     from ancl.learner.opening import open_learner

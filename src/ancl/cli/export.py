@@ -33,7 +33,7 @@ def export(
     overwrite: flags.Overwrite = False,
     as_json: flags.Json = False,
 ) -> None:
-    """Write one file from uint8 images to scores, with the labels inside, and a model card."""
+    """Write one file: uint8 images in, scores out, labels inside; and a model card."""
     from ancl.cli.text import byte_size
     from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress

@@ -106,7 +106,7 @@ def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
     for text in given.get("setting") or []:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            mistakes.append(f"--set: {text!r} is no setting. Write --set key=value.")
+            mistakes.append(f"--set: {text!r} is not a setting. Write --set key=value.")
         else:
             values[key.strip()], labels[key.strip()] = scalar(value), "--set"
     for flag, (key, read) in FLAGS.items():
@@ -126,10 +126,10 @@ def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
 
 
 def without_bad_images(source: object) -> str:
-    """The name of a folder that says that files which are no images are left out.
+    """The name of a folder that says that files which are not images are left out.
 
     Raises:
-        SpecError: It is no folder.
+        SpecError: It is not a folder.
     """
     from ancl.data.formats.folders import SKIP_BAD
 
@@ -162,8 +162,8 @@ def parse_seeds(text: str) -> list[int]:
         last = int(match[2] or match[1]) if match else -1
         if match is None or last < int(match[1]):
             raise SpecError(
-                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is no seed "
-                f"or range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
+                f"--seeds: {printable(part.strip(), 40)!r} in {printable(text, 80)!r} is not a "
+                f"seed or range. Write 0-2,7 for the seeds 0, 1, 2 and 7."
             )
         if len(seeds) + last - int(match[1]) >= MOST_SEEDS:
             raise SpecError(
@@ -185,7 +185,7 @@ def parse_numbers(flag: str, text: str | None) -> tuple[float, ...] | None:
         return tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
         raise SpecError(
-            f"{flag}: {text!r} is no list of numbers ≥ 0. Write {flag} 0.1,1,10."
+            f"{flag}: {text!r} is not a list of numbers ≥ 0. Write {flag} 0.1,1,10."
         ) from None
 
 
@@ -207,6 +207,6 @@ def read_count(flag: str, text: str | None) -> int | None:
         return None
     if not is_count(text):
         raise SpecError(
-            f"{flag}: {printable(text, 40)!r} is no number of {flag[2:]}. Write 1 or more."
+            f"{flag}: {printable(text, 40)!r} is not a number of {flag[2:]}. Write 1 or more."
         )
     return int(text)

@@ -25,14 +25,19 @@ Method = Annotated[
 ]
 Benchmark = Annotated[
     str | None,
-    Argument(metavar="BENCHMARK", show_default=False, help="Such as digits/5: list benchmarks"),
+    Argument(
+        metavar="BENCHMARK", show_default=False, help="Such as digits/5: ancl list benchmarks"
+    ),
 ]
 Lamb = Annotated[
-    str | None, Option("--lamb", metavar="X", help="λ, the pull to the old network; or auto[:κ].")
+    str | None,
+    Option("--lamb", metavar="X", help="λ, the pull towards the old network; or auto[:κ]."),
 ]
 AuxiliaryLamb = Annotated[
     str | None,
-    Option("--lamb-a", metavar="X", help="λ_a, the pull to the auxiliary network; or balance[:ρ]."),
+    Option(
+        "--lamb-a", metavar="X", help="λ_a, the pull towards the auxiliary one; or balance[:ρ]."
+    ),
 ]
 Seed = Annotated[str | None, Option("--seed", metavar="N", help="Where randomness comes from. [0]")]
 Seeds = Annotated[
@@ -44,7 +49,7 @@ Scenario = Annotated[
     Option(
         "--scenario",
         metavar="til|cil|dil|cir",
-        help="The task is known at test time (til), or not; new domains; known classes come again.",
+        help="The task is known at test time, or not; new domains; known classes come again.",
     ),
 ]
 Tasks = Annotated[str | None, Option("--tasks", metavar="N", help="Number of equal tasks.")]
@@ -53,7 +58,8 @@ Classes = Annotated[
     Option("--classes", metavar="50,10x5", help="Or the number of classes of each task."),
 ]
 First = Annotated[
-    str | None, Option("--first", metavar="N", help="Number of classes of the first task.")
+    str | None,
+    Option("--first", metavar="N", help="Number of classes of the first task, if it is larger."),
 ]
 Order = Annotated[
     str | None,
@@ -63,7 +69,7 @@ Order = Annotated[
 ]
 Data = Annotated[str | None, Option("--data", metavar="SOURCE", help="Images: ancl list data")]
 SkipBadImages = Annotated[
-    bool, Option("--skip-bad-images", help="Leave out files of the folder that are no images.")
+    bool, Option("--skip-bad-images", help="Leave out files of the folder that are not images.")
 ]
 Network = Annotated[
     str | None,
@@ -71,18 +77,26 @@ Network = Annotated[
 ]
 MemoryPerClass = Annotated[
     str | None,
-    Option("--memory-per-class", metavar="N", help="Number of images kept of each class."),
+    Option("--memory-per-class", metavar="N", help="Number of images to keep of each class."),
 ]
 Memory = Annotated[
-    str | None, Option("--memory", metavar="N", help="Or in total, shared by the classes.")
+    str | None, Option("--memory", metavar="N", help="Or of all classes together, shared equally.")
 ]
 MemorySelection = Annotated[
     str | None,
-    Option("--memory-selection", metavar="RULE", help="herding, random, entropy or distance"),
+    Option(
+        "--memory-selection",
+        metavar="RULE",
+        help="Which images: herding, random, entropy or distance.",
+    ),
 ]
-Epochs = Annotated[str | None, Option("--epochs", metavar="N", help="Most epochs per task.")]
+Epochs = Annotated[
+    str | None, Option("--epochs", metavar="N", help="Largest number of epochs per task.")
+]
 LearningRate = Annotated[str | None, Option("--lr", metavar="X", help="Learning rate, or search.")]
-BatchSize = Annotated[str | None, Option("--batch-size", metavar="N", help="Images in a batch.")]
+BatchSize = Annotated[
+    str | None, Option("--batch-size", metavar="N", help="Number of images in a batch.")
+]
 Set = Annotated[
     list[str] | None,
     Option(
@@ -98,7 +112,9 @@ Config = Annotated[
 Device = Annotated[str | None, Option("--device", metavar="D", help="auto, cpu, cuda, cuda:N, mps")]
 Threads = Annotated[
     str | None,
-    Option("--threads", metavar="N", help="CPU threads; results depend on it in the last bits."),
+    Option(
+        "--threads", metavar="N", help="Number of CPU threads; it changes the last bits of results."
+    ),
 ]
 Runs = Annotated[Path, Option("--runs", metavar="DIR", help="Where results go.")]
 Store = Annotated[
@@ -110,7 +126,7 @@ Executor = Annotated[
 ]
 Workers = Annotated[
     str | None,
-    Option("--workers", metavar="N", help="Number of stages computed at once, by a pool"),
+    Option("--workers", metavar="N", help="Number of processes that compute stages at once."),
 ]
 Address = Annotated[
     str | None,
@@ -121,25 +137,28 @@ Preset = Annotated[
     Option(
         "--preset",
         metavar="paper|official",
-        help="Training as the paper says, or as its code does.",
+        help="Train as the paper says, or as its released code does.",
     ),
 ]
 Quick = Annotated[
     bool, Option("--quick", help="Few epochs on few images: does it run? Not a result.")
 ]
 Log = Annotated[
-    str | None, Option("--log", metavar="tensorboard,wandb", help="Write curves there too.")
+    str | None,
+    Option("--log", metavar="tensorboard,wandb", help="Also write curves for these tools."),
 ]
 Overwrite = Annotated[
-    bool, Option("--overwrite", help="Replace files in the way that ancl did not write, too.")
+    bool, Option("--overwrite", help="Also replace files in the way that ancl did not write.")
 ]
-DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]
-Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
-Quiet = Annotated[bool, Option("--quiet", help="No progress.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and stop.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object on standard output.")]
+Quiet = Annotated[bool, Option("--quiet", help="Show no progress.")]
 
 DataRoot = Annotated[
     Path | None,
-    Option("--data-root", metavar="DIR", help="Where data is. [$ANCL_DATA, $DATA_DIR or data]"),
+    Option(
+        "--data-root", metavar="DIR", help="Where data sets are. [$ANCL_DATA, $DATA_DIR or data]"
+    ),
 ]
 
 RUNS = Path("runs")

@@ -33,7 +33,7 @@ Method = Annotated[
     Option(
         "--method",
         metavar="NAME",
-        help="Of a new learner: icarl, a-icarl, wa … For others, one of your own again.",
+        help="For a new learner: icarl, a-icarl, wa … Later only if it is your own code.",
     ),
 ]
 Network = Annotated[
@@ -41,7 +41,9 @@ Network = Annotated[
 ]
 Store = Annotated[
     Path | None,
-    Option("--store", metavar="DIR", help="Where stages are kept. [beside it, until it is saved]"),
+    Option(
+        "--store", metavar="DIR", help="Where stages are kept. [beside LEARNER, until it is saved]"
+    ),
 ]
 
 
@@ -86,7 +88,7 @@ def learn(
 
     A month later: ancl learn birds --data folder:new-photos
 
-    Its classes may be new ones, known ones of which there are more images, or both.
+    The folder may hold new classes, more images of known classes, or both.
     """
     from ancl.experiments.build import threads
     from ancl.learner.teaching import teach
@@ -137,12 +139,12 @@ def taught_text(taught: Taught) -> str:
     new = ", ".join(map(str, taught.learner.tasks[-1])) or "no new classes"
     again = ", ".join(map(str, taught.learner.returning[-1]))
     lines = [
-        f"{taught.directory} learned exactly these images before: nothing was done."
+        f"{taught.directory} has learned exactly these images before: nothing was done."
         if taught.found
         else f"Learned task {len(taught.learner.tasks)}: {new}{again and '; again: '}{again}.",
         f"Accuracy on {held.images} held images ({held.basis}): {percent(held.accuracy)} %."
         if held.accuracy is not None
-        else "The accuracy was not measured: no images are held out of training.",
+        else "The accuracy was not measured: no images were held out of training.",
         f"The learner knows {known} classes. Its model card: {taught.directory / 'README.md'}",
     ]
     return "\n".join(lines)

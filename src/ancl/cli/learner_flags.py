@@ -20,7 +20,7 @@ TaskNumber = Annotated[
 ]
 GivenMethod = Annotated[
     str | None,
-    Option("--method", metavar="NAME", help="The method again, if it is from a file of yours."),
+    Option("--method", metavar="NAME", help="The method again, if it is your own code."),
 ]
 GivenNetwork = Annotated[
     str | None, Option("--network", metavar="NAME", help="The same for the network.")
@@ -29,7 +29,7 @@ GivenAugment = Annotated[
     str | None, Option("--augment", metavar="NAME", help="The same for the augmentation.")
 ]
 AcceptChanged = Annotated[
-    bool, Option("--accept-changed", help="Although their code has changed since.")
+    bool, Option("--accept-changed", help="Accept that code although it has changed since.")
 ]
 
 

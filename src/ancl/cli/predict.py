@@ -38,7 +38,7 @@ def predict(
     as_json: flags.Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """The most probable labels of image files, which are resized as the learner wants them."""
+    """The most probable labels of image files, which are resized to the learner's size."""
     from ancl.learner.files import predict_files
     from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress

@@ -22,7 +22,7 @@ Protocol = Annotated[
     Option(
         "--protocol",
         metavar="two-stage|per-task",
-        help="One λ, then one λ_a, for all tasks; or λ halved at each task until it learns.",
+        help="One λ, then one λ_a, for all tasks; or at each task halve λ until it learns.",
     ),
 ]
 LambGrid = Annotated[
@@ -35,7 +35,7 @@ SearchSeeds = Annotated[
     str, Option("--search-seeds", metavar="0-2,7", help="Seeds that decide, by their mean.")
 ]
 Race = Annotated[
-    bool, Option("--race", help="Values that are worse beyond doubt stop after half of the tasks.")
+    bool, Option("--race", help="Stop values that are worse beyond doubt after half of the tasks.")
 ]
 ReportSeeds = Annotated[
     str | None,
@@ -60,7 +60,7 @@ def search(
     log: flags.Log = None,
     results: Results,
 ) -> None:
-    """Search λ and λ_a by validation images, and print the command that runs what was found."""
+    """Search λ and λ_a on validation images, and print the command that runs what was found."""
     from ancl.experiments.search import SearchRequest
 
     deciding = Seeding(seeds=search_seeds)

@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="List, verify and prune what is kep
 KeepRuns = Annotated[
     bool,
     typer.Option(
-        "--keep-runs/--all", help="Keep what runs and searches in --runs are made of, or nothing."
+        "--keep-runs/--all", help="Keep what runs and searches in --runs need, or nothing."
     ),
 ]
 KeepSearches = Annotated[
@@ -27,7 +27,9 @@ KeepSearches = Annotated[
 ]
 MaxSize = Annotated[
     str | None,
-    typer.Option("--max-size", metavar="2GB", help="Remove, oldest first, only until it fits."),
+    typer.Option(
+        "--max-size", metavar="2GB", help="Remove the oldest first, only until the store fits."
+    ),
 ]
 DAMAGED = 1
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -157,7 +159,7 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)B?", text.strip().upper())
     if match is None:
         raise SpecError(
-            f"--max-size: {printable(text, 60)!r} is no size. Write it as 500MB or 2GB."
+            f"--max-size: {printable(text, 60)!r} is not a size. Write it as 500MB or 2GB."
         )
     return round(float(match[1]) * _UNITS[match[2]])
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 File = Annotated[Path, Argument(metavar="FILE.yaml", show_default=False, help="The study file.")]
 Tables = Annotated[
-    bool, Option("--tables", help="Train nothing: draw tables and figures from results alone.")
+    bool, Option("--tables", help="Train nothing: make tables and figures from stored results.")
 ]
 ResultsFolder = Annotated[
     Path | None,

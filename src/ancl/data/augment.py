@@ -61,7 +61,7 @@ def check_augmentation(
     """Call a user's own once, on two black images of this shape (channels first).
 
     Raises:
-        SpecError: It stops, or returns something else than such images; or the data is no images,
+        SpecError: It stops, or returns something else than such images; or the data are not images,
             which have a normalization.
     """
     if isinstance(given, str):

@@ -125,8 +125,8 @@ def _parse(text: str) -> tuple[int, ...]:
         match = re.fullmatch(r"(\d{1,9})(?:x(\d{1,5}))?", part.strip())
         if match is None:
             raise ScenarioError(
-                f"{printable(part.strip(), 40)!r} in the sizes {printable(text, 80)!r} is no size. "
-                "Write 10, or 10x5 for five tasks of 10 classes, separated by commas: 50,10x5."
+                f"{printable(part.strip(), 40)!r} in the sizes {printable(text, 80)!r} is not a "
+                "size. Write 10, or 10x5 for five tasks of 10 classes, with commas: 50,10x5."
             )
         sizes += [int(match[1])] * int(match[2] or 1)
     return tuple(sizes)

@@ -122,7 +122,7 @@ def read_dataset(dataset: Dataset[Any]) -> tuple[Tensor, list[Label]]:
     images, labels = read_items(dataset)
     if labels is None:
         raise ScenarioError(
-            f"Item 0 of {type(dataset).__name__} is no pair: {type(dataset[0]).__name__}. "
+            f"Item 0 of {type(dataset).__name__} is not a pair: {type(dataset[0]).__name__}. "
             "Each item is (image, label)."
         )
     return images, labels
@@ -203,7 +203,7 @@ def _item(dataset: Any, position: int) -> tuple[Tensor, Any]:
         return _channels_moved(item), None
     if len(item) != 2:
         raise ScenarioError(
-            f"Item {position} of {type(dataset).__name__} is no pair: {type(item).__name__}. "
+            f"Item {position} of {type(dataset).__name__} is not a pair: {type(item).__name__}. "
             "Each item is (image, label)."
         )
     return _channels_moved(item[0]), _plain_label(item[1])

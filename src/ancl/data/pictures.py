@@ -20,7 +20,7 @@ Picture = str | os.PathLike[str] | Image.Image
 """The path of an image file, or an image that Pillow opened."""
 
 UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-"""What Pillow raises for files that are no images."""
+"""What Pillow raises for files that are not images."""
 
 _GREY = ("1", "L")
 _DEEP = ("I", "F")
@@ -105,7 +105,7 @@ def _read(
     except FileNotFoundError:
         return f"There is no file {name}."
     except UNREADABLE as error:
-        return f"{name} is no image that can be read ({error}). Remove or replace it."
+        return f"{name} is not an image that can be read ({error}). Remove or replace it."
     except ScenarioError as error:
         return str(error)
 

@@ -93,6 +93,11 @@ def known_source(name: str) -> KnownSource:
     if names_code(name):
         return _code(name)
     if name not in SOURCES:
+        if Path(name).expanduser().is_dir():
+            raise ScenarioError(
+                f"There is no data source {name!r}, but a folder of that name. Write "
+                f"folder:{name}, or folder:{name}@32 to resize its images to 32x32 pixels."
+            )
         raise ScenarioError(unknown("data source", name, [*SOURCES, *FORMS]))
     return SOURCES[name]
 

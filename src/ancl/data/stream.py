@@ -265,7 +265,7 @@ def task_from(
         outside = samples.y[(samples.y < start) | (samples.y >= classes.stop)]
         if len(outside):
             raise ScenarioError(
-                f"A {part} label of task {index} is {int(outside[0])}, and its classes are "
+                f"A {part} label of task {index + 1} is {int(outside[0])}, and its classes are "
                 f"{start} to {classes.stop - 1}. Remove those images."
             )
     again = tuple((each, each) for each in sorted(set(train.y.tolist())) if each < classes.start)
@@ -388,14 +388,14 @@ def enough_classes(scenario: str, sizes: tuple[int, ...]) -> None:
     lone = [index for index, size in enumerate(sizes) if size == 1]
     if scenario not in ("cil", "cir") and lone:
         raise ScenarioError(
-            f"Task {lone[0]} has 1 class, and within a task there is nothing to tell it from. "
+            f"Task {lone[0] + 1} has 1 class, and within a task there is no other to tell it from. "
             "Give each task at least 2 classes"
             + (", or use the scenario cil." if scenario == "til" else ".")
         )
     if lone and lone[0] == 0:
         raise ScenarioError(
-            "The first task has 1 class, and nothing to tell it from. "
-            "Give it at least 2 classes: --classes 2,…"
+            "The first task has 1 class, and there is no other to tell it from. Give it at "
+            "least 2 classes: in a folder one folder each, in a run --classes 2,…"
         )
 
 

@@ -70,7 +70,7 @@ def choose_executor(
             "stages at the same time as it has CPUs. Leave out one."
         )
     if workers is not None and workers < 1:
-        raise SpecError(f"--workers: {workers} is no number of workers. Write 1 or more.")
+        raise SpecError(f"--workers: {workers} is not a number of workers. Write 1 or more.")
     if name == "serial":
         if workers not in (None, 1):
             raise SpecError("--workers is for --executor pool or ray; serial computes alone.")

@@ -54,7 +54,7 @@ def check_address(address: str, given: str = "--address") -> str:
         )
     found = _HOST_AND_PORT.fullmatch(address)
     if not found or not 0 < int(found[2]) < 65536:
-        raise SpecError(f"{given}: {address!r} is no address of a Ray cluster. {_HELP}")
+        raise SpecError(f"{given}: {address!r} is not an address of a Ray cluster. {_HELP}")
     return address
 
 

@@ -187,8 +187,8 @@ class TwoStageSearch(Search):
         values = tuple(dict.fromkeys(map(float, given)))
         if not values or not all(math.isfinite(v) and v >= 0 for v in values):
             raise SpecError(
-                f"{flag}: {', '.join(f'{v:g}' for v in values) or 'nothing'} is no list of numbers "
-                f"≥ 0. Give some, such as {flag} 0.1,1,10."
+                f"{flag}: {', '.join(f'{v:g}' for v in values) or 'nothing'} is not a list of "
+                f"numbers ≥ 0. Give some, such as {flag} 0.1,1,10."
             )
         return values
 

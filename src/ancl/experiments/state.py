@@ -68,9 +68,9 @@ class TaskState(BaseModel):
 
         def gone() -> Split:
             raise MethodError(
-                f"The images of task {index} are kept neither with a run nor with a saved learner, "
-                f"and this method learns from the images of all tasks. Learn all tasks at once, "
-                f"or use another method."
+                f"Neither a run nor a saved learner keeps the images of task {index + 1}, and this "
+                f"method learns from the images of all tasks. Learn all tasks at once, or use "
+                f"another method."
             )
 
         return Task(

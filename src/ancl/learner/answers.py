@@ -248,12 +248,13 @@ class Answers(ABC):
     def _task(self, task: int) -> Task:
         if not 0 <= task < len(self._tasks):
             raise ScenarioError(
-                f"There is no task {task}. Learned are 0 to {len(self._tasks) - 1}."
+                f"There is no task {task}. Learned are 0 to {len(self._tasks) - 1}: tasks count "
+                f"from 0 here."
             )
         if not self._tasks[task].is_column:
             raise ScenarioError(
-                f"Task {task} brought no classes of its own: a class belongs to the task that "
-                f"brought it first. Give that task."
+                "This task brought no classes of its own: a class belongs to the task that "
+                "brought it first. Give that task."
             )
         return self._tasks[task]
 

@@ -59,7 +59,7 @@ class Form:
 
     @property
     def picture(self) -> tuple[int, int, int] | None:
-        """The shape that pictures are converted to; nothing where samples are no images."""
+        """The shape that pictures are converted to; nothing where samples are not images."""
         if len(self.shape) != 3:
             return None
         c, h, w = self.shape

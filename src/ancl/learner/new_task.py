@@ -56,7 +56,7 @@ def _check_several(names: Sequence[Label]) -> None:
     """Refuse a single new class, where there is nothing to tell it from."""
     if len(names) == 1:
         raise ScenarioError(
-            f"This task has only the new class {names[0]!r}, and there is nothing to tell it from. "
+            f"This task has only the new class {names[0]!r}, and no other to tell it from. "
             f"Give at least 2 new classes, or none."
         )
 

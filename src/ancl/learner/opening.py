@@ -48,7 +48,7 @@ def open_learner(
     place = Path(directory)
     if not is_run(place) and not is_saved(place):
         there = (
-            "is neither a finished run nor a saved learner" if place.exists() else "is not there"
+            "is neither a finished run nor a saved learner" if place.exists() else "does not exist"
         )
         raise StoreError(
             f"{place} {there}. Give the directory of a run (ancl run), or of a learner "

@@ -63,7 +63,7 @@ def read_held(tensors: Params, form: Form, classes: int, tasks: int) -> Exemplar
     """Held images as they were saved; none where there are none.
 
     Raises:
-        ValueError: They are no images of this learner.
+        ValueError: They are not images of this learner.
     """
     if not tensors:
         return None
@@ -89,11 +89,11 @@ def read_values(values: Any) -> tuple[float, float] | None:
     """The smallest and the largest value learned from, as they were saved.
 
     Raises:
-        ValueError: They are no range.
+        ValueError: They are not a range.
     """
     if values is None:
         return None
     low, high = checked(tuple[float, float], values)
     if not low <= high:
-        raise ValueError("the values learned from are no range")
+        raise ValueError("the values learned from are not a range")
     return low, high

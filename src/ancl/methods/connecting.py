@@ -40,7 +40,7 @@ class Connect(Finish):
     old network's are as they were drawn.
 
     Args:
-        ratio: β: 1/(t + 1) in task t (``task``), n_new/n (``classes``), the one of eleven with the
+        ratio: β: 1/t in task t (``task``), n_new/n (``classes``), the one of eleven with the
             lowest loss on validation images and exemplars (``search``), or a number.
         stable: The old network (``start``), or one trained by projected steps (``stable``).
         weight: One β, or λ_aF_aux / (λF_old + λ_aF_aux) for every weight, with λ_a/λ = β/(1 − β).

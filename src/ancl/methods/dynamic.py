@@ -46,7 +46,7 @@ def connector(
     """Linear connector: the average of old and auxiliary network, without any λ or third training.
 
     Args:
-        ratio: β, the auxiliary network's part: 1/(t + 1) in task t (task, the original), n_new/n
+        ratio: β, the auxiliary network's part: 1/t in task t (task, the original), n_new/n
             (classes), a number, or the best of 0, 0.1, …, 1 on validation images and exemplars
             (search, which needs a memory).
         stability: What is averaged: the ``old`` network with the auxiliary one; or, as the

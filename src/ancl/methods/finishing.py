@@ -109,7 +109,7 @@ class Correction(nn.Module):
 
     def __init__(self, start: int, answer: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
-        # A function is no submodule: its network is neither trained nor put into training mode.
+        # A function is not a submodule: its network is neither trained nor put into training mode.
         self.start, self._answer = start, answer
         self.alpha, self.beta = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(()))
 

@@ -225,7 +225,7 @@ class Auxiliary:
         regularizer: Its Ω: the method's own for ANCL, EWC's for AFEC; none where a finishing
             stage reads the network and nothing is held to it.
         lamb_a: Its λ_a: a number, a rule, or a balance with the old network's term.
-        renewed: ANCL trains the network to its end once a ``task``; AFEC trains it one epoch
+        renewed: ANCL trains the network to its end once per ``task``; AFEC trains it one epoch
             ahead of the main network and renews anchor and importance every ``epoch``.
         start: From the ``old`` network, or ``carried`` on from the last task's auxiliary one.
         classes: It speaks for the task's ``new`` classes, or for ``all`` so far.
@@ -413,7 +413,7 @@ def _check_balance(name: str, old: Term | None, auxiliary: Auxiliary) -> None:
     if old is None or auxiliary.renewed == "epoch" or len(kinds) > 1:
         raise MethodError(
             f"{name} cannot balance λ_a: that needs an old network's term, an auxiliary network "
-            f"trained once a task, and two Ω of one kind (both on answers, or both on weights). "
+            f"trained once per task, and two Ω of one kind (both on answers, or both on weights). "
             f"Give a number for λ_a."
         )
 

@@ -325,7 +325,7 @@ def afec_variant(
     Args:
         lamb_a: λ_a, the pull to the auxiliary network.
         afec_start: Each task's auxiliary network starts from the old one, or is carried on.
-        afec_renewed: Renew it every epoch (AFEC), or once a task (then it is ANCL's).
+        afec_renewed: Renew it every epoch (AFEC), or once per task (then it is ANCL's).
         afec_over: Classes of its Fisher information: the task's own, or all ``seen``; auto is own,
             and with ewc what ewc has.
     """

@@ -77,7 +77,7 @@ def network_maker(name: str) -> Maker:
     """What makes backbones of a name, or of code from outside.
 
     Raises:
-        SpecError: There is no such network, or it is no function or class.
+        SpecError: There is no such network, or it is not a function or class.
     """
     if name in NETWORKS:
         return Maker(NETWORKS[name])
@@ -93,7 +93,7 @@ def network_maker(name: str) -> Maker:
 def network_options(name: str) -> dict[str, inspect.Parameter]:
     """The options of a named network, with type and default.
 
-    Parameters of a user's code whose default is no plain value are not among them.
+    Parameters of a user's code whose default is not a plain value are not among them.
 
     Raises:
         SpecError: There is no such network, or it does not take the shape of a sample.

@@ -239,7 +239,7 @@ def _architecture(
         return Architecture("module", shape, tried, {}, head, own, prototype)
     if not isinstance(network, str):
         raise SpecError(
-            f"{network!r} is no network. Give an nn.Module (an instance, not its class), "
+            f"{network!r} is not a network. Give an nn.Module (an instance, not its class), "
             f"or a name: {', '.join(NAMES)}."
         )
     maker, resolved = network_maker(network), resolved_options(network, options)
@@ -302,6 +302,6 @@ def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
     shape = tuple(input_shape)
     if not shape or any(type(size) is not int or size < 1 for size in shape):
         raise SpecError(
-            f"{shape} is no shape of a sample. Give whole numbers from 1, such as (3, 32, 32)."
+            f"{shape} is not a shape of a sample. Give whole numbers from 1, such as (3, 32, 32)."
         )
     return shape

@@ -152,7 +152,7 @@ def copied(module: nn.Module) -> nn.Module:
         raise SpecError(f"{name} has lazy layers without a size. Run it once on a batch first.")
     if not all(isinstance(value, Tensor) for value in module.state_dict().values()):
         raise SpecError(
-            f"{name} keeps state that is no tensor (get_extra_state), which cannot be stored. "
+            f"{name} keeps state that is not a tensor (get_extra_state), which cannot be stored. "
             "Keep it in buffers."
         )
     try:

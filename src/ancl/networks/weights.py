@@ -64,7 +64,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         raise _unreadable(file, f"it holds a {type(found).__name__}, not tensors by name")
     odd = next((name for name, value in found.items() if not isinstance(value, Tensor)), None)
     if odd is not None:
-        raise _unreadable(file, f"{odd} is no tensor")
+        raise _unreadable(file, f"{odd} is not a tensor")
     return {str(name).removeprefix("module."): value for name, value in found.items()}
 
 

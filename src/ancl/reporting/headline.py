@@ -137,7 +137,7 @@ def _variant(pair: Difference) -> Finding:
         )
     text += difference_text(pair)
     if pair.pairing.differing:
-        text += f" They differ too in this: {pair.pairing.text}."
+        text += f" They also differ in this: {pair.pairing.text}."
     return Finding("variant", text[0].upper() + text[1:])
 
 
@@ -158,7 +158,7 @@ def interval_sentence(interval: Interval) -> str:
     """
     mean, low, high = map(points, interval[:3])
     if interval.n < 2:
-        return f"{mean} points with a single seed, which says nothing of its error."
+        return f"{mean} points with a single seed, which says nothing about its error."
     verdict = "no clear difference"
     if interval.low > 0 or interval.high < 0:
         verdict = "higher" if interval.low > 0 else "lower"

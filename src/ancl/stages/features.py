@@ -1,4 +1,4 @@
-"""Features of a frozen backbone: computed once a task, and kept for all stages that read images.
+"""Features of a frozen backbone: computed once per task, and kept for all stages that read images.
 
 Nothing else changes: stages get the same samples, with their features beside the images.
 """

@@ -224,7 +224,7 @@ class TrainMain(MainLearning):
         reach, limit = training.lr * fit.steepest(), 2 * (1 + training.momentum)
         if training.penalty_step == "plain" and training.optimizer == "sgd" and reach > limit:
             say(
-                f"Task {self.task}: lr · max(λF + λ_aF_aux) = {reach:.3g} is more than "
+                f"Task {self.task + 1}: lr · max(λF + λ_aF_aux) = {reach:.3g} is more than "
                 f"2 (1 + momentum) = {limit:.3g}, so plain steps on the penalty may diverge. "
                 f"Lower λ, λ_a or training.lr, or use --set training.penalty_step=proximal."
             )

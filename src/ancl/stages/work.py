@@ -266,8 +266,8 @@ class TrainingWork(ImageWork):
         """
         if training.schedule == "patience" and not sum(map(len, val)):
             self.say(
-                f"Task {self.index} has no images to validate on, so patience judges the {role} "
-                f"network by those it is trained on. Give more images of each class, or use "
+                f"Task {self.index + 1} has no images to validate on, so patience judges the "
+                f"{role} network by those it is trained on. Give more images of each class, or use "
                 f"training.schedule=cosine."
             )
             val = train

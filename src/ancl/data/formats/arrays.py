@@ -23,7 +23,7 @@ def names_in(file: Path, refuse: Callable[[str], AnclError]) -> list[str]:
     """The names of the arrays in a file.
 
     Raises:
-        AnclError: It is no such file; ``refuse`` makes the error of a reason.
+        AnclError: It is not such a file; ``refuse`` makes the error of a reason.
     """
     return [name.removesuffix(".npy") for name in _opened(file, refuse, lambda zip: zip.namelist())]
 
@@ -123,4 +123,4 @@ def _read(file: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
 def _refusal(file: Path, reason: str) -> ScenarioError:
     if not file.exists():
         return ScenarioError(f"There is no file {file}. Write arrays:FILE.npz.")
-    return ScenarioError(f"{file} is no file of plain arrays ({reason}). {_WANTED}")
+    return ScenarioError(f"{file} is not a file of plain arrays ({reason}). {_WANTED}")

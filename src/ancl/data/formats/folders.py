@@ -31,7 +31,7 @@ _SHOWN = 200
 
 
 class BadImagesError(ScenarioError):
-    """Files that are no images: all of them, with the reason for each.
+    """Files that are not images: all of them, with the reason for each.
 
     Args:
         place: Where they are.
@@ -58,7 +58,7 @@ def folder_source(path: Path, size: int | None = None, *, skip_bad: bool = False
     Args:
         path: The folder.
         size: Height and width to resize to; without it all images must be of one size.
-        skip_bad: Whether files that are no images are left out, which a note of the source says.
+        skip_bad: Whether files that are not images are left out, which a note of the source says.
 
     Raises:
         ScenarioError: There are such files, and they are not left out; its cause has all of them.
@@ -72,14 +72,14 @@ def folder_source(path: Path, size: int | None = None, *, skip_bad: bool = False
 
 
 def _left_out(error: BadImagesError, skip_bad: bool) -> tuple[Mapping[str, str], str]:
-    """The files to go on without, and a note that says which; or a refusal."""
+    """The files to leave out, and a note that names them; or a refusal."""
     if not skip_bad:
         raise ScenarioError(
-            f"{error} Or go on without: --skip-bad-images, or folder:PATH{SKIP_BAD}."
+            f"{error} Or leave out bad files: --skip-bad-images, or folder:PATH{SKIP_BAD}."
         ) from error
     names = ", ".join(list(error.bad)[:_SHOWN]) + (", …" if len(error.bad) > _SHOWN else "")
     files = counted(len(error.bad), "file")
-    return error.bad, f"Left out, as they are no images: {files}: {names}."
+    return error.bad, f"Left out, as they are not images: {files}: {names}."
 
 
 def _source(path: Path, size: int | None, left_out: Mapping[str, str]) -> Source:
@@ -113,7 +113,7 @@ def folder_part(
         part: Which.
         size: Height and width to resize to; without it all images must be of one size.
         colour: Give grey images three channels too.
-        skip_bad: Whether files that are no images are left out.
+        skip_bad: Whether files that are not images are left out.
         say: Receives which.
     """
     train, test = _parts(path)
@@ -156,7 +156,7 @@ def _classes(path: Path) -> list[str]:
     odd = next((name for name in names if not name.isprintable()), None)
     if odd is not None:
         raise ScenarioError(
-            f"{path}: the name of the folder {odd!a} is no plain text in UTF-8. Rename it."
+            f"{path}: the name of the folder {odd!a} is not plain text in UTF-8. Rename it."
         )
     if not names:
         raise ScenarioError(
@@ -184,7 +184,7 @@ def _files(marks: dict[str, str], part: str, classes: list[str]) -> tuple[list[s
 
 
 SKIP_BAD = "+skip-bad"
-"""What the name of a folder ends with to leave out files that are no images."""
+"""What the name of a folder ends with to leave out files that are not images."""
 WORTH_KEEPING = 5_000
 """From this many images on, what was decoded is kept."""
 
@@ -251,7 +251,7 @@ def _decode(tree: Tree, name: str, size: int | None) -> NDArray[np.uint8]:
             return pixels_of(opened, f"{tree.place}: {name}", (size, size) if size else None)
     except UNREADABLE as error:
         raise ScenarioError(
-            f"{tree.place}: {name} is no image that can be read ({_reason(error)})."
+            f"{tree.place}: {name} is not an image that can be read ({_reason(error)})."
         ) from error
 
 

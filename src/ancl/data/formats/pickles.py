@@ -180,7 +180,7 @@ class _Machine:
 
     def extend(self, items: list[Any]) -> None:
         if type(self.stack[-1]) is not list:
-            raise _Refused("it appends to something that is no list")
+            raise _Refused("it appends to something that is not a list")
         self.stack[-1].extend(items)
 
     def do_setitem(self, _: Any) -> None:
@@ -192,7 +192,7 @@ class _Machine:
 
     def set_items(self, items: list[Any]) -> None:
         if type(self.stack[-1]) is not dict:
-            raise _Refused("it sets an item of something that is no mapping")
+            raise _Refused("it sets an item of something that is not a mapping")
         for key, value in zip(items[::2], items[1::2], strict=True):
             # Text alone: the hash of nested tuples may take any time.
             if type(key) not in (str, bytes):
@@ -210,7 +210,7 @@ class _Machine:
 
     def named(self, module: Any, name: Any) -> None:
         if not (isinstance(module, str) and isinstance(name, str)):
-            raise _Refused("it asks for a name that is no text")
+            raise _Refused("it asks for a name that is not text")
         if (module, name) not in _KNOWN:
             raise _Refused(f"it asks for {module}.{name}")
         self.stack.append(_Name(_KNOWN[module, name]))
@@ -218,13 +218,13 @@ class _Machine:
     def do_reduce(self, _: Any) -> None:
         arguments, name = self.stack.pop(), self.stack.pop()
         if type(name) is not _Name or type(arguments) is not tuple:
-            raise _Refused("it calls something that is no function")
+            raise _Refused("it calls something that is not a function")
         self.stack.append(_MAKERS[name.role](*arguments))
 
     def do_build(self, _: Any) -> None:
         state, target = self.stack.pop(), self.stack.pop()
         if type(state) is not tuple:
-            raise _Refused("the content of an array is no tuple")
+            raise _Refused("the content of an array is not a tuple")
         made: Any
         if type(target) is _Dtype:
             made = _with_order(target, *state)

@@ -31,7 +31,7 @@ function accuracyCurves() {
   [view, seeds] = [views.index, thin.on];
   section("curves", "Accuracy",
     "Means over seeds with a band of one standard error. Dashed lines are plain methods, dotted ones AFEC, solid ones ANCL. " +
-    "All tasks so far count the same where the task is known (TIL), else by their test images.",
+    "If the task is known (TIL), all tasks so far count the same, else by their test images.",
     el("div", { class: "controls" }, views, thin), methodLegend(), host);
   SHOWN.listeners.push(show);
   onStream(show);
@@ -136,19 +136,21 @@ function parameterCurves() {
   let kind = "stored";
 
   function show() {
-    const groups = ofStream().filter((group) => group.parameters.length);
+    const groups = shownGroups().filter((group) => group.parameters.length);
+    const count = Math.max(0, ...groups.map((group) => group.parameters.length));
     const text = (value) => `${value.toFixed(3)} million`;
     host.replaceChildren(groups.length ? lineChart({
       label: `Parameters ${kind}, ${STREAMS[STREAM.index]}`, xlabel: "task", ylabel: "parameters, million",
-      xs: groups[0].parameters.map((_, i) => String(i + 1)),
+      xs: Array.from({ length: count }, (_, i) => String(i + 1)), name: `parameters ${kind} ${STREAMS[STREAM.index]}`,
       series: groups.map((group) => ({ ...styleOf(group), name: group.title,
         points: group.parameters.map((each, i) => ({ i, y: each[kind] / 1e6, text: text(each[kind] / 1e6) })) })),
-    }) : el("p", { class: "soft" }, "Not counted for these runs."));
+    }) : el("p", { class: "soft" }, "No method that is switched on has counted its parameters."));
   }
 
   const chosen = select("Parameters", Object.keys(kinds), (i) => { kind = Object.values(kinds)[i]; show(); }, "parameters");
   kind = Object.values(kinds)[chosen.index];
-  section("parameters", "Parameters", "Of the main network: what it stores after a task, and the most that a training of the task changed.",
-    el("div", { class: "controls" }, chosen), host);
+  section("parameters", "Parameters", "Of the main network: how many are stored after a task, and the largest number that a training of the task changed.",
+    el("div", { class: "controls" }, chosen), methodLegend(), host);
+  SHOWN.listeners.push(show);
   onStream(show);
 }

@@ -114,11 +114,11 @@ function headline() {
     const pairs = groups.filter((group) => group.difference);
     const unlike = pairs.filter((group) => group.difference.also);
     host.replaceChildren(...(pairs.length ? [
-      el("h3", {}, "Each variant minus its host, seed by seed"),
-      el("p", { class: "soft" }, "A dot is a seed, the diamond their mean, the line its 95 % interval (Student’s t), which goes on " +
-        "where it has no end; the diamond is filled where the interval does not hold 0."),
+      el("h3", {}, "Each variant minus its host, per seed"),
+      el("p", { class: "soft" }, "A dot is a seed, the diamond is their mean, and the line is its 95 % interval (Student’s t). " +
+        "A line without an end mark is wider than the figure. The diamond is filled if the interval does not hold 0."),
       ...differencesChart(pairs),
-      unlike.length ? el("div", { class: "beside" }, el("p", {}, "* What else differs than the variant:"),
+      unlike.length ? el("div", { class: "beside" }, el("p", {}, "* What else differs:"),
         el("ul", {}, unlike.map((group) => el("li", {}, el("strong", {}, group.difference.title), `: ${group.difference.also}`)))) : null,
     ].filter(Boolean) : []));
   }

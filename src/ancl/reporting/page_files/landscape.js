@@ -129,7 +129,7 @@ function explorerReading(found, at) {
   }
   if (point.place) lines.push(row("distance from the plane", plain(point.place[2]), plain(found.cl.place && found.cl.place[2])));
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers at this λ_a" }, el("table", { id: "explorer-reading" },
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, ""),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "measure"),
       el("th", { scope: "col", class: "number" }, `λ_a = ${plain(point.lamb_a)}`),
       el("th", { scope: "col", class: "number" }, "CL"))),
     el("tbody", {}, lines)));
@@ -164,7 +164,7 @@ function correlations(found) {
   if (!known.length) return null;
   const number = ([mean, error]) => (mean === null ? "–" : `${mean < 0 ? "−" : "+"}${Math.abs(mean).toFixed(2)}${error === null ? "" : ` ± ${error.toFixed(2)}`}`);
   return el("div", { id: "correlations" }, el("h3", {}, "Rank correlations over λ_a"),
-    el("p", { class: "soft" }, `Spearman’s ρ over ${found.points.length} values of λ_a: +1 where both rise together, −1 where one falls as the other rises; ` +
+    el("p", { class: "soft" }, `Spearman’s ρ over ${found.points.length} values of λ_a: +1 if both rise together, −1 if one falls as the other rises; ` +
       "mean ± standard error over the seeds of the analysis."),
     simpleTable("Measured rank correlations", ["of", "with", "ρ", "seeds"],
       known.map(([name, [of, other]]) => [of, other, number(found.correlations[name]), String(found.correlations[name][2])])));

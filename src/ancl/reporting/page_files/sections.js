@@ -11,7 +11,7 @@ function grids() {
   if (!DATA.grids.length) return;
   const tables = DATA.grids.map((search) => simpleTable(
     `${search.method} on ${search.benchmark}, decided by ${search.decided_by}`,
-    ["searched", "method", "λ", "λ_a", "score, %", ""],
+    ["searched", "method", "λ", "λ_a", "score, %", "choice"],
     search.trials.map((trial) => [
       trial.step === "lamb" ? "λ" : "λ_a", trial.method, plain(trial.lamb), plain(trial.lamb_a),
       percent(trial.mean), trial.chosen ? el("strong", {}, "chosen") : "",
@@ -46,7 +46,7 @@ function expectedNumbers() {
     group.unlike_expected.length ? group.unlike_expected.join("; ") : "none known",
   ]);
   section("expected", "Beside expected numbers",
-    "The paper’s numbers, or those measured for the benchmark. Where images or network are others, or the epochs fewer, no number stands beside ours.",
+    "The paper’s numbers, or those measured for the benchmark. If images or network differ, or the epochs are fewer, no number stands beside ours.",
     known.length ? simpleTable("Ours and the expected", ["benchmark", "method", "metric", "ours", "expected", "differences of protocol"], rows) : null,
     unlike.length ? simpleTable("Not beside expected numbers", ["benchmark", "method", "why"],
       unlike.map((group) => [group.stream, group.title, group.not_beside.join("; ")])) : null);
@@ -70,7 +70,7 @@ function specs() {
 
 function damaged() {
   if (!DATA.damaged.length) return;
-  section("damaged", "Not reported", "Directories that are not whole, or that repeat a seed.",
+  section("damaged", "Not reported", "Directories that are incomplete, or that repeat a seed.",
     simpleTable("Left out", ["directory", "why"], DATA.damaged.map((each) => [each.name, each.reason])));
 }
 
@@ -81,7 +81,7 @@ function chooseStream() {
     keep("show", "", "");
     STREAM.listeners.forEach((show) => show());
   }, "on");
-  document.getElementById("content").before(el("div", { class: "controls", id: "stream" }, label));
+  document.getElementById("content").before(el("div", { class: "controls", id: "stream", role: "region", "aria-label": "Benchmark" }, label));
 }
 
 (function build() {
