@@ -203,5 +203,5 @@ def test_a_table_with_a_name_that_is_taken_is_refused() -> None:
 
 
 def test_a_split_without_images_is_refused(experiment: Any, lab: Any) -> None:
-    with pytest.raises(ScenarioError, match="Task 0 has no val images"):
+    with pytest.raises(ScenarioError, match="Task 1 has no val images"):
         split_images(lab.tasks(val_fraction=0.0)[:2], "val", None, 0)

@@ -250,7 +250,7 @@ SETTINGS = [
         lambda: Path("c.yaml").symlink_to("/dev/zero")),
     Row("yaml-folder", (*RUN, "--config", "."), "cannot be read"),
     Row("study-nowhere", ("study", "s.yaml"), "s.yaml cannot be read"),
-    Row("study-list", ("study", "s.yaml"), "valid dictionary", text("s.yaml", "[1]")),
+    Row("study-list", ("study", "s.yaml"), "must be names with values", text("s.yaml", "[1]")),
     Row("study-nul", ("study", "s.yaml"), "is not YAML", text("s.yaml", b"a: \x00")),
     Row("study-deep", ("study", "s.yaml"), "nested too deeply", text(
         "s.yaml", "benchmarks: " + "[" * 5000 + "]" * 5000)),

@@ -65,6 +65,6 @@ def test_every_flag_of_a_setting_is_in_a_group() -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "", "9999999"])
 def test_what_is_no_count(text: str) -> None:
-    with pytest.raises(SpecError, match=f"--threads: '{text}' is no number of threads. Write 1"):
+    with pytest.raises(SpecError, match=f"--threads: '{text}' is not a number of threads. Write 1"):
         read_count("--threads", text)
     assert (read_count("--threads", None), read_count("--threads", "12")) == (None, 12)

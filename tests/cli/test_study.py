@@ -60,5 +60,5 @@ def test_flags_that_do_not_fit_change_nothing(ancl: Any) -> None:
 
     assert (both.code, file.code) == (2, 2)
     assert both.err == "--tables trains nothing, and --dry-run draws nothing. Leave out one.\n"
-    assert file.err == "a.yaml is no folder. Give one for results: --results DIR.\n"
+    assert file.err == "a.yaml is not a folder. Give one for results: --results DIR.\n"
     assert [path.name for path in Path().iterdir()] == ["a.yaml"]

@@ -83,7 +83,7 @@ def test_an_array_of_addresses_of_the_files_choice_is_refused() -> None:
     [
         (b"cnumpy\nndarray\n(I9\ntR.", "ndarray"),  # the class itself is called
         (b"(dS'a'\ncnumpy\nndarray\ns.", "a name"),  # or handed out
-        (b"cnumpy\nndarray\n(dS'x'\nI1\nsb.", "no tuple"),  # or changed
+        (b"cnumpy\nndarray\n(dS'x'\nI1\nsb.", "not a tuple"),  # or changed
         (b"\x80\x02cnumpy\nndarray\n)\x81.", "NEWOBJ"),
         (b"cnumpy\ndtype\n(S'u1'\ntR(I3\nS'|'\nN(S'f'\ntNI-1\nI-1\nI0\ntb.", "fields"),
         (b"cnumpy._core.numeric\n_frombuffer\n(S'ab'\ncnumpy\ndtype\n(S'u1'\ntR(I9\ntS'C'\ntR.",

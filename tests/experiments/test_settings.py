@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from ancl.errors import SpecError
+from ancl.experiments.listing import list_networks, list_options
 from ancl.experiments.results import Places
 from ancl.experiments.settings import (
     Request,
-    list_networks,
-    list_options,
     make_request,
     preview,
     quick_settings,

@@ -35,7 +35,9 @@ def test_a_learner_is_made_as_a_run_is(name: str) -> None:
     made = Learner(name, memory=given)._config
 
     assert (made.training, made.auxiliary) == (spec.training, spec.auxiliary)
-    assert made.memory == spec.memory
+    kept = spec.memory
+    assert made.memory == Memory(kept.per_class, kept.total, kept.selection)
+    assert not kept.fair  # a learner cannot know what it would have to pay for
     assert made.method == MethodRef(name).make(spec.options)
     network = made._all_network_options()
     assert {key: spec.network[key] for key in network} == network

@@ -125,8 +125,8 @@ def _value(kind: str, part: str) -> Domain:
         number = math.nan
     if not math.isfinite(number) or (kind == "permutation" and number < 0):
         raise ScenarioError(
-            f"{part!r} in data.domains={kind}:… is no "
-            + ("angle. Write degrees: rotation:0,30,60." if kind == "rotation" else "number.")
+            f"{part!r} in data.domains={kind}:… is not "
+            + ("an angle. Write degrees: rotation:0,30,60." if kind == "rotation" else "a number.")
         )
     return Domain(kind, number)
 

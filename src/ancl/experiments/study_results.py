@@ -96,12 +96,12 @@ class ResultFolder:
         overwrite: Whether files of somebody else with these names are replaced.
 
     Raises:
-        StoreError: It is there, and is no folder.
+        StoreError: It is there, and is not a folder.
     """
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         if os.path.lexists(path) and not path.is_dir():
-            raise StoreError(f"{path} is no folder. Give one for results: --results DIR.")
+            raise StoreError(f"{path} is not a folder. Give one for results: --results DIR.")
         self.path, self._overwrite = path, overwrite
         self._read: dict[str, StudyRun] = {}
 
