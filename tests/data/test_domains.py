@@ -130,7 +130,7 @@ def test_domains_listed_by_value() -> None:
         ("rotation", None, "needs the number of tasks"),
         ("rotation", 0, "0 tasks were asked for"),
         ("rotation:0,30", 3, "2 domains were listed for 3 tasks"),
-        ("rotation:0,north", None, "'north' in data.domains=rotation:… is no angle"),
+        ("rotation:0,north", None, "'north' in data.domains=rotation:… is not an angle"),
         ("permutation:-1", None, "'-1' in .* is not a number"),
         ("corruption:blur9", None, r"no corruption 'blur9'.*'blur1'.*Levels are 1 to 5"),
         ("corruption", 22, "There are 21 corruptions, and 22 tasks"),
