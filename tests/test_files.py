@@ -9,7 +9,7 @@ from ancl.analysis import AnalysisResult
 from ancl.analysis.context import AnalysisOptions
 from ancl.errors import StoreError
 from ancl.experiments.compare import Comparison
-from ancl.experiments.config_file import StudyPlan
+from ancl.experiments.config_file import BenchmarkPlan, StudyPlan
 from ancl.experiments.results import Places, prepare_run, run_directory
 from ancl.experiments.run import Outcome
 from ancl.experiments.search import SearchDirectory
@@ -56,7 +56,8 @@ def write_a_study_result(runs: Path, overwrite: bool) -> Path:
 
 
 def write_study_tables(runs: Path, overwrite: bool) -> Path:
-    plan = StudyPlan(search_seeds=(0,), table_seeds=(1,), reference_seeds=(2,), benchmarks={})
+    seeds = {"search_seeds": (0,), "table_seeds": (1,), "reference_seeds": (2,)}
+    plan = StudyPlan(**seeds, benchmarks={"digits/5": BenchmarkPlan()})
     return write_study(StudyResult(plan, (), {}, (), 0), runs, overwrite=overwrite)[1]
 
 

@@ -114,7 +114,7 @@ def test_a_fair_run_is_that_of_the_memory_that_is_left() -> None:
     few = made("aanets-icarl", **{"memory.per_class": 9})
     assert f"{cost}: it holds fewer." in few.warnings
     # What came later leaves the names of earlier runs alone.
-    assert "fair" not in whole.spec.model_dump()["memory"]
+    assert "fair" not in whole.spec.plain()["memory"]
     assert spec_hash(fair.spec) != spec_hash(whole.spec)
 
 

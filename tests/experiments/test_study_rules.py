@@ -1,6 +1,5 @@
 """A study of rules: what decides, which rows follow, what it lacks, and that it is resumed."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -65,7 +64,7 @@ def write(folder: ResultFolder, spec: RunSpec, score: float) -> None:
     }
     folder.save(
         {
-            "spec": json.loads(spec.model_dump_json()),
+            "spec": spec.plain(),
             "metrics": {"aac": score - 0.01, "forgetting": 0.0, "learning_accuracy": score},
             "images": [[100, 10, 10]] * 2,
             "matrices": matrices,

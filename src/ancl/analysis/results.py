@@ -47,7 +47,7 @@ class AnalysisResult:
     def name(self) -> str:
         """Deterministic directory name."""
         spec = self.specs[0]
-        specs = [json.loads(each.model_dump_json()) for each in self.specs]
+        specs = [each.plain() for each in self.specs]
         mark = digest([specs, asdict(self.options)])[:8]
         method = "".join(c if c.isalnum() or c in "-_" else "-" for c in spec.method)
         return f"{spec.benchmark.replace('/', '-')}_{method}_{mark}"
@@ -122,7 +122,7 @@ class AnalysisResult:
                 for name, e in self.correlations().items()
             },
             "tables": self.tables,
-            "spec": json.loads(spec.model_dump_json()),
+            "spec": spec.plain(),
             "keys": list(self.keys),
             "environment": environment(spec),
         }

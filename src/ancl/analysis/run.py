@@ -1,6 +1,5 @@
 """An analysis from values: choose λ if asked, train every network, measure them, write tables."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -365,7 +364,7 @@ def measure(
 
 def _begin_trainings(spec: RunSpec, plans: TrainingPlans, place: Path, events: Events) -> None:
     """Every network's training as a run of its own: two λ_a have the same stages and epochs."""
-    values = json.loads(spec.model_dump_json())
+    values = spec.plain()
     for number, plan in enumerate(plans.in_order):
         name = re.sub(r"[^A-Za-z0-9.]+", "-", f"seed{spec.seed} {number} {plan.title}")
         events.run_begins(place / name, values, [stage.key for stage in plan.stages])

@@ -73,7 +73,7 @@ class _Worker:
         """Hand out a stage."""
         assert self.process.stdin is not None
         self.node = node
-        spec = json.loads(node.spec.model_dump_json())
+        spec = node.spec.plain()
         job = {"spec": spec, "key": node.stage.key, "lambs": node.lambs}
         with suppress(BrokenPipeError):  # it died just now; the end of its output will show it
             self.process.stdin.write(json.dumps(job).encode() + b"\n")

@@ -131,7 +131,7 @@ class Comparison:
 
 def _claimed(runs: Path, specs: Sequence[RunSpec], overwrite: bool) -> Path:
     """The file of a comparison, where nothing of somebody else is."""
-    mark = digest([json.loads(spec.model_dump_json()) for spec in specs])[:8]
+    mark = digest([spec.plain() for spec in specs])[:8]
     name = f"{specs[0].benchmark.replace('/', '-')}_{mark}.json"
     claim(runs / "comparisons", [name], [name], overwrite=overwrite)
     return runs / "comparisons" / name

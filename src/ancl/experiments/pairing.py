@@ -130,7 +130,9 @@ def value_text(value: object) -> str:
 def settings_of(spec: RunSpec) -> dict[str, Any]:
     """Every setting by dotted key, without the seed and where it ran."""
     found: dict[str, Any] = {}
-    for key, value in json.loads(spec.model_dump_json(exclude=set(_WHERE))).items():
+    for key, value in spec.plain().items():
+        if key in _WHERE:
+            continue
         if isinstance(value, Mapping):
             start = "" if key == "options" else f"{key}."
             found |= {f"{start}{name}": inner for name, inner in value.items()}

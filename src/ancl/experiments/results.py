@@ -394,7 +394,7 @@ def _check_state(result: RunResult) -> None:
 def result_json(result: RunResult) -> dict[str, Any]:
     """A result as JSON; what does not exist (forgetting of one task) is null."""
     return {
-        "spec": json.loads(result.spec.model_dump_json()),
+        "spec": result.spec.plain(),
         "metrics": {n: None if math.isnan(v) else v for n, v in result.metrics.items()},
         "sizes": list(result.sizes),
         "images": list(result.images),
@@ -416,7 +416,7 @@ def spec_yaml(spec: RunSpec) -> str:
     text = StringIO()
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    yaml.dump(json.loads(spec.model_dump_json()), text)
+    yaml.dump(spec.plain(), text)
     return text.getvalue()
 
 
@@ -440,4 +440,4 @@ def main_metric(spec: RunSpec) -> str:
 
 def spec_hash(spec: RunSpec) -> str:
     """The hash of everything that decides a run."""
-    return digest(json.loads(spec.model_dump_json()))
+    return digest(spec.plain())

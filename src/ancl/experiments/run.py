@@ -1,6 +1,5 @@
 """One engine for runs: specs become a graph, an executor computes it, results are written."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -198,7 +197,7 @@ class _Collector(Forward):
         for plan, directory in zip(plans, self._places, strict=True):
             prepare_run(directory, plan.spec, plan, overwrite=self._overwrite)
         for index, plan in enumerate(plans):
-            self.run_begins(self._places[index], json.loads(plan.spec.model_dump_json()), [*plan])
+            self.run_begins(self._places[index], plan.spec.plain(), [*plan])
             self._missing[index] = {key for key in plan if not self._store.has(key)}
             if not self._missing[index]:
                 self._finish(index)

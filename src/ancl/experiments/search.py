@@ -161,7 +161,7 @@ class Search(ABC):
             name = run_directory(Path(), plan.spec).name
             # λ that is decided task by task is no part of the spec.
             name = "_".join([name, *(f"{lamb:g}" for lamb in next(iter(plan.values())).lambs)])
-            values = json.loads(plan.spec.model_dump_json())
+            values = plan.spec.plain()
             self.events.run_begins(directory.path / "trials" / name, values, [*plan])
         return compute(graph, self.store, self.asked.executor, self.events)
 
@@ -284,7 +284,7 @@ class SearchDirectory:
     def __init__(self, places: Places, protocol: str, spec: RunSpec, decisive: Any) -> None:
         outside = ":" in spec.method
         method = Path(spec.method.rpartition(":")[0]).stem if outside else spec.method
-        mark = digest([protocol, json.loads(spec.model_dump_json()), decisive])[:8]
+        mark = digest([protocol, spec.plain(), decisive])[:8]
         name = f"{spec.benchmark.replace('/', '-')}_{method}_{protocol}_{mark}"
         self.path, self._overwrite = places.runs / "searches" / name, places.overwrite
         self._keys: dict[str, None] = {}

@@ -1,6 +1,5 @@
 """Settings: from layers of values to checked runs. All mistakes are found together."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -351,7 +350,7 @@ def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
     spec, store = resolved.spec, Store(places.store)
     with threads(spec.threads):
         experiment = build(spec, places.data)
-    values = json.loads(spec.model_dump_json())
+    values = spec.plain()
     names = [name for task in experiment.stream.tasks for name in task.names]
     return {
         "method": spec.method,

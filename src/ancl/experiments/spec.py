@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict
 
 from ancl.checks import checked
 from ancl.data import class_order, enough_classes, find_augmentation, task_domains, task_sizes
@@ -136,10 +137,12 @@ class RunSpec(BaseModel):
     device: str
     threads: int
 
-    @model_serializer(mode="wrap")
-    def _without_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Everything but later settings at their defaults."""
-        found: dict[str, Any] = dump(self)
+    def plain(self) -> dict[str, Any]:
+        """Everything as JSON values, but later settings at their defaults.
+
+        It is not a serializer of the model: a Ctrl-C in one would become an error of pydantic.
+        """
+        found: dict[str, Any] = json.loads(self.model_dump_json())
         for section, defaults in LATER.items():
             dumped = found.get(section, {})
             for name in [each for each in defaults if dumped.get(each) == defaults[each]]:

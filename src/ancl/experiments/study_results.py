@@ -146,8 +146,8 @@ class ResultFolder:
         self._write(spec, {"failed": reason or "unknown"})
 
     def _write(self, spec: RunSpec, content: Mapping[str, Any]) -> None:
-        stored = {"format": f"run of a study, {MARK}", "hash": spec_hash(spec)}
-        stored |= {"spec": json.loads(spec.model_dump_json()), **content}
+        stored: dict[str, Any] = {"format": f"run of a study, {MARK}", "hash": spec_hash(spec)}
+        stored |= {"spec": spec.plain(), **content}
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
         file = self._file(spec)
         claim(self.path, [file.name], [file.name], overwrite=self._overwrite)
