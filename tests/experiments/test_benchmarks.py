@@ -196,6 +196,14 @@ def test_an_executor_leaves_a_benchmarks_threads() -> None:
     assert (fixed.threads, free.threads) == (1, 2)
 
 
+def test_expected_numbers_are_those_of_the_committed_study() -> None:
+    root = Path(__file__).parents[2]
+    shipped = (root / "src/ancl/experiments/measured_tables.csv").read_text(encoding="utf-8")
+
+    assert shipped == (root / "docs/evidence/small/expected.csv").read_text(encoding="utf-8")
+    assert len(shipped.splitlines()) > 24  # eight methods in three variants, and the header
+
+
 def test_measured_numbers_have_their_own_lambdas(monkeypatch: pytest.MonkeyPatch) -> None:
     head = ("benchmark", "method", "lamb", "lamb_a", "metric", "mean", "stderr", "n")
     row = ("cifar100-small/5", "a-lwf", "10", "3", "aac", "57.0", "0.4", "5")
