@@ -207,15 +207,20 @@ def test_expected_numbers_are_those_of_the_committed_study() -> None:
 def test_measured_numbers_have_their_own_lambdas(monkeypatch: pytest.MonkeyPatch) -> None:
     head = ("benchmark", "method", "lamb", "lamb_a", "metric", "mean", "stderr", "n")
     row = ("cifar100-small/5", "a-lwf", "10", "3", "aac", "57.0", "0.4", "5")
+    alone = ("cifar100-small/5", "freeze", "", "", "aac", "40.0", "", "1")
     rows = paper._rows
 
     def with_one(name: str) -> Iterator[dict[str, str]]:
         yield from rows(name)
         if name == "measured_tables.csv":
             yield dict(zip(head, row, strict=True))
+            yield dict(zip(head, alone, strict=True))
 
     monkeypatch.setattr(paper, "_rows", with_one)
-    number = paper.reported.__wrapped__("cifar100-small/5")["a-lwf"][-1]
+    found = paper.reported.__wrapped__("cifar100-small/5")
+    number = found["a-lwf"][-1]
+
+    assert "freeze" not in found  # one seed has no spread
 
     assert (number.metric, number.mean, number.error, number.n) == ("aac", 57.0, 0.4, 5)
     assert (number.table, number.kind) == (0, "expected")
