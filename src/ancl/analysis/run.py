@@ -96,7 +96,7 @@ def analyze(
         runs: Where results are written.
         store: Where stages are kept; the default is ``RUNS/.store``.
         data_root: Where data is.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
         events: Receives progress and messages.
         more_tables: Your own tables by name, each a function from an ``AnalysisContext`` to rows.
         config: A file of settings, such as a run's ``spec.yaml``.

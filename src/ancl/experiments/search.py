@@ -275,7 +275,7 @@ class SearchDirectory:
     Its stages are noted before they are computed, so that ``ancl store prune`` keeps them.
 
     Args:
-        places: Where results go, and whether they replace files of somebody else.
+        places: Where results go, and whether they replace files that ancl did not write.
         protocol: Of the search.
         spec: Its first run.
         decisive: What else decides its result, as JSON.
@@ -319,7 +319,7 @@ class SearchDirectory:
         """Replace files by name, and the keys of stages; each file is complete or unchanged.
 
         Raises:
-            StoreError: The directory cannot be written, or holds files of somebody else.
+            StoreError: The directory cannot be written, or holds files that ancl did not write.
         """
         names = [STAGES, "decision.json", *texts]
         claim(self.path, names, [STAGES], overwrite=self._overwrite)
@@ -385,7 +385,7 @@ def search(
         executor: ``serial`` (the default), ``pool`` or ``ray``.
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
         events: Receives progress; silent by default.
         options: As in ``spec``.
 

@@ -38,11 +38,11 @@ class StudyFile(ABC, Generic[Result]):
     Args:
         path: Its file.
         results: The folder of its results; by default ``results`` beside the file.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
 
     Raises:
         SpecError: All mistakes, each on its own line.
-        StoreError: A file of somebody else is in the way of a result.
+        StoreError: A file that ancl did not write is in the way of a result.
     """
 
     def __init__(self, path: Path, results: Path | None = None, *, overwrite: bool = False) -> None:

@@ -93,7 +93,7 @@ class ResultFolder:
 
     Args:
         path: The folder; it need not exist.
-        overwrite: Whether files of somebody else with these names are replaced.
+        overwrite: Whether files of these names that ancl did not write are replaced.
 
     Raises:
         StoreError: It is there, and is not a folder.

@@ -352,7 +352,7 @@ def open_study(
 
     Raises:
         SpecError: All mistakes, each on its own line.
-        StoreError: A file of somebody else is in the way of a result.
+        StoreError: A file that ancl did not write is in the way of a result.
     """
     kind = RuleStudy if studies_rules(path) else Study
     return kind(path, results, overwrite=overwrite)
@@ -385,7 +385,7 @@ def study(
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
         data_root: Where data is; see ``ancl.data.data_root``.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
         events: Receives progress; silent by default.
 
     Raises:

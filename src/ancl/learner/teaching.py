@@ -223,5 +223,5 @@ def _clear(root: Path) -> None:
     """Remove a store of ours whose results were saved elsewhere, and nothing else."""
     Store(root, lambda message: None).prune(())
     for directory, _, _ in os.walk(root, topdown=False):
-        with suppress(OSError):  # somebody else's file is in it
+        with suppress(OSError):  # it holds a file that is not ours
             os.rmdir(directory)
