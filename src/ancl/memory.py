@@ -87,9 +87,9 @@ class RunMemory(Memory):
         if left < least:
             raise SpecError(
                 f"memory.fair is true, and the network gains weights that take the room of "
-                f"{images:.0f} images: of memory.{name}={self.size} not one image a class is left. "
-                f"Give memory.{name}={least + math.ceil(images / each)} or more, or memory.fair="
-                f"false."
+                f"{images:.0f} images: of memory.{name}={self.size} not one image per class is "
+                f"left. Give memory.{name}={least + math.ceil(images / each)} or more, or "
+                f"memory.fair=false."
             )
         per_class, total = (left, None) if self.per_class else (None, left)
         return Memory(per_class, total, self.selection)

@@ -303,5 +303,7 @@ def test_an_empty_list_is_refused() -> None:
 
 
 def test_a_label_of_another_type_is_not_taken_for_a_known_one(bytes_taught: Learner) -> None:
-    with pytest.raises(ScenarioError, match=r"labels '0' were never learned\. Known are: 0, 1, 2"):
+    with pytest.raises(
+        ScenarioError, match=r"labels '0' were never learned\. Known labels: 0, 1, 2"
+    ):
         bytes_taught.evaluate(part(0)[0], ["0"] * len(part(0)[1]))

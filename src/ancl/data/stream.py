@@ -384,7 +384,7 @@ def _first_of_each(samples: Samples, count: int) -> Samples:
 
 
 def enough_classes(scenario: str, sizes: tuple[int, ...]) -> None:
-    """One class alone is nothing to tell apart, except from the classes before it (CIL)."""
+    """Refuse a task of one class, except where it is told from the classes before it (CIL)."""
     lone = [index for index, size in enumerate(sizes) if size == 1]
     if scenario not in ("cil", "cir") and lone:
         raise ScenarioError(

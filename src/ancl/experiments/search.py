@@ -140,7 +140,7 @@ class Search(ABC):
 
     @abstractmethod
     def plan(self) -> SearchPlan:
-        """What there is to do, with its cost; nothing is trained but a few steps to time them."""
+        """The work to do, with its cost; nothing is trained but a few steps to time them."""
 
     def run(self) -> SearchResult:
         """Try the values and decide."""
@@ -159,7 +159,7 @@ class Search(ABC):
         directory.add_stages(graph.nodes)
         for plan in graph.plans:
             name = run_directory(Path(), plan.spec).name
-            # λ that is decided task by task is no part of the spec.
+            # λ that is decided task by task is not part of the spec.
             name = "_".join([name, *(f"{lamb:g}" for lamb in next(iter(plan.values())).lambs)])
             values = plan.spec.plain()
             self.events.run_begins(directory.path / "trials" / name, values, [*plan])

@@ -2,7 +2,7 @@
 
 From half of the tasks on, a value stops after a task when its paired differences to the best value
 at that moment are at least one point on average, their 95 % t-interval leaves out 0, and they would
-not close by the last task if they went on shrinking as in the last one.
+not close by the last task if they kept shrinking as in the last one.
 """
 
 import math
@@ -29,7 +29,7 @@ Learn = Callable[[Sequence[float], int], Mapping[float, Standing]]
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a value went no further.
+    """Why a value stopped.
 
     Args:
         after: The number of tasks learned.
@@ -65,7 +65,7 @@ class Stop:
 
 
 def earliest(tasks: int) -> int:
-    """The number of tasks before which no value stops: early tasks under-rate a large λ.
+    """The number of tasks before which no value stops: early tasks underrate a large λ.
 
     >>> earliest(10), earliest(5)
     (5, 3)
@@ -87,7 +87,7 @@ def race(
         values: The values, of which the first of equals is the best.
         tasks: The number of tasks.
         learn: Trains values; a value once stopped is not asked for again.
-        tell: Hears of every value that stops.
+        tell: Receives every value that stops.
     """
     left, stopped = list(values), dict[float, Stop]()
     for learned in range(earliest(tasks), tasks + 1):
@@ -128,7 +128,7 @@ def _reach(gaps: Pairs) -> float:
     """Half of the 95 % t-interval of the mean; NaN where there are too few pairs.
 
     What differs from task to task is the same for all seeds (a small λ is better on the newest task
-    and worse on the others), so it is no noise: with several seeds it is taken out. With one seed
+    and worse on the others), so it is not noise: with several seeds it is taken out. With one seed
     the two cannot be told apart, and all of it counts as noise.
     """
     alone = len(gaps) == 1
@@ -141,7 +141,7 @@ def _reach(gaps: Pairs) -> float:
 
 
 def _closing(gaps: Standing, remaining: int) -> bool:
-    """Whether the gap is gone after the last task if it shrinks on as in the last one."""
+    """Whether the gap closes by the last task if it keeps shrinking as in the last one."""
     if len(gaps) < 2 or not gaps[-2].size:
         return False
     before, now = _mean(gaps[-2]), _mean(gaps[-1])

@@ -1,4 +1,4 @@
-"""What a study keeps of its runs: one small JSON file each, so that no store is needed to go on."""
+"""What a study keeps of its runs: one small JSON file each, so that it resumes without a store."""
 
 import json
 import math
@@ -120,7 +120,7 @@ class ResultFolder:
                 stored = read_json(file)
                 if not isinstance(stored, dict):
                     raise ValueError("JSON of another shape")
-                # What older arithmetic of this package gave is no result of this study.
+                # What older arithmetic of this package gave is not a result of this study.
                 older = not stored["failed"] and stored["numerics"]["ancl"] != NUMERICS
                 if stored["hash"] != mark or older:
                     return None

@@ -247,7 +247,7 @@ class Learner(Answers):
         )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write everything needed to answer and to learn on, elsewhere, into one directory.
+        """Write everything needed to answer and to learn more, elsewhere, into one directory.
 
         Its ``README.md`` is a model card, for readers.
         A learner that was saved there before is replaced; anything else is left alone.

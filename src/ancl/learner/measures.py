@@ -40,14 +40,14 @@ class Calibration:
 
 
 def fit_temperature(scores: Tensor, labels: Tensor) -> float:
-    """T that minimizes the cross-entropy of softmax(scores / T) to smoothed labels.
+    """T that minimises the cross-entropy of softmax(scores / T) to smoothed labels.
 
     A quarter of an image is added whose class is unknown, every class equally likely: without
-    it, images that are all answered rightly would ask for a temperature of 0. The loss is convex
-    in 1 / T; its derivative is brought to 0 by halving.
+    it, images that are all answered right would ask for a temperature of 0. The loss is convex in 1
+    / T; its derivative is brought to 0 by halving.
 
     Args:
-        scores: (N, C); minus infinity for classes that are no possible answer.
+        scores: (N, C); minus infinity for classes that are not possible.
         labels: The position of each image's own class.
     """
     scores = scores.double()

@@ -83,7 +83,7 @@ def teach(
 
     Raises:
         SpecError: All wrong settings, each on its own line.
-        ScenarioError: The images are none that it can learn.
+        ScenarioError: It cannot learn these images.
         StoreError: A directory cannot be read or written.
     """
     place = Path(learner)
@@ -141,7 +141,7 @@ class _Asked(NamedTuple):
         if is_saved(self.place) or is_run(self.place):
             if self.settings.values:
                 raise SpecError(
-                    f"{self._named(self.settings.values)}: {self.place} learns on with the "
+                    f"{self._named(self.settings.values)}: {self.place} keeps the "
                     f"settings that it began with. Leave these out, or begin a new learner in "
                     f"another directory."
                 )

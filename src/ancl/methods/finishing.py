@@ -28,8 +28,8 @@ from ancl.types import Params, Step, prefixed
 class BiasCorrection(Finish):
     """Learn α z + β for the newest classes' logits on held-out images.  Equation: [bic].
 
-    The images are as many of each class and were never trained on; the network itself is frozen
-    and in eval mode.
+    The images are equally many of each class and were never trained on; the network itself is
+    frozen and in eval mode.
 
     Differs: the released code leaves batch norm in training mode here, by accident.
 
@@ -73,7 +73,7 @@ class BiasCorrection(Finish):
         return StageResult(prefixed("bias", tensors), {"log": log, "alpha": alpha, "beta": beta})
 
     def _held(self, work: FinishWork) -> Samples:
-        """The held-out images of all classes, as many of each."""
+        """The held-out images of all classes, equally many of each."""
         memory = truncated(work).part(held=True)
         images = Samples.concatenate([work.held, memory])
         return as_many(work, images, work.kept[1], self.name)
@@ -176,7 +176,7 @@ def alignment(old: Tensor, new: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BalancedTuning(Finish):
-    """Go on learning from as many images of every class: the memory's and new exemplars.
+    """Tune on equally many images of every class: the memory's and new exemplars.
 
     Args:
         epochs: Number of epochs.
@@ -257,7 +257,7 @@ def truncated(work: FinishWork) -> Exemplars:
 
 
 def as_many(work: FinishWork, samples: Samples, count: int, role: str) -> Samples:
-    """As many images of each class, drawn again where it has fewer and known classes come again."""
+    """Equally many images of each class, some drawn again where known classes come again."""
     if not work.history.returning:
         return samples
     return evened(samples, count, generator(work.seed, work.index, role, "again"))

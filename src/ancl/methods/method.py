@@ -227,8 +227,8 @@ class Auxiliary:
         lamb_a: Its λ_a: a number, a rule, or a balance with the old network's term.
         renewed: ANCL trains the network to its end once per ``task``; AFEC trains it one epoch
             ahead of the main network and renews anchor and importance every ``epoch``.
-        start: From the ``old`` network, or ``carried`` on from the last task's auxiliary one.
-        classes: It speaks for the task's ``new`` classes, or for ``all`` so far.
+        start: From the ``old`` network, or from the last task's auxiliary one (``carried``).
+        classes: Its Ω is over the task's ``new`` classes, or over ``all`` so far.
         data: It learns from the ``current`` task's images, or ``combined`` with the memory's.
     """
 

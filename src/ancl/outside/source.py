@@ -211,7 +211,7 @@ def _scan(data: bytes) -> tuple[tuple[_Import, ...], tuple[str, ...]]:
     try:
         tree = ast.parse(data)
     except (SyntaxError, ValueError):
-        return (), ("is no Python that can be read",)
+        return (), ("is not Python that can be read",)
     imports: list[_Import] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

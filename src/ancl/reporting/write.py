@@ -103,7 +103,7 @@ def page_of(
 ) -> Page:
     """Write the page of finished runs, with its figures as PNG.
 
-    A page that cannot be written is no error: the results themselves are written.
+    A page that cannot be written is not an error: the results themselves are written.
 
     Args:
         finished: The runs, as (directory, result).

@@ -42,7 +42,7 @@ class Training:
         lr_search: Whether each task's rate is searched by fine-tuning, on its validation images.
         batch_size: Images per step.
         optimizer: ``sgd`` or ``adamw``.
-        momentum: Of SGD.
+        momentum: Momentum of SGD.
         weight_decay: Added by the optimizer.
         schedule: ``patience`` divides the rate when the validation loss stops improving and
             ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs.
