@@ -223,9 +223,9 @@ def test_first_pictures_of_two_sizes_are_refused_with_the_way_out() -> None:
         (
             "bytes_taught",
             lambda x: (x - 0.5) / 0.25,
-            r"floats from -2 to .* normalizes them itself",
+            r"floats from -2 to .* normalises them itself",
         ),
-        ("bytes_taught", lambda x: x * 300, "normalizes them itself"),
+        ("bytes_taught", lambda x: x * 300, "normalises them itself"),
         (
             "shares_taught",
             lambda x: (x - 0.5) / 0.25,

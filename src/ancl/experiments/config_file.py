@@ -45,7 +45,7 @@ def read_config(path: Path) -> ConfigFile:
         root = yaml.compose(text)
         found = list(_pairs(root, path)) if root else []
         mistakes = [
-            f"{path}:{line}: {key} is given twice. Leave one." for key, line in _twice(found)
+            f"{path}:{line}: {key} is given twice. Remove one." for key, line in _twice(found)
         ]
         if mistakes:
             raise SpecError("\n".join(mistakes))

@@ -63,7 +63,7 @@ class Network(nn.Module):
     def at(self, epoch: int, batch: int, batches: int) -> None:
         """Call ``at`` of a backbone that has it, with the epoch and the batch that come next.
 
-        All count from 0. Noise of its own comes from PyTorch's global generators, which are seeded
+        Both count from 0. Noise of its own comes from PyTorch's global generators, which are seeded
         for every epoch of a training.
         """
         told = getattr(self.backbone, "at", None)
