@@ -56,7 +56,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class RunMemory(Memory):
-    """The same for a run, whose tasks are all known before it begins.
+    """The memory of a run, whose tasks are all known before it begins.
 
     Args:
         fair: Whether images make room for weights that a network gains as it grows, 4 bytes each.

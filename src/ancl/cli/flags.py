@@ -209,7 +209,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class PresetSettings(Settings):
-    """The same, with a preset under them."""
+    """What is learned, with a preset under it."""
 
     preset: Preset = "paper"
     quick: Quick = False
@@ -225,7 +225,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Machines(Machine):
-    """The same, for stages that may be computed at the same time."""
+    """Where stages are computed, maybe several at the same time."""
 
     executor: Executor = None
     workers: Workers = None

@@ -87,7 +87,7 @@ class ClassRates:
 
     Args:
         label: The class.
-        task: The task that it came with.
+        task: The task that it came with, from 0.
         images: The number of its images.
         recall: The share of its images that get its label; nothing without images.
         precision: The share of images with its label that are its own; nothing without answers.
@@ -119,7 +119,7 @@ class AccuracyReport:
         rows = [head] + [
             (
                 str(row.label),
-                str(row.task),
+                str(row.task + 1),
                 str(row.images),
                 _percent(row.recall),
                 _percent(row.precision),

@@ -163,7 +163,7 @@ class TaskWork(Protocol):
 
 
 class FinishWork(TaskWork, Protocol):
-    """What a finishing stage may use besides."""
+    """What a finishing stage may use: a ``TaskWork``, and more."""
 
     @property
     def kept(self) -> tuple[int, int]:

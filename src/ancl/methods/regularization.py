@@ -1,4 +1,4 @@
-"""All methods on one page: each a function that composes parts, and its two variants by prefix."""
+"""Methods without a memory, each a function of parts; and all methods and variants by name."""
 
 from collections.abc import Callable
 from typing import Annotated, Literal

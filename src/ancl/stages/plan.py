@@ -94,7 +94,7 @@ def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage
 def plan_each(
     methods: Sequence[Method], tasks: Sequence[Task], setting: Setting
 ) -> tuple[tuple[Stage, ...], StateKeys]:
-    """The same with one method per task, for the first tasks; and the state at the end."""
+    """The stages with one method per task, for the first tasks; and the state at the end."""
     stages: list[Stage] = []
     state: StateKeys = {}
     for index, method in enumerate(methods):
