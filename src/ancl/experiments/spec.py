@@ -61,7 +61,7 @@ class DataSpec:
         augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
         returning: In ``cir``, the share of known classes that come again in a task; 0.5 where left
             out.
-        per_coming: In ``cir``, training images of a class that one task brings; where left out,
+        per_coming: In ``cir``, training images of a class that one task brings; if left out,
             the tasks in which it comes share them equally.
     """
 

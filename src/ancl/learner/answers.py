@@ -161,7 +161,7 @@ class Answers(ABC):
         """How often images of each class get each label.
 
         Args:
-            data: Images, or a dataset of (image, label); the held images where left out.
+            data: Images, or a dataset of (image, label); the held images if left out.
             labels: Their labels.
             task: See ``predict``; held images have their own task where the scenario is ``til``.
         """

@@ -32,7 +32,7 @@ def predict_files(
         learner: Who answers.
         paths: Files and folders; an image of another size is resized.
         k: The number of labels for each.
-        task: The task whose classes are possible, from 0; all where left out.
+        task: The task whose classes are possible, from 0; all if left out.
 
     Raises:
         ScenarioError: A file does not exist or is not an image, or a folder holds none.

@@ -104,7 +104,7 @@ class Correction(nn.Module):
 
     Args:
         start: The first class to be corrected.
-        answer: From images to logits; where left out, logits are what is given.
+        answer: From images to logits; if left out, logits are what is given.
     """
 
     def __init__(self, start: int, answer: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -181,8 +181,8 @@ class BalancedTuning(Finish):
     Args:
         epochs: Number of epochs.
         lr: The learning rate at the start; optimizer, batch and weight decay are the training's.
-        factor: The same over the task's own rate; ``lr`` counts where left out.
-        milestones: Epochs after which it is divided by 10; never where left out.
+        factor: The same over the task's own rate; ``lr`` counts if left out.
+        milestones: Epochs after which it is divided by 10; never if left out.
         trains: ``everything``, or the ``head``'s rows alone: batch norm then keeps its
             statistics, η stays, and an Ω on features or maps has no gradient.
         keeps: What it is held to besides the task loss, by the method's own Ω and λ: the

@@ -270,7 +270,7 @@ class Method:
         memory: What is kept of earlier tasks' images unless a run says otherwise.
         select_by: What patience judges an epoch by unless a run says otherwise.
         auxiliary_decay: The weight decay of the auxiliary network's training unless a run says
-            otherwise; the main network's where left out.
+            otherwise; the main network's if left out.
         enlarge: Whether, after the first task, trainings see twelve fixed versions of every
             image in place of the run's augmentation.
         hold_out: Share of the memory's images per class that nothing is trained on.

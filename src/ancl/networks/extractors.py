@@ -26,7 +26,7 @@ class Extractors(Growth):
             new features, or the whole of it is drawn anew.
         bias: Whether the side head has biases.
         mask_scale: The largest scale s of the masks on the inner channels of residual blocks,
-            from the second extractor on; no masks where left out.
+            from the second extractor on; no masks if left out.
     """
 
     reuse: bool = False

@@ -38,7 +38,7 @@ class Place(NamedTuple):
     Args:
         folder: What the names of its own modules are relative to.
         entry: The file, as a path relative to the folder.
-        only: The only package whose modules are its own; any in the folder where left out.
+        only: The only package whose modules are its own; any in the folder if left out.
         package: The package that the folder itself belongs to, if any.
     """
 

@@ -32,7 +32,7 @@ class Auto:
 
     Args:
         start: The λ to begin with, in the middle of what is possible.
-        kappa: κ; where left out one for all Ω on answers, and one for all on weights.
+        kappa: κ; if left out one for all Ω on answers, and one for all on weights.
         last: The λ of the last task.
     """
 
