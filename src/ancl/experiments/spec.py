@@ -59,7 +59,7 @@ class DataSpec:
         per_class: Largest number of training images per class.
         test_per_class: Largest number of test images per class.
         augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
-        returning: In ``cir``, the share of known classes that come again in a task; 0.5 where left
+        returning: In ``cir``, the share of known classes that come again in a task; 0.5 if left
             out.
         per_coming: In ``cir``, training images of a class that one task brings; if left out,
             the tasks in which it comes share them equally.
