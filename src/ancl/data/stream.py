@@ -166,8 +166,8 @@ def make_stream(
         per_class: How many training images of each class to keep at most.
         test_per_class: The same for test images, which no seed chooses.
         returning: In ``cir``, the share of known classes that come again in a task.
-        per_coming: In ``cir``, how many training images of a class one task brings; where left
-            out, the tasks in which it comes share its images equally.
+        per_coming: In ``cir``, how many training images of a class one task brings; if left out,
+            the tasks in which it comes share its images equally.
     """
     if scenario not in SCENARIOS:
         raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
