@@ -1,5 +1,6 @@
 """Images that make room for the weights of networks that grow: prices, refusals, the same runs."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ancl.experiments.build import build, equal_epochs
 from ancl.experiments.results import Places, spec_hash
 from ancl.experiments.run import run_all
 from ancl.experiments.settings import spec
+from ancl.experiments.study_rules import open_study
 from ancl.learner.opening import learner_of
 from ancl.memory import Memory, RunMemory
 from ancl.methods.registry import MethodRef
@@ -149,3 +151,15 @@ def test_a_fair_run_is_opened_with_the_memory_that_was_left(tmp_path: Path) -> N
     assert [each.images for each in finished.result.parameters] == [10, 20]
     assert learner._exemplars() is not None
     assert len(learner._exemplars().samples) == 20
+
+
+def test_the_time_of_a_fair_run_is_estimated_with_all_its_images(tmp_path: Path) -> None:
+    given = {**SMALL, "method": "aanets-icarl", "memory.per_class": 12, "memory.fair": True}
+    seeds = {"search_seeds": [1], "table_seeds": [2], "reference_seeds": [3]}
+    plan = tmp_path / "study.yaml"
+    plan.write_text(json.dumps({**seeds, "benchmarks": {"digits/5": {"references": {"x": given}}}}))
+
+    forecast = open_study(plan).forecast()
+
+    assert forecast.runs == {"digits/5 references": (1, 1)}
+    assert forecast.seconds > 0

@@ -1,4 +1,4 @@
-"""A race: what is worse beyond doubt stops, nothing stops early, and nothing is lost."""
+"""A race: what cannot win stops, nothing stops too early, and nothing is lost."""
 
 import json
 import math
@@ -12,7 +12,15 @@ import pytest
 from ancl.errors import SpecError
 from ancl.executors.graph import Graph
 from ancl.experiments.search import SearchResult, search
-from ancl.experiments.search_race import MARGIN, Stop, earliest, race, standing, worse
+from ancl.experiments.search_race import (
+    FAVOURED,
+    TOLERANCE,
+    Stop,
+    earliest,
+    hopeless,
+    race,
+    standing,
+)
 from ancl.experiments.settings import spec
 from ancl.metrics import aac
 from ancl.stages.events import Events
@@ -20,6 +28,7 @@ from ancl.store.store import Store
 
 TASKS = 6
 NOISE = (0.004, -0.004, 0.002, -0.002, 0.001, -0.001)
+SMALLER, LARGER = FAVOURED["lamb"], FAVOURED["lamb_a"]
 Curves = Mapping[float, Sequence[float]]
 
 
@@ -45,21 +54,21 @@ class Table:
 
 
 def test_nothing_stops_before_half_of_the_tasks_and_a_clearly_worse_value_stops_there() -> None:
-    table = Table({1.0: [0.9] * TASKS, 2.0: [0.895] * TASKS, 3.0: [0.5] * TASKS})
+    table = Table({1.0: [0.9] * TASKS, 6.0: [0.895] * TASKS, 3.0: [0.5] * TASKS})
     heard: list[tuple[float, Stop]] = []
 
-    stopped = race([1.0, 2.0, 3.0], TASKS, table.learn, lambda *news: heard.append(news))
+    stopped = race([1.0, 6.0, 3.0], TASKS, table.learn, SMALLER, lambda *news: heard.append(news))
 
     assert list(stopped) == [3.0]
     assert (stopped[3.0].after, stopped[3.0].best, stopped[3.0].pairs) == (3, 1.0, 3)
     assert stopped[3.0].gap == pytest.approx(0.4)
     assert heard == list(stopped.items())
-    # 2 is worse at every moment, but by half a point: that is not beyond doubt.
+    # 6 is worse at every moment, but by half a point: it may still be the best.
     assert table.asked == [
-        ((1.0, 2.0, 3.0), 3),
-        ((1.0, 2.0), 4),
-        ((1.0, 2.0), 5),
-        ((1.0, 2.0), 6),
+        ((1.0, 6.0, 3.0), 3),
+        ((1.0, 6.0), 4),
+        ((1.0, 6.0), 5),
+        ((1.0, 6.0), 6),
     ]
 
 
@@ -69,7 +78,7 @@ def test_a_value_that_is_worse_early_and_best_late_is_kept() -> None:
     early = [0.9] * TASKS
     table = Table({1.0: early, 10.0: late, 20.0: flat})
 
-    stopped = race([1.0, 10.0, 20.0], TASKS, table.learn)
+    stopped = race([1.0, 10.0, 20.0], TASKS, table.learn, SMALLER)
 
     assert list(stopped) == [20.0]
     assert table.asked[-1] == ((1.0, 10.0), TASKS)
@@ -79,12 +88,12 @@ def test_the_last_value_learns_no_further_and_what_failed_is_left_out() -> None:
     alone = Table({1.0: [0.9] * TASKS, 10.0: [0.2] * TASKS})
     failing = Table({1.0: [0.9] * TASKS, 2.0: [0.9] * TASKS, 3.0: [0.9] * TASKS}, {2.0: 3, 3.0: 5})
 
-    assert list(race([1.0, 10.0], TASKS, alone.learn)) == [10.0]
+    assert list(race([1.0, 10.0], TASKS, alone.learn, SMALLER)) == [10.0]
     assert alone.asked == [((1.0, 10.0), 3)]
-    assert race([1.0, 2.0, 3.0], TASKS, failing.learn) == {}
+    assert race([1.0, 2.0, 3.0], TASKS, failing.learn, SMALLER) == {}
     assert failing.asked == [((1.0, 2.0, 3.0), 3), ((1.0, 3.0), 4), ((1.0, 3.0), 5)]
     one = Table({1.0: [0.9] * TASKS})
-    assert race([1.0], TASKS, one.learn) == {}
+    assert race([1.0], TASKS, one.learn, SMALLER) == {}
     assert one.asked == [((1.0,), 3)]
 
 
@@ -94,36 +103,72 @@ def interval(gaps: Any) -> tuple[float, float, float]:
     return sum(gaps) / 4, sum(gaps) / 4 - reach, sum(gaps) / 4 + reach
 
 
-def test_the_rule_is_a_paired_t_interval_and_a_margin() -> None:
+def test_a_value_stops_if_its_interval_leaves_it_at_most_the_tolerance() -> None:
     best, before = np.array([[0.9, 0.8, 0.7, 0.85]]), [np.array([[0.9]])] * 3
     steady, unsteady = [0.05, 0.04, 0.05, 0.04], [0.1, 0.05, 0.02, 0.0]
-    near = [0.9 * MARGIN] * 4  # all alike, so without spread
 
     def at(gaps: Sequence[float]) -> list[Any]:
         return [*before, best - np.array([gaps])]
 
-    [(value, stop)] = worse({1.0: at(steady), 2.0: at([0.0] * 4), 3.0: at(near)}, 4).items()
+    def stopped(gaps: Sequence[float]) -> dict[float, Stop]:
+        return hopeless({5.0: at(gaps), 2.0: at([0.0] * 4)}, 4, SMALLER)
 
-    assert (value, stop.after, stop.best, stop.pairs) == (1.0, 4, 2.0, 4)
+    [(value, stop)] = stopped(steady).items()
+
+    assert (value, stop.after, stop.best, stop.pairs) == (5.0, 4, 2.0, 4)
     assert (stop.gap, stop.low, stop.high) == pytest.approx(interval(steady))
-    assert interval(unsteady)[1] < 0
-    assert worse({1.0: at(unsteady), 2.0: at([0.0] * 4)}, 4) == {}
-    alone = {1.0: [np.array([[0.5]])], 2.0: [np.array([[0.9]])]}
-    assert worse(alone, 1) == {}  # one pair proves nothing
+    assert not stop.favoured
+    assert interval(unsteady)[1] < -TOLERANCE
+    assert stopped(unsteady) == {}
+    # On both sides of the tolerance: the same differences, moved as a whole.
+    for above, found in ((0.1 * TOLERANCE, 1), (-0.1 * TOLERANCE, 0)):
+        moved = above - TOLERANCE - interval(unsteady)[1]
+        gaps = [gap + moved for gap in unsteady]
+        assert sum(gaps) > 0
+        assert len(stopped(gaps)) == found
+    alone = {2.0: [np.array([[0.5]])], 1.0: [np.array([[0.9]])]}
+    assert hopeless(alone, 1, SMALLER) == {}  # one pair proves nothing
+
+
+def test_what_early_tasks_favour_stops_as_soon_as_it_is_behind() -> None:
+    rows = {1.0: [[0.80, 0.60]], 3.0: [[0.75, 0.66]], 9.0: [[0.70, 0.70]]}
+    standings = {value: [np.array(row)] for value, row in rows.items()}
+
+    of_lamb = hopeless(standings, 2, SMALLER)
+    of_lamb_a = hopeless(standings, 2, LARGER)
+
+    # 3 is the best. A smaller λ learns more and forgets later, and so does a larger λ_a.
+    assert list(of_lamb) == [1.0]
+    assert list(of_lamb_a) == [9.0]
+    assert of_lamb_a[9.0].favoured
+    assert of_lamb_a[9.0].gap == pytest.approx(0.005)
+    equal = {1.0: standings[3.0], 3.0: standings[3.0]}
+    assert hopeless(equal, 2, SMALLER) == {}
+
+
+def test_a_favoured_value_that_catches_up_is_kept_and_one_pair_has_no_interval() -> None:
+    best = [np.array([[0.9]]), np.array([[0.9, 0.9]])]
+    near = [np.array([[0.8]]), np.array([[0.86, 0.86]])]  # 10 points behind, then 4
+
+    assert hopeless({1.0: near, 3.0: best}, 1, SMALLER) == {}
+    [stop] = hopeless({1.0: near[:1], 3.0: best[:1]}, 1, SMALLER).values()
+    assert (stop.low, stop.high, stop.pairs) == (None, None, 1)
+    assert json.loads(json.dumps(stop.json(), allow_nan=False))["favoured"] is True
 
 
 def test_what_tasks_differ_in_for_all_seeds_is_no_noise() -> None:
     gaps = np.array([[0.06, 0.02, -0.03], [0.08, 0.03, -0.01]])  # a small λ: good on the newest
     best = np.full((2, 3), 0.9)
 
-    [stop] = worse({1.0: [best - gaps], 2.0: [best]}, 3).values()
+    [stop] = hopeless({2.0: [best - gaps], 1.0: [best]}, 3, SMALLER).values()
 
     # Around each task's mean: ±.01, ±.005, ±.01, so the squares sum to .00045, with 3 degrees of
     # freedom; 3.182446 is their quantile.
     reach = 3.182446 * math.sqrt(0.00045 / 3 / 6)
     assert (stop.gap, stop.low, stop.high) == pytest.approx((0.025, 0.025 - reach, 0.025 + reach))
     assert stop.pairs == 6
-    assert worse({1.0: [best[:1] - gaps[:1]], 2.0: [best[:1]]}, 3) == {}  # one seed cannot tell
+    one_seed = {2.0: [best[:1] - gaps[:1]], 1.0: [best[:1]]}
+    assert hopeless(one_seed, 3, SMALLER) == {}  # one seed cannot tell
 
 
 def test_what_is_compared_has_the_mean_that_decides() -> None:
@@ -139,7 +184,7 @@ def test_what_is_compared_has_the_mean_that_decides() -> None:
     assert blind[0].shape == (1, 0)
     assert blind[1][0] == pytest.approx([0.75])
     assert blind[2][0] == pytest.approx([0.75, 0.75])
-    assert worse({1.0: blind[:1], 2.0: blind[:1]}, 1) == {}
+    assert hopeless({1.0: blind[:1], 2.0: blind[:1]}, 1, SMALLER) == {}
 
 
 # -- real races ------------------------------------------------------------------------------
@@ -206,7 +251,8 @@ def test_a_race_picks_what_the_grid_picks_with_fewer_epochs_and_loses_none(tmp_p
     for trial in raced.trials:
         if stop := trial["stopped"]:
             assert earliest(5) <= stop["after"] == trial["tasks_learned"]
-            assert stop["low"] > 0
+            assert stop["gap"] > 0
+            assert stop["favoured"] or stop["low"] > -TOLERANCE
             assert trial["mean"] is None
             assert not trial["chosen"]
     written = json.loads((raced.directory / "trials.json").read_text())

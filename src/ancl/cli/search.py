@@ -35,7 +35,8 @@ SearchSeeds = Annotated[
     str, Option("--search-seeds", metavar="0-2,7", help="Seeds that decide, by their mean.")
 ]
 Race = Annotated[
-    bool, Option("--race", help="Stop values that are worse beyond doubt after half of the tasks.")
+    bool,
+    Option("--race", help="Stop values that have no chance to win, from half of the tasks on."),
 ]
 ReportSeeds = Annotated[
     str | None,
@@ -129,7 +130,7 @@ def _race_text(counts: Mapping[str, int]) -> str:
     saved = most - counts["least_epochs_to_do"]
     share = f" ({saved / most:.0%})" if most else ""
     return (
-        f"Race: values that are worse beyond doubt stop, after task {first} at the earliest. It "
+        f"Race: values that have no chance to win stop, after task {first} at the earliest. It "
         f"saves nothing where no value stops, and at most {saved} of {most} epochs{share}."
     )
 

@@ -205,17 +205,15 @@ def validation_weights(spec: RunSpec, images: Sequence[tuple[int, int, int]]) ->
 def images_per_epoch(
     spec: RunSpec, images: Sequence[tuple[int, int, int]]
 ) -> list[tuple[int, int]]:
-    """Images that an epoch of the main and of the auxiliary network reads, task by task."""
+    """Images that an epoch of the main and of the auxiliary network reads, task by task.
+
+    With ``memory.fair`` these are the most that can be: what the weights take is not known yet.
+    """
     method = MethodRef(spec.method).make(spec.options)
     sizes, memory = spec.data.sizes(), spec.memory
     if sizes is None:
         raise SpecError(
             f"A study needs data whose number of classes is known, not {spec.data.source}."
-        )
-    if memory.fair:
-        raise SpecError(
-            "memory.fair is true, and equal computation is counted before images are read. Give "
-            "memory.per_class or memory.total what is left; a run with memory.fair says it."
         )
     found, before = [], 0
     again: Sequence[Sequence[int]] = [()] * len(sizes)
@@ -244,8 +242,13 @@ def equal_epochs(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> int:
         images: The number of images of every task to train, validate and test on.
 
     Raises:
-        SpecError: The schedule cannot be stretched.
+        SpecError: The schedule cannot be stretched, or the size of the memory is not known.
     """
+    if spec.memory.fair:
+        raise SpecError(
+            "memory.fair is true, and equal computation is counted before images are read. Give "
+            "memory.per_class or memory.total what is left; a run with memory.fair says it."
+        )
     if spec.training.schedule not in ("cosine", "constant"):
         raise SpecError(
             f"Equal computation needs training.schedule=cosine or constant, which epochs stretch, "

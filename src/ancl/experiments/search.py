@@ -39,7 +39,7 @@ class SearchRequest:
         report_seeds: Seeds of the runs that follow.
         places: The directories of results, stages and data.
         executor: Where stages are computed.
-        race: Whether values that are worse beyond doubt stop early.
+        race: Whether values that have no chance to win stop early.
     """
 
     request: Request
@@ -374,7 +374,7 @@ def search(
         search_seeds: Seeds that decide, by their mean.
         report_seeds: Seeds of the runs that follow, see ``SearchResult.specs``; by default the
             three after those that decide.
-        race: Whether values that are worse beyond doubt stop early; see docs/search.md.
+        race: Whether values that have no chance to win stop early; see docs/search.md.
         preset: As in ``spec``.
         quick: As in ``spec``.
         config: As in ``spec``.

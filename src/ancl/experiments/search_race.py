@@ -1,11 +1,14 @@
-"""A race of the values of a grid: those that are worse beyond doubt stop early.
+"""A race of the values of a grid: those that have no chance to win stop early.
 
-From half of the tasks on, a value stops after a task when its paired differences to the best value
-at that moment are at least one point on average, their 95 % t-interval leaves out 0, and they would
-not close by the last task if they kept shrinking as in the last one.
+From half of the tasks on, a value that is behind the best one stops after a task for one of two
+reasons. Either its paired differences to the best one leave no doubt: by their 95 % t-interval it
+is at most 0.2 points better. Or early tasks favour it, and it is behind nevertheless: a small λ or
+a large λ_a shows at once what it learns, and only later what it forgets. A gap that shrinks counts
+as what would be left of it after the last task if it kept shrinking as in the newest one.
 """
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,8 +19,8 @@ from numpy.typing import NDArray
 from ancl.metrics import Matrix, Sizes, final_accuracy, first_rows, t_quantile
 from ancl.wording import percent
 
-MARGIN = 0.01
-"""The smallest mean difference that stops a value: few pairs can be alike by chance."""
+TOLERANCE = 0.002
+"""How much better a value may be by its interval and still stop."""
 
 Pairs = NDArray[np.float64]
 """A row per seed: the accuracies of one value whose mean is compared, one for each task."""
@@ -25,6 +28,10 @@ Standing = Sequence[Pairs]
 """Of one value: what is compared after 1, 2, … tasks."""
 Learn = Callable[[Sequence[float], int], Mapping[float, Standing]]
 """Trains values on this number of tasks; a value that failed is not in the answer."""
+Favoured = Callable[[float, float], bool]
+"""Whether early tasks favour the first value against the second."""
+FAVOURED: dict[str, Favoured] = {"lamb": operator.lt, "lamb_a": operator.gt}
+"""By what is searched: a smaller λ and a larger λ_a learn more and forget more."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +42,19 @@ class Stop:
         after: The number of tasks learned.
         best: The value that was best then.
         gap: The mean of the best value's accuracies minus this value's, pair by pair.
-        low: The lower end of its 95 % t-interval.
+        low: The lower end of its 95 % t-interval; nothing where there are too few pairs for one.
         high: The upper end.
         pairs: The number of pairs of a seed and a task.
+        favoured: Whether it is behind although early tasks favour it; else the interval decided.
     """
 
     after: int
     best: float
     gap: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     pairs: int
+    favoured: bool = False
 
     def json(self) -> dict[str, Any]:
         """The same as JSON."""
@@ -56,12 +65,15 @@ class Stop:
 
         >>> Stop(3, 10.0, 0.055, 0.001, 0.109, 6).text("λ")
         'stopped after task 3, 5.5 points below λ=10 (95 % interval 0.1 to 10.9, 6 pairs)'
+        >>> Stop(3, 10.0, 0.005, -0.01, 0.02, 6, favoured=True).text("λ")
+        'stopped after task 3, 0.5 points below λ=10, although early tasks favour it'
         """
-        gap, low, high = (percent(each) for each in (self.gap, self.low, self.high))
-        return (
-            f"stopped after task {self.after}, {gap} points below {sign}={self.best:g} "
-            f"(95 % interval {low} to {high}, {self.pairs} pairs)"
-        )
+        why = ", although early tasks favour it"
+        if self.low is not None and self.high is not None and not self.favoured:
+            low, high = percent(self.low), percent(self.high)
+            why = f" (95 % interval {low} to {high}, {self.pairs} pairs)"
+        below = f"{percent(self.gap)} points below {sign}={self.best:g}"
+        return f"stopped after task {self.after}, {below}{why}"
 
 
 def earliest(tasks: int) -> int:
@@ -77,9 +89,10 @@ def race(
     values: Sequence[float],
     tasks: int,
     learn: Learn,
+    favoured: Favoured,
     tell: Callable[[float, Stop], None] = lambda value, stop: None,
 ) -> dict[float, Stop]:
-    """Train values task by task; those that are worse beyond doubt stop.
+    """Train values task by task; those that have no chance to win stop.
 
     It ends when one value is left, whose later tasks decide nothing, or after the last task.
 
@@ -87,6 +100,7 @@ def race(
         values: The values, of which the first of equals is the best.
         tasks: The number of tasks.
         learn: Trains values; a value once stopped is not asked for again.
+        favoured: Which of two values early tasks favour.
         tell: Receives every value that stops.
     """
     left, stopped = list(values), dict[float, Stop]()
@@ -94,7 +108,7 @@ def race(
         standings = learn(left, learned)
         left = [value for value in left if value in standings]
         if learned < tasks:
-            for value, stop in worse(standings, tasks - learned).items():
+            for value, stop in hopeless(standings, tasks - learned, favoured).items():
                 stopped[value] = stop
                 tell(value, stop)
             left = [value for value in left if value not in stopped]
@@ -103,12 +117,15 @@ def race(
     return stopped
 
 
-def worse(standings: Mapping[float, Standing], remaining: int) -> dict[float, Stop]:
-    """The values that are worse beyond doubt than the best one at this moment.
+def hopeless(
+    standings: Mapping[float, Standing], remaining: int, favoured: Favoured
+) -> dict[float, Stop]:
+    """The values behind the best one at this moment that stop, and why.
 
     Args:
         standings: Of every value, after the same tasks.
         remaining: The number of tasks to come.
+        favoured: Which of two values early tasks favour.
     """
     if not standings:
         return {}
@@ -116,11 +133,12 @@ def worse(standings: Mapping[float, Standing], remaining: int) -> dict[float, St
     found = {}
     for value, own in standings.items():
         gaps = [ours - theirs for ours, theirs in zip(standings[best], own, strict=True)]
-        mean, reach = _mean(gaps[-1]), _reach(gaps[-1])
-        if mean >= MARGIN and mean > reach and not _closing(gaps, remaining):
-            found[value] = Stop(
-                len(own), best, mean, mean - reach, mean + reach, int(gaps[-1].size)
-            )
+        mean, reach, last = _mean(gaps[-1]), _reach(gaps[-1]), _last_gap(gaps, remaining)
+        proven = last - reach > -TOLERANCE
+        if last > 0 and (proven or favoured(value, best)):
+            low, high = (None if math.isnan(reach) else mean + x for x in (-reach, reach))
+            pairs = int(gaps[-1].size)
+            found[value] = Stop(len(own), best, mean, low, high, pairs, favoured=not proven)
     return found
 
 
@@ -140,12 +158,11 @@ def _reach(gaps: Pairs) -> float:
     return t_quantile(0.95, freedom) * error
 
 
-def _closing(gaps: Standing, remaining: int) -> bool:
-    """Whether the gap closes by the last task if it keeps shrinking as in the last one."""
-    if len(gaps) < 2 or not gaps[-2].size:
-        return False
-    before, now = _mean(gaps[-2]), _mean(gaps[-1])
-    return now - remaining * (before - now) <= 0
+def _last_gap(gaps: Standing, remaining: int) -> float:
+    """The mean gap after the last task, if one that shrinks keeps shrinking as in the newest."""
+    now = _mean(gaps[-1])
+    before = _mean(gaps[-2]) if len(gaps) > 1 and gaps[-2].size else now
+    return now - remaining * max(0.0, before - now)
 
 
 def _mean(pairs: Pairs) -> float:

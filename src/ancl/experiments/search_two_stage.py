@@ -28,7 +28,7 @@ from ancl.experiments.search import (
     SearchResult,
     seeds_to_report,
 )
-from ancl.experiments.search_race import Standing, Stop, earliest, race, standing
+from ancl.experiments.search_race import FAVOURED, Standing, Stop, earliest, race, standing
 from ancl.experiments.settings import resolve_methods
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
@@ -215,7 +215,7 @@ class TwoStageSearch(Search):
             self.events.note(f"{SIGNS[step]}={value:g} {stop.text(SIGNS[step])}")
 
         [plan] = self.graph([next(iter(tried.values()))[0]]).plans
-        stopped = race(list(tried), len(plan.sizes), learn, tell)
+        stopped = race(list(tried), len(plan.sizes), learn, FAVOURED[step], tell)
         return [replace(trials[value], stopped=stopped.get(value)) for value in tried]
 
     def _learn(

@@ -112,7 +112,7 @@ class ResultFolder:
             StoreError: Its file is damaged.
         """
         mark = spec_hash(spec)
-        file = self._file(spec)
+        file = self.file(spec)
         if mark not in self._read and os.path.lexists(file):
             if self._overwrite and not carries_mark(file):
                 return None
@@ -149,7 +149,7 @@ class ResultFolder:
         stored: dict[str, Any] = {"format": f"run of a study, {MARK}", "hash": spec_hash(spec)}
         stored |= {"spec": spec.plain(), **content}
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
-        file = self._file(spec)
+        file = self.file(spec)
         claim(self.path, [file.name], [file.name], overwrite=self._overwrite)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -157,5 +157,6 @@ class ResultFolder:
         except OSError as error:
             raise StoreError(f"{file} cannot be written ({error.strerror}). Make room.") from error
 
-    def _file(self, spec: RunSpec) -> Path:
+    def file(self, spec: RunSpec) -> Path:
+        """Where the result of a run is, or will be."""
         return self.path / f"{run_directory(Path(), spec).name}.json"
