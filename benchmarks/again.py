@@ -4,8 +4,8 @@
     python benchmarks/again.py --table
 
 The protocol is docs/evidence/again.md. Every run is a file of docs/evidence/again/results, written
-when it is finished; the same command goes on with those that are missing. ``--table`` prints the
-tables of what is there. One thread, about half an hour in all.
+when it is finished; the same command computes those that are missing. ``--table`` prints the tables
+of what is there. One thread, about half an hour in all.
 """
 
 import argparse

@@ -50,7 +50,7 @@ class Model:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """GET tells the labels; POST answers the image in its body."""
+    """GET lists the labels; POST answers the image in its body."""
 
     model: Model
 

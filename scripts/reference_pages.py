@@ -13,14 +13,17 @@ import ancl
 
 DOCS = Path(__file__).parents[1] / "docs"
 GROUPS = {
-    "": ("Run", "Of the whole run: `--seed`, `--device`, `--threads`, or `--set KEY=VALUE`."),
+    "": (
+        "Run",
+        "Settings of the whole run: `--seed`, `--device`, `--threads`, or `--set KEY=VALUE`.",
+    ),
     "data": ("Data", "The images, and how they become tasks. `--set data.KEY=VALUE`."),
     "network": ("Network", "`--set network.KEY=VALUE`. Each network has its own further options."),
     "memory": ("Memory", "Images of earlier classes that are kept. `--set memory.KEY=VALUE`."),
     "training": (
         "Training",
         "`--set training.KEY=VALUE`. The same keys with `auxiliary.` are those of the auxiliary"
-        " network, which follows `training` where nothing else is said.",
+        " network, which follows `training` unless it is set.",
     ),
 }
 GENERATED = "<!-- Written by scripts/reference_pages.py: change the code, not this page. -->"
@@ -120,10 +123,10 @@ def commands_page() -> str:
         table(
             ["code", "meaning"],
             [
-                ["0", "It is done."],
+                ["0", "Done."],
                 [
                     "1",
-                    "Something failed or is damaged, and all else is done.",
+                    "Something failed or is damaged; everything else is done.",
                 ],
                 [
                     "2",

@@ -120,7 +120,7 @@ def test_a_mark_must_be_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["", ".", "/", "a/..", "a\0b", "a" * 5000])
 def test_no_place_of_its_own(path: str) -> None:
-    with pytest.raises(StoreError, match=r"is not a place|too long, or no name"):
+    with pytest.raises(StoreError, match=r"is not a place|too long, or not a name"):
         check_place(path, "results")
 
 

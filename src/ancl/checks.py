@@ -81,7 +81,7 @@ def number_behind(name: str, text: str) -> float | None:
     (0.3, None)
 
     Raises:
-        ValueError: The name is another one, or what is behind it is no number.
+        ValueError: The name is another one, or what follows it is not a number.
     """
     found, colon, number = text.partition(":")
     if found != name:

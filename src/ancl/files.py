@@ -86,7 +86,9 @@ def check_place(path: str | Path, what: str) -> Path:
     place = Path(path)
     if "\0" in str(place) or len(os.fsencode(place)) > _LONGEST:
         shown = printable(str(place), 80)
-        raise StoreError(f"{shown!r} is too long, or no name, for {what}. Give another directory.")
+        raise StoreError(
+            f"{shown!r} is too long, or not a name, for {what}. Give another directory."
+        )
     absolute = Path(os.path.abspath(place))
     if absolute in (Path.cwd(), Path(absolute.anchor)):
         given = str(path) or '""'

@@ -19,7 +19,7 @@ Over = Literal["auto", "seen", "own_task"]
 
 ``auto`` is ``seen`` where images of earlier tasks are learned from too, else ``own_task``, as in
 FACIL, the ANCL code and PyCIL: without such images, old classes could only be pushed down. Where
-known classes come again it is ``seen``, or ``own_task`` if the task is told (TIL). The own task of
+known classes come again it is ``seen``, or ``own_task`` if the task is known (TIL). The own task of
 a class is the one that brought it first.
 """
 

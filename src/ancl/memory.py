@@ -56,7 +56,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class RunMemory(Memory):
-    """The same for a run, whose tasks are all known before it begins.
+    """The memory of a run, whose tasks are all known before it begins.
 
     Args:
         fair: Whether images make room for weights that a network gains as it grows, 4 bytes each.
@@ -87,9 +87,9 @@ class RunMemory(Memory):
         if left < least:
             raise SpecError(
                 f"memory.fair is true, and the network gains weights that take the room of "
-                f"{images:.0f} images: of memory.{name}={self.size} not one image a class is left. "
-                f"Give memory.{name}={least + math.ceil(images / each)} or more, or memory.fair="
-                f"false."
+                f"{images:.0f} images: of memory.{name}={self.size} not one image per class is "
+                f"left. Give memory.{name}={least + math.ceil(images / each)} or more, or "
+                f"memory.fair=false."
             )
         per_class, total = (left, None) if self.per_class else (None, left)
         return Memory(per_class, total, self.selection)

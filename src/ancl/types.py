@@ -83,9 +83,9 @@ class Step:
         weights: The main network's backbone parameters by name.
         tasks: The classes that every task so far was the first to bring, the current one last.
         task_aware: Whether the task of a sample is known at test time (task-incremental).
-        exemplars: Which samples come from the memory; none where left out.
+        exemplars: Which samples come from the memory; none if left out.
         rehearses: Whether images of earlier tasks are learned from too, in this batch or in
-            others. Where left out: if ``exemplars`` is given, or the task is not told.
+            others. If left out: if ``exemplars`` is given, or the task is not known.
         answers: Anchors' outputs already known for this batch (validation images never change).
         present: The classes whose images the task brings, where known ones come again.
         rows: The main head's class weights (C, D), where it has one row per class.

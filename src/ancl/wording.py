@@ -1,4 +1,4 @@
-"""Numbers as people read them: percent, time, bytes."""
+"""Numbers as text: percent, time, bytes."""
 
 import math
 
@@ -9,7 +9,7 @@ def percent(fraction: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Seconds as a short text.
 
     >>> duration(1.24), duration(200), duration(7500)
     ('1.2 s', '3 min 20 s', '2 h 5 min')

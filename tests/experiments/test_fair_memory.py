@@ -132,7 +132,7 @@ def test_a_network_that_does_not_grow_keeps_its_images() -> None:
 def test_where_it_cannot_be_fair_it_is_refused() -> None:
     with pytest.raises(SpecError, match="none are kept"):
         made("ccgn", **{"data.scenario": "til", "memory.fair": True})
-    with pytest.raises(SpecError, match=r"memory.per_class=9 not one image a class is left"):
+    with pytest.raises(SpecError, match=r"memory.per_class=9 not one image per class is left"):
         made("aanets-icarl", **{"memory.per_class": 9, "memory.fair": True})
     fair = spec("a-icarl", "digits/5", settings={**SMALL, "memory.fair": True})
     with pytest.raises(SpecError, match="equal computation is counted before images are read"):

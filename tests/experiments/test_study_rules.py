@@ -211,7 +211,7 @@ def test_it_is_carried_out_and_resumed(files: tuple[Path, Path], tmp_path: Path)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("[lwf]", "[lwff]"), "lwff shall decide, and ../grids/study.yaml has no such method"),
+        (("[lwf]", "[lwff]"), "deciding names lwff, and ../grids/study.yaml has no such method"),
         ((", weights: [auto]", ""), "lamb has no rule for methods with Ω on weights"),
         (("weights: [auto]", 'weights: [auto, "auto:2"]'), "no deciding method has such an Ω"),
         (('"auto:0.8"', '"auto:-1"'), "must be auto or auto:κ with κ > 0"),

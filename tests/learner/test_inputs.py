@@ -223,9 +223,9 @@ def test_first_pictures_of_two_sizes_are_refused_with_the_way_out() -> None:
         (
             "bytes_taught",
             lambda x: (x - 0.5) / 0.25,
-            r"floats from -2 to .* normalizes them itself",
+            r"floats from -2 to .* normalises them itself",
         ),
-        ("bytes_taught", lambda x: x * 300, "normalizes them itself"),
+        ("bytes_taught", lambda x: x * 300, "normalises them itself"),
         (
             "shares_taught",
             lambda x: (x - 0.5) / 0.25,
@@ -303,5 +303,7 @@ def test_an_empty_list_is_refused() -> None:
 
 
 def test_a_label_of_another_type_is_not_taken_for_a_known_one(bytes_taught: Learner) -> None:
-    with pytest.raises(ScenarioError, match=r"labels '0' were never learned\. Known are: 0, 1, 2"):
+    with pytest.raises(
+        ScenarioError, match=r"labels '0' were never learned\. Known labels: 0, 1, 2"
+    ):
         bytes_taught.evaluate(part(0)[0], ["0"] * len(part(0)[1]))

@@ -96,6 +96,7 @@ def test_rates_by_hand() -> None:
         ("b", 0, 2, 1 / 2, 1 / 3, "a"),
         ("c", 1, 1, 0.0, None, "b"),
     ]
+    assert str(report).splitlines()[3].split()[:2] == ["c", "2"]  # text counts tasks from 1
     assert str(report).splitlines()[-1] == "accuracy 50.0 % on 6 images"
     assert str(found).splitlines()[1].split() == ["a", "2", "1", "0"]
 

@@ -138,7 +138,7 @@ def test_a_run_learns_on_elsewhere_and_stays_as_it_is(
         (
             lambda at, data: ancl.teach(at / "mine", data, settings={"training.epochs": 3}),
             SpecError,
-            "training.epochs: .*mine learns on with the settings",
+            "training.epochs: .*mine keeps the settings",
         ),
         (lambda at, data: ancl.teach(at / "photos", data), StoreError, "neither a saved learner"),
         (

@@ -320,5 +320,5 @@ def test_a_frozen_copy_and_one_made_again_answer_the_same() -> None:
 
 
 def test_only_our_residual_networks_can_be_gated() -> None:
-    with pytest.raises(SpecError, match=r"Mlp is none of them. Use a resnet"):
+    with pytest.raises(SpecError, match=r"Mlp is not one of them. Use a resnet"):
         architecture("mlp", (1, 6, 6), growth=Gates())

@@ -117,7 +117,7 @@ def test_a_star_import_of_a_package_may_reach_all_its_modules(write: Write) -> N
         ("from torch.utils.cpp_extension import load", "uses cpp_extension, which may"),
         ("import fast", "imports fast, a compiled extension"),
         ("import old", "imports old, which has no source file"),
-        ("def f(:", "is no Python that can be read"),
+        ("def f(:", "is not Python that can be read"),
     ],
 )
 def test_what_cannot_be_hashed_is_named(write: Write, line: str, gap: str) -> None:

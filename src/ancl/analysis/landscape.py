@@ -1,4 +1,4 @@
-"""The plane through old, auxiliary and multitask network: geometry, points and tables."""
+"""The plane through the old, auxiliary and multitask network: geometry, points, tables."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Plane:
         v = way - (way @ u) / squared * u if squared else way
         if not squared or v.norm() <= 1e-9 * way.norm() or not way.norm():
             raise AnclError(
-                "Old, auxiliary and multitask network are on one line, so they span no plane. "
+                "The old, auxiliary and multitask networks are on one line, so they span no plane. "
                 "Train for more epochs, or leave the landscape out with --grid 0."
             )
         return cls(first, u, v)
@@ -152,7 +152,7 @@ def number_of_points(side: int, networks: int) -> int:
 
 
 class LandscapeTables:
-    """Measures the plane of old, auxiliary and multitask network.
+    """Measures the plane of the old, the auxiliary and the multitask network.
 
     Args:
         context: The networks.
@@ -164,7 +164,7 @@ class LandscapeTables:
 
     @cached_property
     def plane(self) -> Plane:
-        """The plane of old, auxiliary and multitask network."""
+        """The plane of the old, the auxiliary and the multitask network."""
         names = self._context.names
         return Plane.through(*(vector(each, names) for each in self._context.references.values()))
 
@@ -183,8 +183,8 @@ class LandscapeTables:
     def positions(self) -> Iterator[Row]:
         """Where every network is, and its scores after the same estimate of batch norms.
 
-        Besides: the connector, which is the point 1/(t + 1) of the way from old to auxiliary
-        network. Nothing is trained for it.
+        Besides: the connector, the point 1/t of the way from the old to the auxiliary network in
+            task t, counted from 1. Nothing is trained for it.
         """
         if not self._context.options.grid:
             return

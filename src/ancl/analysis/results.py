@@ -131,7 +131,7 @@ class AnalysisResult:
         """The directory it is written to.
 
         Raises:
-            StoreError: It holds files of somebody else, which are not to be overwritten.
+            StoreError: It holds files that ancl did not write, and they may not be replaced.
         """
         directory = runs / "analyses" / self.name
         files = [STAGES, "result.json", "figures", *(f"{name}.csv" for name in self.tables)]
@@ -143,10 +143,10 @@ class AnalysisResult:
 
         Args:
             runs: Where results go.
-            overwrite: Whether files of somebody else are replaced.
+            overwrite: Whether files that ancl did not write are replaced.
 
         Raises:
-            StoreError: The directory cannot be written, or holds files of somebody else.
+            StoreError: The directory cannot be written, or holds files that ancl did not write.
         """
         directory = self.place(runs, overwrite=overwrite)
         try:

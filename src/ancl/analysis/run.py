@@ -96,7 +96,7 @@ def analyze(
         runs: Where results are written.
         store: Where stages are kept; the default is ``RUNS/.store``.
         data_root: Where data is.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
         events: Receives progress and messages.
         more_tables: Your own tables by name, each a function from an ``AnalysisContext`` to rows.
         config: A file of settings, such as a run's ``spec.yaml``.
@@ -246,7 +246,7 @@ class AnalysisPlan:
 def plan_analysis(
     request: AnalysisRequest, *, store: str | Path, data_root: str | Path | None = None
 ) -> AnalysisPlan:
-    """What there is to do; nothing is trained."""
+    """The work to do; nothing is trained."""
     kept, options, specs = Store(Path(store)), request.options, request.specs
     root = Path(data_root) if data_root else None
     count = todo = epochs = 0
@@ -317,7 +317,7 @@ def run_analysis(
     if lamb_rows:
         specs = [_with_lamb(spec, choose_lamb(lamb_rows)) for spec in specs]
     tables: Tables = {"lamb": lamb_rows} if lamb_rows else {}
-    # Files in the way are told before the training.
+    # Files in the way are named before the training.
     place = AnalysisResult(specs, request.options, tables, ()).place(
         places.runs, overwrite=overwrite
     )
@@ -373,7 +373,7 @@ def _begin_trainings(spec: RunSpec, plans: TrainingPlans, place: Path, events: E
 def _announce(
     experiment: Experiment, stages: Sequence[Stage], store: Store, events: Events
 ) -> None:
-    """Tell what there is to compute."""
+    """Announce what is computed."""
     spec, count = experiment.spec, len(experiment.stream.tasks)
     events.note(f"{spec.method} on {spec.benchmark}, seed {spec.seed}")
     events.work_begins(

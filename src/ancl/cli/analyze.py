@@ -34,6 +34,9 @@ On = Annotated[
 Lambs = Annotated[
     str, Option("--lamb-a", metavar="10,100,…", show_default=False, help="Every λ_a to compare.")
 ]
+Lamb = Annotated[
+    str | None, Option("--lamb", metavar="X", help="λ, the pull towards the old network.")
+]
 SearchLamb = Annotated[
     str | None,
     Option(
@@ -82,7 +85,7 @@ def analyze(
     benchmark: On,
     *,
     lamb_a: Lambs,
-    lamb: flags.Lamb = None,
+    lamb: Lamb = None,
     search_lamb: SearchLamb = None,
     measured: Measured,
     seeding: Seeding,

@@ -23,7 +23,7 @@ BENCHMARK = "fashion-digits/5"
 METHODS = ("finetune", "lwf", "a-lwf", "joint")
 _COLUMNS = {"aac": "AAC %", "forgetting": "forgetting, points", "learning_accuracy": "learning %"}
 _SMOKE = (
-    "A quick look: two epochs per task. These numbers say that it runs, and nothing of the methods."
+    "A quick look: two epochs per task. These numbers say that it runs, nothing about the methods."
 )
 
 

@@ -1,4 +1,4 @@
-"""``ancl evaluate``: how many images of a folder get their own label."""
+"""``ancl evaluate``: how many images of a folder get the right label."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
 
 
 def without_bad_images(source: object) -> str:
-    """The name of a folder that says that files which are not images are left out.
+    """The name of a folder without its files that are not images.
 
     Raises:
         SpecError: It is not a folder.
@@ -201,7 +201,7 @@ def read_count(flag: str, text: str | None) -> int | None:
     2
 
     Raises:
-        SpecError: It is none.
+        SpecError: It is not such a number.
     """
     if text is None:
         return None

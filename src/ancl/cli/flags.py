@@ -39,7 +39,7 @@ AuxiliaryLamb = Annotated[
         "--lamb-a", metavar="X", help="λ_a, the pull towards the auxiliary one; or balance[:ρ]."
     ),
 ]
-Seed = Annotated[str | None, Option("--seed", metavar="N", help="Where randomness comes from. [0]")]
+Seed = Annotated[str | None, Option("--seed", metavar="N", help="The seed of all randomness. [0]")]
 Seeds = Annotated[
     str | None,
     Option("--seeds", metavar="0-2,7", help="Several runs, one per seed, and their mean."),
@@ -80,7 +80,8 @@ MemoryPerClass = Annotated[
     Option("--memory-per-class", metavar="N", help="Number of images to keep of each class."),
 ]
 Memory = Annotated[
-    str | None, Option("--memory", metavar="N", help="Or of all classes together, shared equally.")
+    str | None,
+    Option("--memory", metavar="N", help="Or the number in total, shared by the classes."),
 ]
 MemorySelection = Annotated[
     str | None,
@@ -208,7 +209,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class PresetSettings(Settings):
-    """The same, with a preset under them."""
+    """What is learned, with a preset under it."""
 
     preset: Preset = "paper"
     quick: Quick = False
@@ -224,7 +225,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Machines(Machine):
-    """The same, for stages that may be computed at the same time."""
+    """Where stages are computed, maybe several at the same time."""
 
     executor: Executor = None
     workers: Workers = None

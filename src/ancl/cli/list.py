@@ -21,7 +21,7 @@ _NOTE = (
     "METHOD BENCHMARK --dry-run."
 )
 
-app = typer.Typer(no_args_is_help=True, help="What there is: methods, benchmarks, data, networks.")
+app = typer.Typer(no_args_is_help=True, help="List methods, benchmarks, data and networks.")
 
 Options = Annotated[
     str | None, typer.Option("--options", metavar="METHOD", help="Every setting of a method.")

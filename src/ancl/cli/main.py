@@ -71,7 +71,7 @@ class _Guarded(TyperGroup):
 
 
 def _mistake(message: str, as_json: bool) -> typer.Exit:
-    """Print what a user can mend; the exit to raise."""
+    """Print a mistake that a user can correct; returns the exit to raise."""
     shown = printable(message, _LONGEST)
     print(shown, file=sys.stderr)
     if as_json:
@@ -174,7 +174,7 @@ def main() -> None:
 def _output_lost(error: OSError) -> int:
     """The exit code where the output cannot be written.
 
-    Where its reader is gone, that is no mistake: ``ancl list methods | head -1``.
+    Where its reader is gone, that is not a mistake: ``ancl list methods | head -1``.
     """
     with suppress(OSError, ValueError):
         # Python would flush once more on exit and print a traceback.

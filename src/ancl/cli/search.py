@@ -188,7 +188,7 @@ def _trials_table(result: SearchResult) -> str:
 
 
 def _outcome(trial: Mapping[str, Any]) -> str:
-    """What became of a value."""
+    """The outcome of a value."""
     from ancl.experiments.search import SIGNS
     from ancl.experiments.search_race import Stop
 

@@ -10,7 +10,7 @@ import typer
 from ancl.cli import flags
 from ancl.cli.text import byte_size, duration, table
 
-app = typer.Typer(no_args_is_help=True, help="List, verify and prune what is kept of stages.")
+app = typer.Typer(no_args_is_help=True, help="List, verify and prune stored stages.")
 
 KeepRuns = Annotated[
     bool,
@@ -149,7 +149,7 @@ def prune(
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a size as people write it.
+    """Bytes from a size such as 2GB.
 
     >>> parse_size("2GB"), parse_size("1.5 MB"), parse_size("100")
     (2000000000, 1500000, 100)

@@ -45,7 +45,7 @@ def study(
     log: flags.Log = None,
     results: Results,
 ) -> None:
-    """Carry out a study file: searches, then a table of every method. The same command resumes."""
+    """Run a study file: searches, then a table of every method. The same command resumes."""
     from ancl.cli.progress import progress_and_log
     from ancl.experiments.study_rules import open_study
     from ancl.reporting import claim_study, write_study

@@ -101,7 +101,7 @@ def task_sizes(
         return _listed_sizes(n_classes, classes, again)
     assert tasks is not None
     if tasks < 1:
-        raise ScenarioError(f"{tasks} tasks were asked for. There is at least 1.")
+        raise ScenarioError(f"{tasks} tasks were asked for. Give at least 1.")
     return _equal(n_classes, tasks) if first is None else _after_first(n_classes, tasks, first)
 
 
@@ -174,7 +174,7 @@ def _any_of(words: list[str]) -> str:
 
 
 def _short(sizes: tuple[int, ...]) -> str:
-    """The sizes as people write them: equal neighbours become 10x5."""
+    """The sizes in short: equal neighbours become 10x5."""
     runs: list[list[int]] = []
     for size in sizes:
         if runs and runs[-1][0] == size:

@@ -1,4 +1,4 @@
-"""From what people have (arrays, tensors, datasets) to checked tensors and plain labels."""
+"""From arrays, tensors and datasets to checked tensors and plain labels."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _bad_dtype(given: str) -> ScenarioError:
 
 
 def check_finite(x: Tensor) -> None:
-    """Refuse floats that are no samples, or not all numbers."""
+    """Refuse floats that are not samples, or not all numbers."""
     if x.ndim < 2:
         raise ScenarioError(
             f"Floats have the shape (N, ...), at least one axis per sample, not {tuple(x.shape)}. "

@@ -85,7 +85,7 @@ def domains(text: str | None, tasks: int | None) -> tuple[Domain, ...]:
     if tasks is None:
         raise ScenarioError("The scenario dil needs the number of tasks: --tasks 5.")
     if tasks < 1:
-        raise ScenarioError(f"{tasks} tasks were asked for. There is at least 1.")
+        raise ScenarioError(f"{tasks} tasks were asked for. Give at least 1.")
     return tuple(Domain(kind, value) for value in _KINDS[kind](tasks))
 
 
@@ -176,7 +176,7 @@ def _corrupted(x: Tensor, value: str) -> Tensor:
 
 
 def _blurred(pixels: Tensor, times: int) -> Tensor:
-    """The mean over 3 by 3 pixels, several times; edges count as if they went on."""
+    """The mean over 3 by 3 pixels, several times; edges count as if they continued."""
     planes = pixels.permute(0, 3, 1, 2)
     for _ in range(times):
         planes = F.avg_pool2d(F.pad(planes, (1, 1, 1, 1), mode="replicate"), 3, stride=1)

@@ -122,7 +122,7 @@ def fetch(data: Published, root: Path, announce: Announce, *, offline: bool = Fa
     """Download a data set, unpack it into the root and read it; what exists is not fetched.
 
     Raises:
-        ScenarioError: It cannot be had, or is not what was published.
+        ScenarioError: It cannot be obtained, or is not what was published.
     """
     folder, fetched = root / data.folder, set[Path]()
     for remote in () if data.find(root) else data.files:

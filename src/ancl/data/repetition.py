@@ -49,7 +49,7 @@ def returning_classes(
 
     Args:
         sizes: How many classes each task is the first to bring.
-        share: The share; ``SHARE`` where left out.
+        share: The share; ``SHARE`` if left out.
         seed: The seed of the run.
     """
     found, known = [()], 0
@@ -71,7 +71,7 @@ class Coming:
     Args:
         number: Which coming this is, from 0.
         of: The number of comings of the class in the stream.
-        images: How many images it takes, all at most; an equal share of them where left out.
+        images: How many images it takes, all at most; an equal share of them if left out.
         seed: The seed of the run.
     """
 

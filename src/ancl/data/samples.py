@@ -124,7 +124,7 @@ def canonical(samples: Samples) -> Samples:
 
 
 def unlike(samples: Samples, others: Samples) -> Samples:
-    """The samples whose image is none of the others'; of equal ones of a class the first alone."""
+    """The samples whose image is not among the others; of equal ones of a class, the first."""
     out = {bytes(row) for row in _digests(others)}
     first: dict[tuple[bytes, int], int] = {}
     for index, (row, label) in enumerate(zip(_digests(samples), samples.y.tolist(), strict=True)):

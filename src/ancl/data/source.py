@@ -55,9 +55,9 @@ def make_source(
         train_y: One int or string for each image.
         test_x: Test images; without them a fixed part of each class is cut off for the test.
         test_y: Their labels.
-        classes: The labels in the order that numbers them, ascending where left out. Strings for
+        classes: The labels in the order that numbers them, ascending if left out. Strings for
             labels that are ints name the classes 0, 1, ….
-        normalization: Of uint8 images; the training images' own moments where left out.
+        normalization: Of uint8 images; the training images' own moments if left out.
         test_fraction: The part of each class that is cut off where there is no test set.
     """
     if (test_x is None) != (test_y is None):

@@ -166,8 +166,8 @@ def make_stream(
         per_class: How many training images of each class to keep at most.
         test_per_class: The same for test images, which no seed chooses.
         returning: In ``cir``, the share of known classes that come again in a task.
-        per_coming: In ``cir``, how many training images of a class one task brings; where left
-            out, the tasks in which it comes share its images equally.
+        per_coming: In ``cir``, how many training images of a class one task brings; if left out,
+            the tasks in which it comes share its images equally.
     """
     if scenario not in SCENARIOS:
         raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
@@ -384,7 +384,7 @@ def _first_of_each(samples: Samples, count: int) -> Samples:
 
 
 def enough_classes(scenario: str, sizes: tuple[int, ...]) -> None:
-    """One class alone is nothing to tell apart, except from the classes before it (CIL)."""
+    """Refuse a task of one class, except where it is told from the classes before it (CIL)."""
     lone = [index for index, size in enumerate(sizes) if size == 1]
     if scenario not in ("cil", "cir") and lone:
         raise ScenarioError(

@@ -43,7 +43,7 @@ def check_address(address: str, given: str = "--address") -> str:
     """The address as it was given, if Ray could have a cluster there.
 
     Raises:
-        SpecError: It is none.
+        SpecError: It is not one.
     """
     if address == AUTO:
         return address

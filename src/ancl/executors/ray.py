@@ -41,10 +41,10 @@ class Outcome(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Source files of a user's code as they travel.
+    """Source files of a user's code as they are sent.
 
     Args:
-        setting: What it is of a run: ``method``, ``network`` or ``data``.
+        setting: What it is in a run: ``method``, ``network`` or ``data``.
         before: The start of the setting, before the file's path: ``a-``.
         folder: The folder it comes from, as a name: code of one folder stays together.
         entry: The file that is named, relative to the folder; empty for a module by name.
@@ -59,7 +59,7 @@ class Code(NamedTuple):
 
 
 class Shipped(NamedTuple):
-    """A run as it travels: spec as JSON, the user's own code, where data is, λ by task."""
+    """A run as it is sent: spec as JSON, the user's own code, where data is, λ by task."""
 
     spec: str
     code: tuple[Code, ...]
@@ -224,7 +224,7 @@ def ship(node: Node, root: Path | None) -> Shipped:
 
 
 def _code(setting: str, before: str, name: str) -> Iterator[Code]:
-    """What must travel; nothing of a package that is installed here, and must be there too."""
+    """What must be sent; nothing of a package that is installed here, and must be there too."""
     sources = load(name, "code", SpecError, also=object).sources
     place = sources.place
     if sources.files and not sources.installed:

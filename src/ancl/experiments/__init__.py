@@ -1,4 +1,4 @@
-"""Benchmarks by name: their data, network, training and each method's λ."""
+"""Experiments: specs, benchmarks, runs, comparisons, searches and studies."""
 
 from ancl.experiments.benchmarks import BENCHMARKS, PRESETS, Benchmark, benchmark, preset
 from ancl.experiments.paper import Expected, Grid, Sourced, expected, grids, reported

@@ -111,7 +111,7 @@ class Comparison:
 
         Args:
             runs: Where results go.
-            overwrite: Whether a file of somebody else is replaced.
+            overwrite: Whether a file that ancl did not write is replaced.
 
         Raises:
             StoreError: The file cannot be written, or is there and not ours.
@@ -130,7 +130,7 @@ class Comparison:
 
 
 def _claimed(runs: Path, specs: Sequence[RunSpec], overwrite: bool) -> Path:
-    """The file of a comparison, where nothing of somebody else is."""
+    """The file of a comparison; refused where ancl did not write what is there."""
     mark = digest([spec.plain() for spec in specs])[:8]
     name = f"{specs[0].benchmark.replace('/', '-')}_{mark}.json"
     claim(runs / "comparisons", [name], [name], overwrite=overwrite)
@@ -175,7 +175,7 @@ def compare(
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
         data_root: Where data is; see ``ancl.data.data_root``.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
         events: Receives progress; silent by default.
         options: As in ``spec``.
 

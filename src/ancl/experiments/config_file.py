@@ -45,7 +45,7 @@ def read_config(path: Path) -> ConfigFile:
         root = yaml.compose(text)
         found = list(_pairs(root, path)) if root else []
         mistakes = [
-            f"{path}:{line}: {key} is given twice. Leave one." for key, line in _twice(found)
+            f"{path}:{line}: {key} is given twice. Remove one." for key, line in _twice(found)
         ]
         if mistakes:
             raise SpecError("\n".join(mistakes))
@@ -121,7 +121,7 @@ def _unreadable(path: Path, error: Exception) -> SpecError:
 def _read(path: Path, where: str, wanted: str) -> str:
     shown = printable(str(path), 200)
     try:
-        return read_plain(path, 4 * _MOST).decode("utf-8")  # 4 bytes a character at most
+        return read_plain(path, 4 * _MOST).decode("utf-8")  # at most 4 bytes per character
     except OSError as error:
         why = error.strerror
         raise SpecError(f"{where}{shown} cannot be read ({why}). Give {wanted}.") from error

@@ -106,7 +106,7 @@ def _unlike(key: str, ours: object, theirs: object) -> str:
 
 
 def setting_text(key: str) -> str:
-    """A setting as people say it.
+    """A setting as a text names it.
 
     >>> setting_text("lamb_a"), setting_text("training.epochs"), setting_text("network.name")
     ('λ_a', 'epochs', 'network.name')

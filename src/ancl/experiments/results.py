@@ -53,7 +53,7 @@ MATRICES = ("taw", "tag", "taw_val", "tag_val")
 class Places(NamedTuple):
     """Directories: of results, of stored stages, and of data, if it was named.
 
-    ``overwrite`` says whether results replace files of somebody else that are in their way.
+    ``overwrite`` says whether results replace files in their way that ancl did not write.
     """
 
     runs: Path
@@ -253,10 +253,10 @@ def prepare_run(
         directory: The run's directory, which is ours from then on.
         spec: What decides the run.
         keys: The keys of its stages.
-        overwrite: Whether files of somebody else are replaced.
+        overwrite: Whether files that ancl did not write are replaced.
 
     Raises:
-        StoreError: The directory cannot be written, or holds files of somebody else.
+        StoreError: The directory cannot be written, or holds files that ancl did not write.
     """
     claim(directory, _FILES, [STAGES], overwrite=overwrite)
     try:
@@ -274,7 +274,7 @@ def write_run(directory: Path, result: RunResult) -> None:
     """Write a run directory; ``result.json`` comes last and marks a complete one.
 
     Raises:
-        StoreError: The directory cannot be written, or holds files of somebody else.
+        StoreError: The directory cannot be written, or holds files that ancl did not write.
     """
     claim(directory, _FILES, [STAGES])
     try:

@@ -111,7 +111,7 @@ def run(
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
         data_root: Where data is; see ``ancl.data.data_root``.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
         events: Receives progress; silent by default.
 
     Returns:

@@ -140,7 +140,7 @@ class Search(ABC):
 
     @abstractmethod
     def plan(self) -> SearchPlan:
-        """What there is to do, with its cost; nothing is trained but a few steps to time them."""
+        """The work to do, with its cost; nothing is trained but a few steps to time them."""
 
     def run(self) -> SearchResult:
         """Try the values and decide."""
@@ -159,7 +159,7 @@ class Search(ABC):
         directory.add_stages(graph.nodes)
         for plan in graph.plans:
             name = run_directory(Path(), plan.spec).name
-            # λ that is decided task by task is no part of the spec.
+            # λ that is decided task by task is not part of the spec.
             name = "_".join([name, *(f"{lamb:g}" for lamb in next(iter(plan.values())).lambs)])
             values = plan.spec.plain()
             self.events.run_begins(directory.path / "trials" / name, values, [*plan])
@@ -275,7 +275,7 @@ class SearchDirectory:
     Its stages are noted before they are computed, so that ``ancl store prune`` keeps them.
 
     Args:
-        places: Where results go, and whether they replace files of somebody else.
+        places: Where results go, and whether they replace files that ancl did not write.
         protocol: Of the search.
         spec: Its first run.
         decisive: What else decides its result, as JSON.
@@ -319,7 +319,7 @@ class SearchDirectory:
         """Replace files by name, and the keys of stages; each file is complete or unchanged.
 
         Raises:
-            StoreError: The directory cannot be written, or holds files of somebody else.
+            StoreError: The directory cannot be written, or holds files that ancl did not write.
         """
         names = [STAGES, "decision.json", *texts]
         claim(self.path, names, [STAGES], overwrite=self._overwrite)
@@ -385,7 +385,7 @@ def search(
         executor: ``serial`` (the default), ``pool`` or ``ray``.
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
         events: Receives progress; silent by default.
         options: As in ``spec``.
 

@@ -4,7 +4,7 @@ From half of the tasks on, a value that is behind the best one stops after a tas
 reasons. Either its paired differences to the best one leave no doubt: by their 95 % t-interval it
 is at most 0.2 points better. Or early tasks favour it, and it is behind nevertheless: a small λ or
 a large λ_a shows at once what it learns, and only later what it forgets. A gap that shrinks counts
-as what is left of it after the last task if it goes on shrinking as in the newest one.
+as what would be left of it after the last task if it kept shrinking as in the newest one.
 """
 
 import math
@@ -36,7 +36,7 @@ FAVOURED: dict[str, Favoured] = {"lamb": operator.lt, "lamb_a": operator.gt}
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a value went no further.
+    """Why a value stopped.
 
     Args:
         after: The number of tasks learned.
@@ -77,7 +77,7 @@ class Stop:
 
 
 def earliest(tasks: int) -> int:
-    """The number of tasks before which no value stops: early tasks under-rate a large λ.
+    """The number of tasks before which no value stops: early tasks underrate a large λ.
 
     >>> earliest(10), earliest(5)
     (5, 3)
@@ -101,7 +101,7 @@ def race(
         tasks: The number of tasks.
         learn: Trains values; a value once stopped is not asked for again.
         favoured: Which of two values early tasks favour.
-        tell: Hears of every value that stops.
+        tell: Receives every value that stops.
     """
     left, stopped = list(values), dict[float, Stop]()
     for learned in range(earliest(tasks), tasks + 1):
@@ -146,7 +146,7 @@ def _reach(gaps: Pairs) -> float:
     """Half of the 95 % t-interval of the mean; NaN where there are too few pairs.
 
     What differs from task to task is the same for all seeds (a small λ is better on the newest task
-    and worse on the others), so it is no noise: with several seeds it is taken out. With one seed
+    and worse on the others), so it is not noise: with several seeds it is taken out. With one seed
     the two cannot be told apart, and all of it counts as noise.
     """
     alone = len(gaps) == 1
@@ -159,7 +159,7 @@ def _reach(gaps: Pairs) -> float:
 
 
 def _last_gap(gaps: Standing, remaining: int) -> float:
-    """The mean gap after the last task if one that shrinks goes on as in the newest task."""
+    """The mean gap after the last task, if one that shrinks keeps shrinking as in the newest."""
     now = _mean(gaps[-1])
     before = _mean(gaps[-2]) if len(gaps) > 1 and gaps[-2].size else now
     return now - remaining * max(0.0, before - now)

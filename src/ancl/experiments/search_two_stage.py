@@ -167,7 +167,7 @@ class TwoStageSearch(Search):
             return f"Every value of {SIGNS[step]} failed. {reasons}"
         return (
             f"Every value of {SIGNS[step]} that the race did not stop failed. Without --race the "
-            f"others go on where they stopped. {reasons}"
+            f"others continue from where they stopped. {reasons}"
         )
 
     def _method_of(self, step: str) -> MethodRef:

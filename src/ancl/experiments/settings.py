@@ -58,8 +58,8 @@ QUICK_CIFAR100: dict[str, Any] = {
 }
 """A cut of the small CIFAR-100 protocols with ``quick``: above chance in less than a minute."""
 QUICK_LOOK = (
-    "A quick look: few epochs on few images per class. These numbers say that it runs, and nothing "
-    "of the method."
+    "A quick look: few epochs on few images per class. These numbers say that it runs, nothing "
+    "about the method."
 )
 """What every output says of runs with ``quick``."""
 

@@ -51,17 +51,17 @@ class DataSpec:
         scenario: ``til``: the task is known at test time. ``cil``: it is not. ``dil``: new domains.
             ``cir``: as cil, and known classes come again.
         tasks: The number of equal tasks.
-        classes: Or the classes of each task, such as 50,10x5.
-        first: The classes of the first task, where it is larger.
+        classes: Or the number of classes of each task, such as 50,10x5.
+        first: The number of classes of the first task, if it is larger.
         order: Order of classes: natural, icarl, tinyimagenet, seed:N, or a list.
         domains: What changes in ``dil``: rotation, permutation, corruption, or rotation:0,30,60.
         val_fraction: Share of each class's training images kept for validation.
-        per_class: Most training images per class.
-        test_per_class: Most test images per class.
+        per_class: Largest number of training images per class.
+        test_per_class: Largest number of test images per class.
         augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
-        returning: In ``cir``, the share of known classes that come again in a task; 0.5 where left
+        returning: In ``cir``, the share of known classes that come again in a task; 0.5 if left
             out.
-        per_coming: In ``cir``, training images of a class that one task brings; where left out,
+        per_coming: In ``cir``, training images of a class that one task brings; if left out,
             the tasks in which it comes share them equally.
     """
 
@@ -203,10 +203,10 @@ class Resolved(NamedTuple):
 
 
 GENERAL = {
-    "seed": Field(Annotated[int, Ge(0)], 0, "Where all randomness comes from."),
+    "seed": Field(Annotated[int, Ge(0)], 0, "The seed of all randomness."),
     "device": Field(str, "auto", "auto, cpu, cuda, cuda:N or mps."),
     "threads": Field(
-        Annotated[int, Ge(1), Le(1024)] | None, None, "CPU threads; bits depend on them."
+        Annotated[int, Ge(1), Le(1024)] | None, None, "CPU threads; they change the last bits."
     ),
 }
 SECTIONS = ("data", "network", "memory", "training", "auxiliary")

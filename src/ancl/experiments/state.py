@@ -87,7 +87,7 @@ class TaskState(BaseModel):
 
 
 class FinalState(BaseModel):
-    """What is needed, besides stored entries, to answer and to learn on after the last task.
+    """What is needed, besides stored entries, to answer and to learn more after the last task.
 
     Args:
         keys: The keys of the entries that the next task starts from, by name.
@@ -171,7 +171,7 @@ class FinalState(BaseModel):
         """The tasks again, without their images.
 
         Raises:
-            ValueError: They are no tasks of this scenario.
+            ValueError: They are not tasks of this scenario.
         """
         if len(self.tasks) > 1 and (scenario == "dil") != (self.tasks[1].start == 0):
             raise ValueError(f"the classes of the tasks are not those of the scenario {scenario}")

@@ -2,7 +2,7 @@
 
 For each method: λ is searched, then λ_a with λ fixed, by validation accuracy. Then come the table's
 rows on other seeds: the plain method (CL), AFEC and ANCL, and CL with as many trials and with as
-much computation as ANCL had. What to run next follows from finished runs alone, so a study goes on
+much computation as ANCL had. What to run next follows from finished runs alone, so a study resumes
 wherever its results are.
 """
 
@@ -47,7 +47,7 @@ Tried = dict[float, tuple[StudyRun, ...]]
 
 @dataclass
 class MethodResult:
-    """A method on a benchmark, as far as its runs are done.
+    """The finished runs of a method on a benchmark.
 
     Args:
         benchmark: The benchmark.
@@ -216,7 +216,7 @@ class StudyResult:
 
     Args:
         plan: What was asked for.
-        methods: Every method, as far as its runs are done.
+        methods: Every method with its finished runs.
         references: Runs of reference rows that finished, by benchmark and the row's name.
         runs: All runs that are done, failed ones included.
         left: The number of runs that can be carried out now; 0 where the study is complete.

@@ -38,11 +38,11 @@ class StudyFile(ABC, Generic[Result]):
     Args:
         path: Its file.
         results: The folder of its results; by default ``results`` beside the file.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
 
     Raises:
         SpecError: All mistakes, each on its own line.
-        StoreError: A file of somebody else is in the way of a result.
+        StoreError: A file that ancl did not write is in the way of a result.
     """
 
     def __init__(self, path: Path, results: Path | None = None, *, overwrite: bool = False) -> None:
@@ -68,7 +68,7 @@ class StudyFile(ABC, Generic[Result]):
     def run(
         self, places: Places, choice: ExecutorChoice | None = None, events: Events | None = None
     ) -> Result:
-        """Carry out all that can be."""
+        """Run all that can be run."""
         events = events or Events()
         for name, todo in self._batches():
             events.note(f"{name}: {counted(len(todo), 'run')} to do now.")
@@ -116,7 +116,7 @@ def compute_runs(
     choice: ExecutorChoice | None,
     events: Events,
 ) -> None:
-    """Carry out runs; each is kept as soon as it ends, one that failed too."""
+    """Compute runs; each is kept as soon as it ends, also one that failed."""
     outcome = run_all(list(todo), places, choice, _Saver(folder, events))
     for spec in todo:
         if folder.get(spec) is None:

@@ -1,4 +1,4 @@
-"""What a study keeps of its runs: one small JSON file each, so that no store is needed to go on."""
+"""What a study keeps of its runs: one small JSON file each, so that it resumes without a store."""
 
 import json
 import math
@@ -93,7 +93,7 @@ class ResultFolder:
 
     Args:
         path: The folder; it need not exist.
-        overwrite: Whether files of somebody else with these names are replaced.
+        overwrite: Whether files of these names that ancl did not write are replaced.
 
     Raises:
         StoreError: It is there, and is not a folder.
@@ -120,7 +120,7 @@ class ResultFolder:
                 stored = read_json(file)
                 if not isinstance(stored, dict):
                     raise ValueError("JSON of another shape")
-                # What older arithmetic of this package gave is no result of this study.
+                # What older arithmetic of this package gave is not a result of this study.
                 older = not stored["failed"] and stored["numerics"]["ancl"] != NUMERICS
                 if stored["hash"] != mark or older:
                     return None

@@ -38,7 +38,7 @@ Tries = dict[str, tuple[StudyRun, ...]]
 
 @dataclass
 class RuleMethod(MethodResult):
-    """A method with rules in place of its grids, as far as its runs are done.
+    """The finished runs of a method with rules in place of its grids.
 
     Args:
         tries: Runs on the search seeds, by the kind of rule and its text: ``lamb_a``, and
@@ -59,7 +59,7 @@ class RuleResult:
     Args:
         plan: What was asked for.
         chosen: The rules taken, by kind, each once all its deciding runs are done.
-        methods: Every method, as far as its runs are done.
+        methods: Every method with its finished runs.
         todo: Runs that can be carried out now.
     """
 
@@ -118,7 +118,7 @@ class RuleStudy(StudyFile[RuleResult]):
     def _check(self, path: Path) -> None:
         known = {method: kind_of(method) for _, method, _ in self._methods()}
         mistakes = [
-            f"{path}: {method} shall decide, and {self.plan.of} has no such method. It has "
+            f"{path}: deciding names {method}, and {self.plan.of} has no such method. It has "
             f"{', '.join(known)}."
             for method in self.plan.deciding
             if method not in known
@@ -143,7 +143,7 @@ class RuleStudy(StudyFile[RuleResult]):
     def run(
         self, places: Places, choice: ExecutorChoice | None = None, events: Events | None = None
     ) -> RuleResult:
-        """Carry out all that can be, and say what the other study lacks."""
+        """Run all that can be run, and say what the other study lacks."""
         events = events or Events()
         result = super().run(places, choice, events)
         for line in result.missing:
@@ -352,7 +352,7 @@ def open_study(
 
     Raises:
         SpecError: All mistakes, each on its own line.
-        StoreError: A file of somebody else is in the way of a result.
+        StoreError: A file that ancl did not write is in the way of a result.
     """
     kind = RuleStudy if studies_rules(path) else Study
     return kind(path, results, overwrite=overwrite)
@@ -378,14 +378,14 @@ def study(
         path: The file; see ``docs/evidence/protocols.md``.
         compute: Whether missing runs are computed; otherwise results are only read.
         results: The folder of results, one small file per run; ``results`` beside the file by
-            default. Nothing else is needed to go on elsewhere.
+            default. Nothing else is needed to resume elsewhere.
         runs: Where run directories are written.
         store: Where stages are kept; by default ``.store`` below ``runs``.
         executor: ``serial`` (the default), ``pool`` or ``ray``.
         workers: The number of stages computed at the same time, by a pool or Ray.
         address: The address of a running Ray cluster.
         data_root: Where data is; see ``ancl.data.data_root``.
-        overwrite: Whether results replace files of somebody else that are in their way.
+        overwrite: Whether results replace files in their way that ancl did not write.
         events: Receives progress; silent by default.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Curves of runs for other tools; each tool is imported only where it is asked for."""
+"""Other tools: curves of runs, and plug-ins for Avalanche; each is imported only when needed."""
 
 from collections.abc import Callable
 

@@ -159,7 +159,7 @@ class Learning:
             return omega.importance(evidence)
 
     def stream(self, *path: int | str) -> Any:
-        """Randomness of its own: the strategy's goes on as if nothing had been drawn."""
+        """Randomness of its own: the strategy's continues as if nothing had been drawn."""
         return seeded(torch.initial_seed(), len(self.tasks), *path)
 
 

@@ -75,7 +75,7 @@ class RunLog(Events):
         self._runs: dict[Path, _Run] = {}
 
     def run_begins(self, directory: Path, spec: Mapping[str, Any], keys: Collection[str]) -> None:
-        """Open the writers of a run; one that is open goes on with more stages."""
+        """Open the writers of a run; one that is open receives more stages."""
         if directory in self._runs:
             self._runs[directory].keys |= frozenset(keys)
             return

@@ -151,7 +151,7 @@ class Answers(ABC):
         ]
 
     def evaluate(self, data: Data, labels: Any = None, task: int | None = None) -> float:
-        """The share of images that get their own label."""
+        """The share of images that get the right label."""
         own, answers = self._answered(data, labels, task)
         return sum(a == b for a, b in zip(own, answers, strict=True)) / len(own)
 
@@ -161,7 +161,7 @@ class Answers(ABC):
         """How often images of each class get each label.
 
         Args:
-            data: Images, or a dataset of (image, label); the held images where left out.
+            data: Images, or a dataset of (image, label); the held images if left out.
             labels: Their labels.
             task: See ``predict``; held images have their own task where the scenario is ``til``.
         """
@@ -237,8 +237,8 @@ class Answers(ABC):
         strangers = sorted(set(given) - position.keys(), key=str)
         if strangers:
             raise ScenarioError(
-                f"The labels {', '.join(map(repr, strangers[:5]))} were never learned. Known are: "
-                f"{', '.join(map(repr, self.classes))}."
+                f"The labels {', '.join(map(repr, strangers[:5]))} were never learned. Known "
+                f"labels: {', '.join(map(repr, self.classes))}."
             )
         self._warn_without(task)
         with torch.no_grad():
@@ -248,7 +248,7 @@ class Answers(ABC):
     def _task(self, task: int) -> Task:
         if not 0 <= task < len(self._tasks):
             raise ScenarioError(
-                f"There is no task {task}. Learned are 0 to {len(self._tasks) - 1}: tasks count "
+                f"There is no task {task}. The tasks are 0 to {len(self._tasks) - 1}: they count "
                 f"from 0 here."
             )
         if not self._tasks[task].is_column:
@@ -271,7 +271,7 @@ class Answers(ABC):
             self._say_once(
                 "task",
                 "No task is given, so the scores choose it too, among the classes of all tasks. "
-                "With scenario='til' each task was learned to be told apart within itself: give "
+                "With scenario='til' classes were learned within their own task alone: give "
                 "the task of the images, predict(images, task=0), or learn with scenario='cil'.",
             )
 

@@ -44,7 +44,7 @@ def read_measured(values: Any, columns: Sequence[int]) -> tuple[Measured | None,
     """What was saved of measurements, of this number of tasks with classes after each task.
 
     Raises:
-        ValueError: It is none of these tasks.
+        ValueError: It does not fit these tasks.
     """
     rows: tuple[Measured | None, ...] = checked(tuple[Measured | None, ...], values)
     if len(rows) != len(columns) or any(

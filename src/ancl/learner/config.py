@@ -298,7 +298,7 @@ class Given:
 
 
 def config_of_spec(spec: RunSpec, given: Given, state: FinalState | None) -> LearnerConfig:
-    """What a learner is made of that learns as a run would, or learns on from its ``state``.
+    """What a learner is made of that learns as a run would, or more after its ``state``.
 
     Raises:
         SpecError: A method or network is not there, or has no such option or not of this value.

@@ -211,8 +211,8 @@ def _claim(path: Path, card: Path, overwrite: bool) -> None:
         if ours and carries_mark(card):
             return
     raise StoreError(
-        f"{path} or {card.name} is there, and no export wrote it so, so it is not replaced. Give "
-        f"another name, or allow it: overwrite=True (--overwrite)."
+        f"{path} or {card.name} exists, and no export wrote it as it is, so it is not replaced. "
+        f"Give another name, or allow it: overwrite=True (--overwrite)."
     )
 
 

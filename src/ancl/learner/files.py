@@ -32,10 +32,10 @@ def predict_files(
         learner: Who answers.
         paths: Files and folders; an image of another size is resized.
         k: The number of labels for each.
-        task: The task whose classes are possible, from 0; all where left out.
+        task: The task whose classes are possible, from 0; all if left out.
 
     Raises:
-        ScenarioError: A file is not there or no image, or a folder holds none.
+        ScenarioError: A file does not exist or is not an image, or a folder holds none.
     """
     if task is not None and not 0 <= task < len(learner.tasks):
         raise ScenarioError(
@@ -78,7 +78,7 @@ class Evaluation(NamedTuple):
     """Accuracy in all, per task and per class.
 
     Args:
-        accuracy: The share of images that get their own label.
+        accuracy: The share of images that get the right label.
         images: The number of images.
         task_known: Whether only the classes of an image's task competed.
         tasks: Every task that has images here.
@@ -104,7 +104,7 @@ def evaluate_tasks(learner: Learner, x: Tensor, labels: Sequence[Label]) -> Eval
     strangers = sorted({str(label) for label in labels if label not in of})
     if strangers:
         raise ScenarioError(
-            f"The labels {', '.join(strangers[:_SHOWN])} were never learned. Known are: "
+            f"The labels {', '.join(strangers[:_SHOWN])} were never learned. Known labels: "
             f"{', '.join(map(str, learner.classes))}."
         )
     task_known = learner.scenario == "til"

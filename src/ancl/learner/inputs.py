@@ -33,7 +33,7 @@ class Form:
 
     Args:
         shape: The shape of one image as the network sees it: channels first.
-        pixels: Whether they are bytes, which are normalized; floats are read as they are.
+        pixels: Whether they are bytes, which are normalised; floats are read as they are.
         values: The smallest and the largest value learned from; nothing where that is not known.
     """
 
@@ -132,8 +132,8 @@ class Form:
             return x.to(torch.uint8)
         raise ScenarioError(
             f"The images are floats from {low:g} to {high:g}, but this learner learned from bytes "
-            f"(uint8, 0 to 255) and normalizes them itself. Give them as they were before they "
-            f"were normalized: uint8, or floats from 0 to 1."
+            f"(uint8, 0 to 255) and normalises them itself. Give them as they were before they "
+            f"were normalised: uint8, or floats from 0 to 1."
         )
 
     def _as_floats(self, x: Tensor, say: Callable[[str], None]) -> Tensor:

@@ -60,10 +60,10 @@ class Learner(Answers):
             every task has the first one's classes, in another domain.
         seed: Where all randomness comes from.
         training: How networks are trained.
-        auxiliary: How the auxiliary network is trained; where left out as ``training``, but with
+        auxiliary: How the auxiliary network is trained; if left out as ``training``, but with
             what the method decides, which is a weight decay of 5e-4 for ``a-NAME``.
         network_options: Options of a named network, such as ``width``.
-        memory: What is kept of earlier tasks' images; as the method says where left out, and
+        memory: What is kept of earlier tasks' images; as the method says if left out, and
             ``Memory()`` keeps nothing.
         val_fraction: Share of each class's images kept for validation.
         augment: Augmentation of training images: a name, or your own function of a batch of uint8
@@ -247,7 +247,7 @@ class Learner(Answers):
         )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write everything needed to answer and to learn on, elsewhere, into one directory.
+        """Write everything needed to answer and to learn more, elsewhere, into one directory.
 
         Its ``README.md`` is a model card, for readers.
         A learner that was saved there before is replaced; anything else is left alone.

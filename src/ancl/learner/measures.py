@@ -40,14 +40,14 @@ class Calibration:
 
 
 def fit_temperature(scores: Tensor, labels: Tensor) -> float:
-    """T that minimizes the cross-entropy of softmax(scores / T) to smoothed labels.
+    """T that minimises the cross-entropy of softmax(scores / T) to smoothed labels.
 
     A quarter of an image is added whose class is unknown, every class equally likely: without
-    it, images that are all answered rightly would ask for a temperature of 0. The loss is convex
-    in 1 / T; its derivative is brought to 0 by halving.
+    it, images that are all answered right would ask for a temperature of 0. The loss is convex in 1
+    / T; its derivative is brought to 0 by halving.
 
     Args:
-        scores: (N, C); minus infinity for classes that are no possible answer.
+        scores: (N, C); minus infinity for classes that are not possible.
         labels: The position of each image's own class.
     """
     scores = scores.double()
@@ -87,7 +87,7 @@ class ClassRates:
 
     Args:
         label: The class.
-        task: The task that it came with.
+        task: The task that it came with, from 0.
         images: The number of its images.
         recall: The share of its images that get its label; nothing without images.
         precision: The share of images with its label that are its own; nothing without answers.
@@ -119,7 +119,7 @@ class AccuracyReport:
         rows = [head] + [
             (
                 str(row.label),
-                str(row.task),
+                str(row.task + 1),
                 str(row.images),
                 _percent(row.recall),
                 _percent(row.precision),

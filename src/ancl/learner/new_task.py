@@ -62,7 +62,7 @@ def _check_several(names: Sequence[Label]) -> None:
 
 
 def _check_same(labels: Sequence[Label], names: Sequence[Label]) -> None:
-    """Refuse other classes than the first task's: old and auxiliary network speak for all."""
+    """Refuse other classes than the first task's: old and auxiliary network know all of them."""
     strangers = sorted(set(labels) - set(names), key=str)
     if strangers:
         raise ScenarioError(

@@ -1,4 +1,4 @@
-"""What a learner tells while it learns, and what it must tell before."""
+"""What a learner reports while it learns, and the warnings before."""
 
 import sys
 import warnings

@@ -74,7 +74,7 @@ def learner_of(
     device: str = GENERAL["device"].default,
     events: Events | None = None,
 ) -> Learner:
-    """A new learner with the settings of a run; those of its data are left aside."""
+    """A new learner with the settings of a run; those of its data are ignored."""
     given = Given(Path(), "ancl.spec", spec.method, str(spec.network["name"]), spec.data.augment)
     learner = Learner.__new__(Learner)
     learner._begin(config_of_spec(spec, given, None), device, store, events, None)
@@ -93,13 +93,13 @@ def load_run(
     verbose: bool | None = None,
     events: Events | None = None,
 ) -> Learner:
-    """Open a finished run as a learner that predicts, evaluates, saves and learns on.
+    """Open a finished run as a learner that predicts, evaluates, saves and learns more.
 
     Its labels are the names of the classes in the run's data. No data is read.
 
     Args:
         directory: The directory of the run, as ``run`` and ``ancl run`` write it.
-        store: The store that holds its stages, and keeps what is learned on; by default
+        store: The store that holds its stages, and keeps what is learned later; by default
             ``.store`` beside the run.
         method: The method again, where the run has one from outside the package: a ``Method``,
             or ``path/file.py:NAME``. It is compared with the run's.

@@ -60,7 +60,7 @@ def _bytes(tensors: Params) -> int:
 
 
 def read_held(tensors: Params, form: Form, classes: int, tasks: int) -> Exemplars | None:
-    """Held images as they were saved; none where there are none.
+    """Held images as they were saved, if there are any.
 
     Raises:
         ValueError: They are not images of this learner.

@@ -83,7 +83,7 @@ def teach(
 
     Raises:
         SpecError: All wrong settings, each on its own line.
-        ScenarioError: The images are none that it can learn.
+        ScenarioError: It cannot learn these images.
         StoreError: A directory cannot be read or written.
     """
     place = Path(learner)
@@ -141,7 +141,7 @@ class _Asked(NamedTuple):
         if is_saved(self.place) or is_run(self.place):
             if self.settings.values:
                 raise SpecError(
-                    f"{self._named(self.settings.values)}: {self.place} learns on with the "
+                    f"{self._named(self.settings.values)}: {self.place} keeps the "
                     f"settings that it began with. Leave these out, or begin a new learner in "
                     f"another directory."
                 )
@@ -223,5 +223,5 @@ def _clear(root: Path) -> None:
     """Remove a store of ours whose results were saved elsewhere, and nothing else."""
     Store(root, lambda message: None).prune(())
     for directory, _, _ in os.walk(root, topdown=False):
-        with suppress(OSError):  # somebody else's file is in it
+        with suppress(OSError):  # it holds a file that is not ours
             os.rmdir(directory)

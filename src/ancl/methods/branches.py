@@ -37,7 +37,7 @@ def aanets(
         method: The host; its loss, memory, head and inference stay as they are.
         stable: The stable branch learns one factor for each kernel and its batch norms (scaled),
             nothing (frozen), or all its weights (free).
-        plastic: The same of the plastic branch.
+        plastic: The same for the plastic branch.
         alpha: The stable branch's share in every level at first; the plastic one has the rest.
         alpha_lr: The rate at which balanced images move these shares after every epoch; 0 leaves
             them as they are.

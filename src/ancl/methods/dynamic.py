@@ -58,8 +58,9 @@ def connector(
             (pooled), or an estimate from the task's images and the memory's. Without a memory the
             estimate fits the new task alone.
         refit: Epochs of training new classes' rows on the merged features.
-        threshold: Of stability=projected: eigenvalues up to this times the smallest count as none.
-        energy: In its place: directions with at most this share of all eigenvalues count as none.
+        threshold: For stability=projected: eigenvalues up to this times the smallest count as none.
+        energy: In place of threshold: directions with at most this share of all eigenvalues count
+            as none.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
     """
@@ -123,8 +124,9 @@ def der(
             from all old ones by the new features alone; 0 leaves it out.
         reuse: Whether a task begins with the classifier's old part (the paper), or with a fresh
             classifier (the released code).
-        classifier: At last it is drawn anew and trained on as many images of every class
-            (balanced), its new rows are scaled to the old ones' (align, PyCIL), or it stays (none).
+        classifier: At the end of a task it is initialised again and trained on equally many images
+            of every class (balanced), its new rows are scaled to the old ones' (align, PyCIL), or
+            it stays (none).
         balanced_epochs: Epochs of the balanced training.
         balanced_lr: Its learning rate, divided by 10 after half of them.
         temperature: δ, by which its logits are divided; 1 in the original for ImageNet.

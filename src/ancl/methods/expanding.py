@@ -1,4 +1,4 @@
-"""What DER's loss has besides cross-entropy, and the classifier that it learns at last."""
+"""What DER's loss has besides cross-entropy, and the classifier that it learns at the end."""
 
 from dataclasses import dataclass, replace
 
@@ -70,7 +70,7 @@ class Tempered:
 
 @dataclass(frozen=True)
 class FreshClassifier(Finish):
-    """Draw the classifier anew and train it alone, on as many images of every class.
+    """Draw the classifier anew and train it alone, on equally many images of every class.
 
     The images are drawn at random from the task's and the memory's: of each class as many as the
     smallest has. The backbone rests in eval mode.

@@ -28,8 +28,8 @@ from ancl.types import Params, Step, prefixed
 class BiasCorrection(Finish):
     """Learn α z + β for the newest classes' logits on held-out images.  Equation: [bic].
 
-    The images are as many of each class and were never trained on; the network itself is frozen
-    and in eval mode.
+    The images are equally many of each class and were never trained on; the network itself is
+    frozen and in eval mode.
 
     Differs: the released code leaves batch norm in training mode here, by accident.
 
@@ -73,7 +73,7 @@ class BiasCorrection(Finish):
         return StageResult(prefixed("bias", tensors), {"log": log, "alpha": alpha, "beta": beta})
 
     def _held(self, work: FinishWork) -> Samples:
-        """The held-out images of all classes, as many of each."""
+        """The held-out images of all classes, equally many of each."""
         memory = truncated(work).part(held=True)
         images = Samples.concatenate([work.held, memory])
         return as_many(work, images, work.kept[1], self.name)
@@ -104,7 +104,7 @@ class Correction(nn.Module):
 
     Args:
         start: The first class to be corrected.
-        answer: From images to logits; where left out, logits are what is given.
+        answer: From images to logits; if left out, logits are what is given.
     """
 
     def __init__(self, start: int, answer: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -176,13 +176,13 @@ def alignment(old: Tensor, new: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BalancedTuning(Finish):
-    """Go on learning from as many images of every class: the memory's and new exemplars.
+    """Tune on equally many images of every class: the memory's and new exemplars.
 
     Args:
         epochs: Number of epochs.
         lr: The learning rate at the start; optimizer, batch and weight decay are the training's.
-        factor: The same over the task's own rate; ``lr`` counts where left out.
-        milestones: Epochs after which it is divided by 10; never where left out.
+        factor: The same over the task's own rate; ``lr`` counts if left out.
+        milestones: Epochs after which it is divided by 10; never if left out.
         trains: ``everything``, or the ``head``'s rows alone: batch norm then keeps its
             statistics, η stays, and an Ω on features or maps has no gradient.
         keeps: What it is held to besides the task loss, by the method's own Ω and λ: the
@@ -257,7 +257,7 @@ def truncated(work: FinishWork) -> Exemplars:
 
 
 def as_many(work: FinishWork, samples: Samples, count: int, role: str) -> Samples:
-    """As many images of each class, drawn again where it has fewer and known classes come again."""
+    """Equally many images of each class, some drawn again where known classes come again."""
     if not work.history.returning:
         return samples
     return evened(samples, count, generator(work.seed, work.index, role, "again"))

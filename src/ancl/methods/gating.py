@@ -80,7 +80,7 @@ class Always(Extra):
 
 
 class Untold(Extra):
-    """A term that means something only where the task of an image is not told."""
+    """A term that means something only where the task of an image is not known."""
 
     first, told = True, False
 

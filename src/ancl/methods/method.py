@@ -163,7 +163,7 @@ class TaskWork(Protocol):
 
 
 class FinishWork(TaskWork, Protocol):
-    """What a finishing stage may use besides."""
+    """What a finishing stage may use: a ``TaskWork``, and more."""
 
     @property
     def kept(self) -> tuple[int, int]:
@@ -227,8 +227,8 @@ class Auxiliary:
         lamb_a: Its λ_a: a number, a rule, or a balance with the old network's term.
         renewed: ANCL trains the network to its end once per ``task``; AFEC trains it one epoch
             ahead of the main network and renews anchor and importance every ``epoch``.
-        start: From the ``old`` network, or ``carried`` on from the last task's auxiliary one.
-        classes: It speaks for the task's ``new`` classes, or for ``all`` so far.
+        start: From the ``old`` network, or from the last task's auxiliary one (``carried``).
+        classes: Its Ω is over the task's ``new`` classes, or over ``all`` so far.
         data: It learns from the ``current`` task's images, or ``combined`` with the memory's.
     """
 
@@ -270,7 +270,7 @@ class Method:
         memory: What is kept of earlier tasks' images unless a run says otherwise.
         select_by: What patience judges an epoch by unless a run says otherwise.
         auxiliary_decay: The weight decay of the auxiliary network's training unless a run says
-            otherwise; the main network's where left out.
+            otherwise; the main network's if left out.
         enlarge: Whether, after the first task, trainings see twelve fixed versions of every
             image in place of the run's augmentation.
         hold_out: Share of the memory's images per class that nothing is trained on.

@@ -46,7 +46,7 @@ class MethodRef:
     def unknown(self, key: str, others: Iterable[str] = ()) -> str:
         """The message for a setting the method does not have."""
         own = list(self.settings)
-        # Every other spelling of λ is told its own name: lambda, reg_lambda, lamb-a, λ_a.
+        # Every other spelling of λ leads to its own name: lambda, reg_lambda, lamb-a, λ_a.
         spelt = key.lower().replace("lambda", "lamb").replace("λ", "lamb").replace("-", "_")
         # A setting of a section without its name: lr is training.lr before auxiliary.lr.
         whole = {other.rpartition(".")[2]: other for other in reversed(list(others))}

@@ -1,4 +1,4 @@
-"""All methods on one page: each a function that composes parts, and its two variants by prefix."""
+"""Methods without a memory, each a function of parts; and all methods and variants by name."""
 
 from collections.abc import Callable
 from typing import Annotated, Literal
@@ -186,7 +186,7 @@ def lfl(
         lamb: λ, the pull to the old network.
         centre: Whether each image's features are centred first.
         normalize: Whether they are scaled to length 1.
-        reduction: Mean over features (the published λ), or sum (λ then over their number).
+        reduction: Mean over features (the published λ), or sum (divide λ by their number).
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
     """
@@ -300,7 +300,7 @@ def ancl_variant(
     Args:
         lamb_a: λ_a, the pull to the auxiliary network: a number; or balance:ρ, by which it pulls
             with a share ρ of the old network's force, whatever the scale of Ω is.
-        auxiliary_classes: It speaks for the task's new classes, or for all.
+        auxiliary_classes: Its Ω is over the task's new classes, or over all.
         auxiliary_data: It learns from the task's images, or from them combined with the memory's.
         adaptive_auxiliary: Whether λ_a follows the same rule as λ, if there is one, or not.
     """
@@ -324,7 +324,8 @@ def afec_variant(
 
     Args:
         lamb_a: λ_a, the pull to the auxiliary network.
-        afec_start: Each task's auxiliary network starts from the old one, or is carried on.
+        afec_start: It starts each task from the old network, or from its own last weights
+            (carried).
         afec_renewed: Renew it every epoch (AFEC), or once per task (then it is ANCL's).
         afec_over: Classes of its Fisher information: the task's own, or all ``seen``; auto is own,
             and with ewc what ewc has.

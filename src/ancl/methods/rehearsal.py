@@ -94,10 +94,11 @@ def eeil(
             (the original) in place of data.augment (FACIL).
         noise: Deviation of the noise on summed gradients in the first epoch; 0 for none.
         noise_decay: How fast the noise falls with the epochs.
-        balanced_epochs: Epochs of tuning on as many images of every class; 0 leaves it out.
+        balanced_epochs: Epochs of tuning on equally many images of every class; 0 leaves it out.
         balanced_lr: Its learning rate.
-        balanced_factor: Its learning rate over the task's, in place of balanced_lr (FACIL).
-        balanced_milestones: Epochs after which that is divided by 10.
+        balanced_factor: Its learning rate as a share of the task's, in place of balanced_lr
+            (FACIL).
+        balanced_milestones: Epochs after which the rate is divided by 10.
         balanced_keeps: What it is held to: all heads of the network ``before`` it (the original),
             the ``old`` network's heads, or ``nothing``.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
@@ -145,7 +146,7 @@ def bic(
         hold_out: Share of the memory that nothing but the correction learns from.
         bias_epochs: Epochs of the correction.
         bias_lr: Its learning rate.
-        bias_milestones: Epochs after which that is divided by 10.
+        bias_milestones: Epochs after which the rate is divided by 10.
         bias_decay: Weight of β²/2 in its loss.
         bias_augment: Whether its images are changed by data.augment (FACIL) or left as they are.
         correct_student: Whether the network learns with all earlier corrections in place (FACIL),
@@ -228,10 +229,10 @@ def lucir(
         margin_negatives: New classes it looks at, the nearest ones.
         margin_reduction: Mean over them (the original), or sum (as the ANCL paper writes it).
         imprint: Whether new rows begin as mean features of their classes.
-        balanced_epochs: Epochs of tuning the head on as many images of every class; 20 in the
+        balanced_epochs: Epochs of tuning the head on equally many images of every class; 20 in the
             original for ImageNet.
         balanced_lr: Its learning rate.
-        balanced_milestones: Epochs after which that is divided by 10.
+        balanced_milestones: Epochs after which the rate is divided by 10.
         classify: By logits, or by the nearest mean of exemplars.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
@@ -277,7 +278,7 @@ def podnet(
     loss_over: Over = "auto",
     train_old_rows: bool = False,
 ) -> Method:
-    """PODNet: keep every stage's pooled maps; classes are told by several proxies each.
+    """PODNet: keep every stage's pooled maps; each class has several proxies.
 
     Args:
         lamb: λ, the pull to the old network; 1 with spatial=3 is the original.
@@ -295,8 +296,8 @@ def podnet(
         nca_margin: δ, which the official form cancels.
         gradient_limit: Every element of the gradient is held within ± this.
         imprint: Whether new proxies begin as centres of their classes' features.
-        balanced_epochs: Epochs of tuning the proxies on as many images of every class; 0 leaves
-            it out.
+        balanced_epochs: Epochs of tuning the proxies on equally many images of every class; 0
+            leaves it out.
         balanced_lr: Its learning rate.
         classify: By logits, or by the nearest mean of exemplars.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;

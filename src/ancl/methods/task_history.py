@@ -79,12 +79,12 @@ class ClassHistory:
 
     @property
     def old_classes(self) -> slice:
-        """The classes the old network speaks for: those before, or all where none is new."""
+        """The classes the old network knows: those before, or all where none is new."""
         return slice(0, self.current.start or self.current.stop)
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The number of classes the old network speaks for, and of those the task adds."""
+        """The number of classes the old network knows, and of those the task adds."""
         new = self.current.stop - self.current.start if self.adds_classes else 0
         return self.old_classes.stop, new
 

@@ -1,4 +1,4 @@
-"""One feature extractor a task: the backbone of DER, which grows by a copy of its newest one."""
+"""One feature extractor per task: the backbone of DER, which grows by a copy of its newest one."""
 
 import copy
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Extractors(Growth):
             new features, or the whole of it is drawn anew.
         bias: Whether the side head has biases.
         mask_scale: The largest scale s of the masks on the inner channels of residual blocks,
-            from the second extractor on; no masks where left out.
+            from the second extractor on; no masks if left out.
     """
 
     reuse: bool = False
@@ -43,7 +43,7 @@ class Extractors(Growth):
 class ExtractorList(nn.Module):
     """Features of all extractors side by side, and the side head on the newest one's alone.
 
-    The side head is no part of inference: the next task makes a new one.
+    The side head is not part of inference: the next task makes a new one.
 
     Args:
         extractor: The first extractor.

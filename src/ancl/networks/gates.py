@@ -177,7 +177,7 @@ class TaskClassifier(nn.Module):
 
     @torch.no_grad()
     def widen(self, tasks: int) -> None:
-        """Read one more path, and tell one more task; what was there stays."""
+        """Read one more path, and predict one more task; what was there stays."""
         before = (self.first, self.last)
         self.first = nn.Linear(tasks * self._features, HIDDEN_TASKS)
         self.last = nn.Linear(HIDDEN_TASKS, tasks)
@@ -352,11 +352,11 @@ class Gates(Growth):
         if not isinstance(backbone, ResNet):
             raise SpecError(
                 f"CCGN gates the convolutions of our residual networks, and "
-                f"{type(backbone).__name__} is none of them. Use a resnet, such as "
+                f"{type(backbone).__name__} is not one of them. Use a resnet, such as "
                 f"network.name=resnet8."
             )
         return Gated(backbone, self.hidden, self.classifier)
 
     def told(self, task_aware: bool) -> "Gates":
-        """Where the task of an image is told, nothing needs to find it."""
+        """Where the task of an image is known, nothing needs to find it."""
         return replace(self, classifier=not task_aware)

@@ -30,5 +30,5 @@ class Growth(ABC):
         """
 
     def told(self, task_aware: bool) -> "Growth":
-        """The same where the task of an image is told or not; by default no difference."""
+        """The same where the task of an image is known or not; by default no difference."""
         return self

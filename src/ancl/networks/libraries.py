@@ -124,7 +124,7 @@ class LibraryBackbone(ABC):
                 f"A new {self.name} is to begin with pretrained weights (sha256 "
                 f"{found.digest[:12]}), whose file is not known any more: a saved learner keeps "
                 f"what was learned alone. Learn all tasks without saving in between, or use a "
-                f"method that goes on from the old network."
+                f"method that continues from the old network."
             )
         return read_weights(found.file)
 
@@ -201,7 +201,7 @@ class _Timm(LibraryBackbone):
         return made
 
     def _loaded(self, options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:
-        """With these weights; timm itself would go on where some are missing."""
+        """With these weights; timm itself would continue where some are missing."""
         with seeded(0, "fresh"):
             fresh = self._made(options).state_dict()
         overlay = {"state_dict": dict(tensors), "source": None}

@@ -11,7 +11,7 @@ from ancl.networks.backbones import Block
 
 
 def soft_mask(e: Tensor, scale: float) -> Tensor:
-    """M = σ(s e), with the gradient of σ(e): that of m, compensated.  Equation: [mask].
+    """The mask m = σ(s e), with the gradient of σ(e): that of m, compensated.  Equation: [mask].
 
     The compensation of HAT is σ(e)(1 − σ(e)) / (s σ(se)(1 − σ(se))): without it hardly any e
     would move where s is large. Times ∂m/∂e the denominator cancels.
@@ -21,7 +21,7 @@ def soft_mask(e: Tensor, scale: float) -> Tensor:
 
 
 def annealed(largest: float, batch: int, batches: int) -> float:
-    """S of a batch, from 1/s_max at an epoch's first one to s_max at its last.  Equation: [mask].
+    """The scale s of a batch: 1/s_max at an epoch's first, s_max at its last.  Equation: [mask].
 
     >>> [round(annealed(15, batch, 5), 6) for batch in range(5)]
     [0.066667, 3.8, 7.533333, 11.266667, 15.0]

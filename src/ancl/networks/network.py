@@ -61,9 +61,9 @@ class Network(nn.Module):
         self._contiguous = not _bears_channels_last(self.backbone)
 
     def at(self, epoch: int, batch: int, batches: int) -> None:
-        """Tell a backbone with a method ``at`` which batch of which epoch it is trained on next.
+        """Call ``at`` of a backbone that has it, with the epoch and the batch that come next.
 
-        All count from 0. Noise of its own comes from PyTorch's global generators, which are seeded
+        Both count from 0. Noise of its own comes from PyTorch's global generators, which are seeded
         for every epoch of a training.
         """
         told = getattr(self.backbone, "at", None)

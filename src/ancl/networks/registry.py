@@ -33,14 +33,14 @@ class Architecture:
         feature_size: The number of features the backbone yields.
         options: Every option of the named backbone, defaults included.
         head: A key of ``HEADS``.
-        head_options: The head's own options; its defaults where left out.
+        head_options: The head's own options; its defaults if left out.
         prototype: The user's module; its weights are the initial ones.
         maker: What makes the named backbone.
         tried: What a trial of the backbone has shown.
         pretrained: The hash of the file of weights that a network of another library begins with.
         normalization: What these weights expect of images, in place of the images' own moments.
         notes: What a user should know of them before training.
-        growth: How a method changes the backbone from task to task; not at all where left out.
+        growth: How a method changes the backbone from task to task; not at all if left out.
     """
 
     name: str

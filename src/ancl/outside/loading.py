@@ -29,7 +29,7 @@ from ancl.outside.source import (
 FORMS = ("path/file.py:NAME", "package.module:NAME")
 """How to name your own code."""
 LIBRARIES = ("timm", "torchvision")
-"""Packages whose networks go by the names of their own lists: that is no code to load."""
+"""Packages whose networks go by the names of their own lists: not code to load."""
 
 _DIGESTS: dict[str, str] = {}
 """The digest of the sources that each file was loaded with, by the name of its module."""

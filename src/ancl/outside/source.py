@@ -38,7 +38,7 @@ class Place(NamedTuple):
     Args:
         folder: What the names of its own modules are relative to.
         entry: The file, as a path relative to the folder.
-        only: The only package whose modules are its own; any in the folder where left out.
+        only: The only package whose modules are its own; any in the folder if left out.
         package: The package that the folder itself belongs to, if any.
     """
 
@@ -211,7 +211,7 @@ def _scan(data: bytes) -> tuple[tuple[_Import, ...], tuple[str, ...]]:
     try:
         tree = ast.parse(data)
     except (SyntaxError, ValueError):
-        return (), ("is no Python that can be read",)
+        return (), ("is not Python that can be read",)
     imports: list[_Import] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -85,7 +85,7 @@ class WeightRegularizer(Regularizer):
 
     @abstractmethod
     def importance(self, evidence: Evidence) -> Importance:
-        """What one task's training tells of each weight."""
+        """What one task's training shows about each weight."""
 
     def merge(self, before: Importance | None, now: Importance) -> Importance:
         """Importance accumulated over tasks; the newest alone unless a method says otherwise."""

@@ -22,7 +22,7 @@ _GAPS = (("balance", "cl"), ("balance", "ancl"), ("both", "cl"), ("both", "ancl"
 
 
 def rule_tables(study: RuleResult) -> list[Table]:
-    """The tables of a study of rules, as far as its runs are done."""
+    """The tables of a study of rules, from its finished runs."""
     made = [_rows(study), _gaps(study), _tries(study)]
     return [table for table in made if table.rows]
 

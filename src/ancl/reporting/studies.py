@@ -28,10 +28,10 @@ def write_study(
     Args:
         study: What its finished runs say.
         out: Where to write it.
-        overwrite: Whether files of somebody else are replaced.
+        overwrite: Whether files that ancl did not write are replaced.
 
     Raises:
-        StoreError: The directory cannot be written, or holds files of somebody else.
+        StoreError: The directory cannot be written, or holds files that ancl did not write.
     """
     tables = study_tables(study) if isinstance(study, StudyResult) else rule_tables(study)
     notes = "\n".join(f"- {note}" for note in _notes(study))
@@ -50,7 +50,7 @@ def write_study(
 
 
 def claim_study(study: StudyResult | RuleResult, out: Path, *, overwrite: bool = False) -> None:
-    """Refuse, as ``StoreError``, to write a study over files of somebody else."""
+    """Refuse, as ``StoreError``, to write a study over files that ancl did not write."""
     if isinstance(study, RuleResult):
         names = rule_figures(study)
     else:

@@ -251,7 +251,7 @@ def _titles(groups: Iterable[Group]) -> list[str]:
 
 
 def study_tables(study: StudyResult) -> list[Table]:
-    """The tables of a study, as far as its runs are done."""
+    """The tables of a study, from its finished runs."""
     made = [_study_rows(study, benchmark) for benchmark in study.plan.benchmarks]
     made += [_study_differences(study), _study_fairness(study), _study_trials(study)]
     return [table for table in made if table.rows]

@@ -67,8 +67,8 @@ def report(
         overwrite: Whether files there that are not of an earlier report are replaced.
 
     Raises:
-        StoreError: There is no result, the report cannot be written, or files of somebody else
-            are where it would be.
+        StoreError: There is no result, the report cannot be written, or files that ancl did not
+            write are in its place.
     """
     place = check_place(Path(runs) / "report" if out is None else out, "a report")
     paths = [Path(each) for each in stored or [runs]]
@@ -103,14 +103,14 @@ def page_of(
 ) -> Page:
     """Write the page of finished runs, with its figures as PNG.
 
-    A page that cannot be written is no error: the results themselves are written.
+    A page that cannot be written is not an error: the results themselves are written.
 
     Args:
         finished: The runs, as (directory, result).
         runs: Where results are.
         place: Where the page is written; the default is the directory of a single run, or one
             below ``runs/comparisons`` for several runs.
-        overwrite: Whether files of somebody else are replaced.
+        overwrite: Whether files that ancl did not write are replaced.
     """
     if not finished:
         return Page(None, "There is no report: no run finished.")
@@ -134,13 +134,13 @@ def write_report(report: Report, out: Path, *, overwrite: bool = False) -> list[
     Args:
         report: What to write.
         out: Where to write it.
-        overwrite: Whether files of somebody else are replaced.
+        overwrite: Whether files that ancl did not write are replaced.
 
     Returns:
         The files, the page first.
 
     Raises:
-        StoreError: The directory cannot be written, or holds files of somebody else.
+        StoreError: The directory cannot be written, or holds files that ancl did not write.
     """
     written = write_page(report, out, vector=True, overwrite=overwrite)
     try:
@@ -164,10 +164,10 @@ def write_page(
         report: What to write.
         out: Where to write it.
         vector: Whether figures are written as PDF too, which doubles the time.
-        overwrite: Whether files of somebody else are replaced.
+        overwrite: Whether files that ancl did not write are replaced.
 
     Raises:
-        StoreError: The directory cannot be written, or holds files of somebody else.
+        StoreError: The directory cannot be written, or holds files that ancl did not write.
     """
     claim(out, [_PAGE, "tables", "figures"], [_PAGE, STAGES], overwrite=overwrite)
     try:

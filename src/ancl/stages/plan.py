@@ -50,7 +50,7 @@ class Setting:
         auxiliary: How the auxiliary network is trained.
         normalization: Of images; none for other inputs.
         augment: The augmentation of training images.
-        memory: What is kept of earlier tasks' images; nothing where left out.
+        memory: What is kept of earlier tasks' images; nothing if left out.
         task_aware: Whether the task of a sample is known at test time (TIL).
         seed: Where all randomness comes from.
         device: Where to compute.
@@ -94,7 +94,7 @@ def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage
 def plan_each(
     methods: Sequence[Method], tasks: Sequence[Task], setting: Setting
 ) -> tuple[tuple[Stage, ...], StateKeys]:
-    """The same with one method per task, for the first tasks; and the state at the end."""
+    """The stages with one method per task, for the first tasks; and the state at the end."""
     stages: list[Stage] = []
     state: StateKeys = {}
     for index, method in enumerate(methods):

@@ -131,7 +131,7 @@ class StageWork:
 
 
 class ImageWork(StageWork):
-    """The same with the task's images."""
+    """One stage's networks, and the images of its task."""
 
     def __init__(self, stage: ImageStage, inputs: Inputs, context: StageContext) -> None:
         super().__init__(stage, inputs, context)
@@ -216,7 +216,7 @@ class ImageWork(StageWork):
 
 
 class TrainingWork(ImageWork):
-    """The same for a stage that trains."""
+    """What a stage that trains works with."""
 
     def __init__(self, stage: TrainingStage, inputs: Inputs, context: StageContext) -> None:
         super().__init__(stage, inputs, context)
@@ -317,7 +317,7 @@ class TrainingWork(ImageWork):
 
 
 class MainWork(TrainingWork):
-    """The same for the main network: its terms, and the anchors they hold to."""
+    """What a stage of the main network works with: its terms, and their anchors."""
 
     def __init__(self, stage: MainLearning, inputs: Inputs, context: StageContext) -> None:
         self._main, self.old = stage, stage.old

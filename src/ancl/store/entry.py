@@ -80,7 +80,7 @@ def write_entry(
     """
     if not overwrite and os.path.lexists(directory) and not is_ours(directory):
         raise StoreError(
-            f"{directory} is there, and ancl did not write it, so it is not replaced. Give a new "
+            f"{directory} exists, and ancl did not write it, so it is not replaced. Give a new "
             "name, or allow it: overwrite=True."
         )
     data = _encoded(entry.tensors)

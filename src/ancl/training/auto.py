@@ -27,12 +27,12 @@ class Auto:
     """λ with which λ ‖force to the old network‖ = κ ‖force of the task loss‖.  Equation: [auto].
 
     After every epoch λ moves towards that, by a factor of 2 at most: a network that has just begun
-    has not left the old one yet, so single steps say little. The next task goes on with the λ of
-    the last one.
+    has not left the old one yet, so single steps say little. The next task begins with the λ of the
+    last one.
 
     Args:
         start: The λ to begin with, in the middle of what is possible.
-        kappa: κ; where left out one for all Ω on answers, and one for all on weights.
+        kappa: κ; if left out one for all Ω on answers, and one for all on weights.
         last: The λ of the last task.
     """
 
@@ -60,7 +60,7 @@ class AutoText:
         (AutoText(kappa=None), 'auto:0.5')
 
         Raises:
-            ValueError: It is none.
+            ValueError: It is not this rule.
         """
         try:
             kappa = number_behind("auto", text)

@@ -27,7 +27,7 @@ class Balance:
 
     The scale of Ω cancels, so that one ρ serves all methods. An Ω on answers has the force
     ∂Ω/∂z, where z are the features and, where it reads them, the maps: λ_a then follows every
-    step. An Ω on weights has the force of its curvature: λ_a is one number a task.
+    step. An Ω on weights has the force of its curvature: λ_a is one number per task.
 
     Args:
         rho: ρ; with 0 there is no auxiliary network.
@@ -48,7 +48,7 @@ class Balance:
             (Balance(rho=0.5), 'balance:0.01')
 
         Raises:
-            ValueError: It is none.
+            ValueError: It is not this rule.
         """
         try:
             rho = number_behind("balance", text)
@@ -84,7 +84,7 @@ class Balancer:
         """Take the forces of one step, of both networks' Ω without its λ.
 
         Both means begin at 0, so that at first both are too small by the same factor. Forces that
-        are not finite are left out: a training that recovers goes on with the means before them.
+        are not finite are left out: a training that recovers continues with the means before them.
         """
         forces = torch.stack([old, auxiliary])
         before = torch.zeros_like(forces) if self._means is None else self._means.to(forces)
@@ -103,7 +103,7 @@ class Balancer:
         self._sums, self._steps = torch.tensor([self.lamb_a, float(wanted > self.lamb_a)]), 1
 
     def retune(self, lamb: float) -> None:
-        """Go on with another λ; a λ_a that was settled is to be settled again."""
+        """Continue with another λ; a λ_a that was settled is settled again."""
         if self.settled:
             self.lamb_a, self._steps = 0.0, 0
         self.lamb = lamb

@@ -42,20 +42,20 @@ class Training:
         lr_search: Whether each task's rate is searched by fine-tuning, on its validation images.
         batch_size: Images per step.
         optimizer: ``sgd`` or ``adamw``.
-        momentum: Of SGD.
+        momentum: Momentum of SGD.
         weight_decay: Added by the optimizer.
         schedule: ``patience`` divides the rate when the validation loss stops improving and
             ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs.
         patience: Epochs without improvement before the rate is divided.
         select_by: What ``patience`` judges an epoch by, on validation images: the whole ``loss``,
-            the ``task_loss`` alone, or ``accuracy``; as the method says where left out.
+            the ``task_loss`` alone, or ``accuracy``; as the method says if left out.
         factor: What the rate is divided by.
         lr_min: Training ends when the rate would fall below it.
         reset_momentum: Whether going back to the best weights also clears the optimizer.
         milestones: Epochs after which ``multistep`` multiplies the rate.
         gamma: What ``multistep`` multiplies by.
         warmup: Share of a fixed schedule's steps in which the rate rises from zero.
-        clip: Largest norm of the gradient; none where left out.
+        clip: Largest norm of the gradient; none if left out.
         penalty_step: ``plain`` adds an Ω on weights to the gradient; ``proximal`` takes an
             implicit step for it, stable for every λ.
     """

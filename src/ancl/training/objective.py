@@ -72,7 +72,7 @@ class PenaltyTerm:
 
 @dataclass(frozen=True)
 class Extra:
-    """A term that is no Ω, and no part of the auxiliary network's loss: LUCIR's margin ranking.
+    """A term that is neither an Ω nor part of the auxiliary network's loss: LUCIR's margin ranking.
 
     Args:
         name: Under which it is logged.
@@ -81,7 +81,7 @@ class Extra:
         new_classes: Whether it means something only where a task brings new classes.
 
     A subclass says with ``first`` whether it is part of the first task's loss too, and with
-    ``told`` whether it means something where the task of an image is told.
+    ``told`` whether it means something where the task of an image is known.
     """
 
     first: ClassVar[bool] = False
@@ -336,14 +336,14 @@ def anchor_for(
 
 
 def anchor_from(answer: Callable[[Tensor], Tensor | Output], classes: slice) -> Anchor:
-    """An anchor that any function or module answers for, where an Ω reads answers.
+    """An anchor made of any function or module, for an Ω that reads answers.
 
-    A module is copied and frozen, so it may go on learning; a function is called as it is.
+    A module is copied and frozen, so it may continue to learn; a function is called as it is.
 
     Args:
         answer: A batch to its logits, one column per class so far; or to an ``Output``, where
             the Ω reads features or maps too.
-        classes: The classes it speaks for.
+        classes: The classes it knows.
     """
     ask = answer
     if isinstance(answer, nn.Module):
@@ -351,11 +351,11 @@ def anchor_from(answer: Callable[[Tensor], Tensor | Output], classes: slice) -> 
 
     def forward(x: Tensor, maps: bool) -> Output:
         found = ask(x)
-        # Features of width 0: an Ω that reads them cannot go on with logits in their place.
+        # Features of width 0: an Ω that reads them cannot use logits in their place.
         output = found if isinstance(found, Output) else Output(found, found[:, :0])
         if output.logits.shape[1] < classes.stop:
             raise MethodError(
-                f"The anchor speaks for classes {classes.start} to {classes.stop - 1} and gives "
+                f"The anchor knows the classes {classes.start} to {classes.stop - 1} and gives "
                 f"{output.logits.shape[1]} logits. Give one for every class so far."
             )
         if maps and not output.maps:

@@ -23,8 +23,8 @@ from ancl.types import Params
 class Outer:
     """What an outer step moves, and how.  Equation: [aanets].
 
-    It is one pass over images that are as many of every class, by cross-entropy over all classes
-    seen, with the network in eval mode.
+    It is one pass over equally many images of every class, by cross-entropy over all classes seen,
+    with the network in eval mode.
 
     Args:
         parameters: Their names in the network; the training itself leaves them alone.
@@ -47,7 +47,7 @@ class OuterStep:
     Args:
         outer: What it moves, and how.
         network: The network that is trained.
-        batches: As many images of every class.
+        batches: Equally many images of every class.
         path: (seed, task, role): where the order of images comes from.
     """
 
@@ -85,7 +85,7 @@ class OuterStep:
         return moments(self._optimizer, self.parameters)
 
     def restore(self, tensors: Params) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         self._optimizer = self._fresh()
         load_moments(self._optimizer, self.parameters, tensors)
 

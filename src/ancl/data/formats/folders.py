@@ -227,7 +227,7 @@ def is_picture(name: str) -> bool:
 
 
 def _decoded(tree: Tree, names: Sequence[str], size: int | None) -> list[NDArray[np.uint8]]:
-    """Every image, or all files that are none."""
+    """Every image; files that are not images are refused all at once."""
     bad: dict[str, str] = {}
 
     def decode(name: str) -> NDArray[np.uint8]:
@@ -291,7 +291,7 @@ def _from_cache(cache: Path, n: int) -> NDArray[np.uint8] | None:
 
 
 def _keep(cache: Path, images: NDArray[np.uint8]) -> None:
-    """Write the cache; where nothing can be written there simply is none."""
+    """Write the cache; where nothing can be written, there is no cache."""
     temporary = cache.with_name(f"{cache.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

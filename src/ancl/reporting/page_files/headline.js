@@ -116,7 +116,7 @@ function headline() {
     host.replaceChildren(...(pairs.length ? [
       el("h3", {}, "Each variant minus its host, per seed"),
       el("p", { class: "soft" }, "A dot is a seed, the diamond is their mean, and the line is its 95 % interval (Student’s t). " +
-        "A line without an end mark is wider than the figure. The diamond is filled if the interval does not hold 0."),
+        "A line without an end mark is wider than the figure. The diamond is filled if the interval does not contain 0."),
       ...differencesChart(pairs),
       unlike.length ? el("div", { class: "beside" }, el("p", {}, "* What else differs:"),
         el("ul", {}, unlike.map((group) => el("li", {}, el("strong", {}, group.difference.title), `: ${group.difference.also}`)))) : null,
