@@ -166,7 +166,7 @@ def test_rows_alone_show_what_they_store_and_how_long_they_take(file: Path, tmp_
     # A second branch, a factor for each of the 676 kernels, and three weights α.
     branch = plain - 17 * 10  # the rest is the head's: 10 classes of 16 features and a bias
     assert two - plain == branch + 676 + 3
-    head = "| Final accuracy, % | Learning accuracy, % | Forgetting, % | parameters stored |"
+    head = "| Final accuracy, % | Learning accuracy, % | Forgetting, points | parameters stored |"
     assert head in tables
     lines = [line.split(" | ") for line in tables.splitlines() if line.startswith("| ")]
     stored = {cells[0][2:]: cells[-3:-1] for cells in lines[1:4]}
@@ -190,7 +190,7 @@ def test_results_without_counts_have_no_costs_beside_them(file: Path, tmp_path: 
         place.write_text(json.dumps(stored))
     tables = write_study(Study(file).result(), tmp_path / "out")[0].read_text()
 
-    assert "| Forgetting, % |\n" in tables
+    assert "| Forgetting, points |\n" in tables
     assert "| icarl | reference | 1 |" in tables
 
 

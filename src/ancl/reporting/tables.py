@@ -279,7 +279,8 @@ def _study_rows(study: StudyResult, benchmark: str) -> Table:
         lambs = [f"{v:g}" if isinstance(v := options.get(k), int | float) else "" for k in _SIGNS]
         numbers = [Number(_mean(runs, name)) for name in names]
         rows.append((method, row, *lambs, *numbers, *(_costs(runs) if counted else ())))
-    labels = [f"{METRICS[name].label}, %" for name in names]
+    units = {"forgetting": "points"}
+    labels = [f"{METRICS[name].label}, {units.get(name, '%')}" for name in names]
     name = f"study_{benchmark.replace('/', '-')}"
     head = ("method", "row", *_SIGNS.values(), *labels, *(_COSTS if counted else ()))
     title = f"{benchmark}: test, mean ± standard error over seeds"
