@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -51,6 +51,15 @@ def test_parts_of_the_package_are_their_name_and_fields() -> None:
     assert digest(describe(Lwf(2.0))) != digest(describe(Lwf(3.0)))
     assert digest(describe(Ewc())) != digest(describe(Ewc(labels="sampled")))
     assert describe(CrossEntropy) == {"is": "CrossEntropy"}
+
+
+def test_reasons_in_words_are_not_part_of_a_method() -> None:
+    plain = make_method("icarl")
+    worded = replace(plain, refused={"dil": "for a reason in other words"})
+
+    assert describe(worded) == describe(plain)
+    assert worded.refused != plain.refused
+    assert describe(make_method("icarl", lamb=2.0)) != describe(plain)
 
 
 def test_parts_from_outside_carry_the_hash_of_their_file() -> None:

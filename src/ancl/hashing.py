@@ -75,7 +75,8 @@ def _describe(value: object, unknown: Unknown | None) -> Any:
         return own()
     if dataclasses.is_dataclass(value):
         origin = _origin(type(value))
-        fields = dataclasses.fields(value)
+        # What equality leaves out is not identity either: reasons in words may be worded anew.
+        fields = [each for each in dataclasses.fields(value) if each.compare]
         return {"is": origin, **{f.name: describe(getattr(value, f.name), unknown) for f in fields}}
     raise UnstorableError(
         f"{type(value).__name__} has no description: make it a frozen dataclass or a function of "

@@ -312,10 +312,10 @@ class Method:
     constrain: Constraint | None = None
     trainer: MainTrainer | None = None
     outer: Outer | None = None
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict, compare=False)
     growth: Growth | None = None
-    needs_memory: Mapping[str, str] = field(default_factory=dict)
-    no_variants: Mapping[str, str] = field(default_factory=dict)
+    needs_memory: Mapping[str, str] = field(default_factory=dict, compare=False)
+    no_variants: Mapping[str, str] = field(default_factory=dict, compare=False)
     main: Literal["train", "auxiliary"] = "train"
 
     def __post_init__(self) -> None:
