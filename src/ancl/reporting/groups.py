@@ -203,7 +203,10 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[Damaged]]:
         key = json.dumps(own, sort_keys=True)
         first = found[key].setdefault(spec.seed, run)
         if first is not run:
-            reason = f"left out: seed {spec.seed} is already in {first.directory.name}"
+            reason = (
+                f"left out: seed {spec.seed} is already in {first.directory.name}, with the same "
+                "settings but for threads, device or version"
+            )
             duplicates.append(Damaged(run.directory, reason))
         settings[key] = own
     plain = [
