@@ -1,5 +1,6 @@
 """The page as a browser shows it: read, pressed, saved and opened again."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -120,6 +121,25 @@ def test_lines_of_equal_accuracy_go_through_methods_of_that_accuracy(shown: Any)
         Math.abs((d - b) * x - (c - a) * y + c * b - d * a) / Math.hypot(d - b, c - a))));
     """)
     assert sorted(far)[0] < 1
+
+
+@pytest.mark.parametrize("width", SIZES)
+def test_lines_of_equal_accuracy_have_their_number_at_every_width(
+    browser: Any, address: str, width: int
+) -> None:
+    browser.size(width)
+    browser.open(f"{address}#plane&on=digits%2F5+%28per_class%3Dnone%29")
+    boxes = browser.run("""
+      return [...document.querySelectorAll("#plane text.faint")].filter(
+        (n) => n.textContent.startsWith("AAC"))
+        .map((n) => n.getBBox()).map((b) => [b.x, b.y, b.width, b.height]);
+    """)
+
+    assert len(boxes) >= 2
+    for k, (x, y, wide, tall) in enumerate(boxes):
+        assert not any(
+            abs(a - x) < min(w, wide) and abs(b - y) < min(h, tall) for a, b, w, h in boxes[:k]
+        )
 
 
 def test_methods_go_off_the_plane(shown: Any) -> None:
@@ -355,6 +375,36 @@ def test_every_figure_is_saved_as_csv_and_png(shown: Any) -> None:
     ]
     assert "'-1" not in "".join(tables["plane"])
     assert shown.problems() == []
+
+
+SAVED = """
+  const saved = [];
+  URL.createObjectURL = (blob) => { saved.push(blob); return "data:,"; };
+  HTMLAnchorElement.prototype.click = () => {};
+  document.querySelector("#overview [data-save=csv]").click();
+  return saved[0].text();
+"""
+
+
+def test_the_overview_is_saved_in_the_units_of_its_headings_and_with_errors(
+    browser: Any, make: Make, runs: Path
+) -> None:
+    for seed in range(2):
+        counts = (ParameterCount(stored=1_500_000, trained=500_000),) * 2
+        make("lwf", seed=seed, rows=[[0.8], [0.6, 0.9 + 0.02 * seed]], parameters=counts)
+    place = runs / "page.html"
+    place.write_text(page(make_report(collect([runs]))), encoding="utf-8")
+    browser.size(1280)
+    browser.open(f"{place.as_uri()}#overview&columns=1")
+
+    head, row = (next(csv.reader([line])) for line in browser.run(SAVED).splitlines())
+    found = dict(zip(head, row, strict=True))
+
+    assert float(found["AAC, %"]) == pytest.approx(75.5)
+    assert float(found["AAC, %, standard error"]) == pytest.approx(0.5)
+    assert float(found["parameters, million"]) == 1.5
+    assert float(found["time, seconds"]) == pytest.approx(6.5)
+    assert found["runs"].split() == sorted(each.name for each in runs.glob("digits-5_*"))
 
 
 def test_a_text_like_a_formula_is_no_formula_in_a_spreadsheet(shown: Any) -> None:

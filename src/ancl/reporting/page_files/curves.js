@@ -83,7 +83,7 @@ function trainingCurves() {
   const scale = select("Scale", ["linear", "logarithmic"], (i) => { log = i === 1; show(); }, "scale");
   [split, log] = [Object.values(splits)[shown.index], scale.index === 1];
   section("loss", "Training",
-    `Each term as it enters the loss and the learning rate, first seed; validation accuracy of all seeds, the others as thin lines. ` +
+    `Each term as it enters the loss and the learning rate, first seed; validation accuracy of all seeds, where it was measured, the others as thin lines. ` +
     `At most ${DATA.most_points} epochs of a training are shown.`,
     el("div", { class: "controls" }, which, picker, shown, scale), key, host, beside);
   choose(which.index);
