@@ -60,6 +60,38 @@ def test_no_problem_no_request_nothing_unnamed_and_no_width_is_too_small(
     assert browser.value("[...document.querySelectorAll('section')].map((n) => n.id)") == wanted
 
 
+@pytest.fixture
+def swept(browser: Any, make: Make, runs: Path) -> Any:
+    """A plain method and four λ_a of its variant, on two benchmarks; as a telephone shows it."""
+    for benchmark in ("digits/5", "fashion-digits/5"):
+        make("lwf", benchmark=benchmark)
+        for lamb_a in (0.3, 1.0, 3.0):
+            make("a-lwf", benchmark=benchmark, lamb=12.5, lamb_a=lamb_a)
+        make("a-lwf", benchmark=benchmark, lamb="auto:0.123", lamb_a="balance:0.123")
+    place = runs / "page.html"
+    place.write_text(page(make_report(collect([runs]))), encoding="utf-8")
+    browser.size(390)
+    browser.open(place.as_uri())
+    return browser
+
+
+def test_a_long_name_in_a_choice_does_not_widen_the_page(swept: Any) -> None:
+    assert swept.value("document.documentElement.scrollWidth - innerWidth") == 0
+
+
+def test_settings_of_one_method_are_told_apart_in_the_curves(swept: Any) -> None:
+    looks = swept.run("""
+      return [...document.querySelectorAll("#curves .legend label line")].map(
+        (n) => getComputedStyle(n).stroke);
+    """)
+    drawn = swept.run("""
+      return [...document.querySelectorAll("#curves .chart polyline:not(.thin)")].map(
+        (n) => getComputedStyle(n).stroke);
+    """)
+    assert len({*looks}) == len(looks) == 5
+    assert drawn == looks
+
+
 def test_the_headline_has_the_sentences_and_every_difference(
     shown: Any, report_of_all: Report
 ) -> None:

@@ -40,7 +40,7 @@ function methodLegend() {
         SHOWN.listeners.forEach((listen) => listen());
       } });
       box.checked = on.has(group);
-      return el("label", {}, box, swatch(styleOf(group)), group.title);
+      return el("label", {}, box, swatch(lineStyle(group)), group.title);
     }));
   }
 
