@@ -262,6 +262,24 @@ def test_matrices_stand_side_by_side_and_minus_the_host(shown: Any) -> None:
     assert cells[-4:] == ["+0.0", "", "+10.0", "+0.0"]
 
 
+def test_matrices_minus_the_host_are_paired_by_seed(browser: Any, make: Make, runs: Path) -> None:
+    make("a-lwf", seed=0, rows=[[0.8], [0.7, 0.9]])
+    make("lwf", seed=0, rows=[[0.8], [0.6, 0.9]])
+    make("lwf", seed=1, rows=[[0.2], [0.2, 0.2]])  # a seed that the variant does not have
+    place = runs / "page.html"
+    place.write_text(page(make_report(collect([runs]))), encoding="utf-8")
+    browser.size(1280)
+    browser.open(f"{place.as_uri()}#matrices&matrix=minus+the+host")
+
+    assert texts(browser, "#matrices td") == ["+0.0", "", "+10.0", "+0.0"]
+
+
+def test_what_rounds_to_nothing_has_no_minus(browser: Any, address: str) -> None:
+    browser.open(address)
+    shown = browser.value("[percent(-0.00001), percent(-0.0001), plus(-0.00001), plus(0)]")
+    assert shown == ["0.00", "−0.01", "0.00", "+0.00"]
+
+
 def test_a_task_without_new_classes_has_a_row_and_no_column(
     browser: Any, make: Make, runs: Path
 ) -> None:

@@ -255,6 +255,16 @@ class Difference:
         gaps = list(self.gaps(metric).values())
         return t_interval(gaps) if gaps else None
 
+    def cells(self) -> list[list[float | None]]:
+        """Every entry of the accuracy matrix minus the host's: the mean over the seeds of both."""
+        if self.pairing.refused:
+            return []
+        ours, theirs = (
+            dict(zip(each.seeds, each.matrices, strict=True)) for each in (self.group, self.host)
+        )
+        found = np.mean([ours[seed] - theirs[seed] for seed in ours if seed in theirs], axis=0)
+        return [[None if np.isnan(cell) else float(cell) for cell in row] for row in found]
+
 
 def differences(groups: Sequence[Group]) -> dict[Group, Difference]:
     """Every variant that has a host with a seed in common, on the same stream.

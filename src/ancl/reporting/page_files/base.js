@@ -26,7 +26,7 @@ function draw(tag, attributes = {}, ...children) {
 }
 
 function percent(fraction, digits = 2) {
-  return fraction === null ? "–" : (100 * fraction).toFixed(digits).replace("-", "−");
+  return fraction === null ? "–" : (100 * fraction).toFixed(digits).replace(/^-(?=0\.?0*$)/, "").replace("-", "−");
 }
 
 function withError(estimate, digits = 2) {
