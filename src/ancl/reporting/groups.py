@@ -255,15 +255,16 @@ class Difference:
         gaps = list(self.gaps(metric).values())
         return t_interval(gaps) if gaps else None
 
-    def cells(self) -> list[list[float | None]]:
-        """Every entry of the accuracy matrix minus the host's: the mean over the seeds of both."""
+    def cells(self) -> list[list[float]]:
+        """The accuracy matrix minus the host's: the mean over the seeds that both have."""
         if self.pairing.refused:
             return []
         ours, theirs = (
             dict(zip(each.seeds, each.matrices, strict=True)) for each in (self.group, self.host)
         )
-        found = np.mean([ours[seed] - theirs[seed] for seed in ours if seed in theirs], axis=0)
-        return [[None if np.isnan(cell) else float(cell) for cell in row] for row in found]
+        gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+        found: list[list[float]] = np.mean(gaps, axis=0).tolist()
+        return found
 
 
 def differences(groups: Sequence[Group]) -> dict[Group, Difference]:
