@@ -371,6 +371,17 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(pages(site["nav"])) == sorted(files)
 
 
+def test_the_site_works_from_the_disk() -> None:
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+
+    # Without it links end in folders, and a browser does not load the index of the search.
+    assert "offline" in site["plugins"]
+    # Else the plug-in loads this script from another host.
+    (script,) = site["extra"]["polyfills"]
+    assert "iframe-worker" in script
+    assert (ROOT / "docs" / script).is_file()
+
+
 @pytest.mark.parametrize("name", ["settings.md", "commands.md"])
 def test_reference_pages_are_those_of_the_code(name: str) -> None:
     pages = runpy.run_path(str(ROOT / "scripts" / "reference_pages.py"))["PAGES"]

@@ -63,7 +63,9 @@ def test_text_has_a_row_for_every_network_and_tells_the_time(ancl: Any) -> None:
 
     assert [row[:2] for row in rows if row[:1] == ["ANCL"]] == [["ANCL", "1"], ["ANCL", "10"]]
     assert any(row[:1] == ["CL"] for row in rows)
-    assert "distance auxiliary with lamb a:" in ended.out
+    assert "Rank correlations (Spearman's ρ) over 2 values of λ_a, mean over 1 seed:" in ended.out
+    assert "  λ_a with the distance to the auxiliary network: " in ended.out
+    assert "  CKA to the multitask network with the mean accuracy: " in ended.out
     assert "ANCL, λ_a = 10" in ended.err
     assert "landscape: 2 more points at" in ended.err
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ancl.cli.run import verdict_text
+from ancl.cli.text import time_text
 from ancl.experiments.paper import Expected
 from ancl.experiments.paper_check import Verdict, verdict
 
@@ -168,3 +169,12 @@ def test_a_lamb_at_which_nothing_new_is_learned_is_told_at_the_end_and_in_the_re
     assert (f"\nlwf: {told}" in compared.out) is not learned
     assert (told in Path("runs/report/report.html").read_text()) is not learned
     assert (told in Path("runs/report/tables/overview.md").read_text()) is not learned
+
+
+def test_the_time_says_what_runs_cost_and_not_why_it_was_less() -> None:
+    # Two workers do it in half the time, and nothing was in the store.
+    runs: Any = [SimpleNamespace(seconds={"main 0": 40.0, "main 1": 50.0})] * 2
+
+    assert time_text(runs, 90.0) == "Time: 1 min 30 s; each run on its own: 3 min 0 s of work"
+    assert time_text(runs[:1], 2.0) == "Time: 2.0 s; the run on its own: 1 min 30 s of work"
+    assert time_text(runs[:1], 90.5) == "Time: 1 min 30 s"

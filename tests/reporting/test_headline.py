@@ -7,7 +7,7 @@ import pytest
 
 from ancl.metrics import Interval, t_interval
 from ancl.reporting import collect, make_report
-from ancl.reporting.headline import Finding, interval_sentence
+from ancl.reporting.headline import Finding, change, interval_sentence
 
 Make = Callable[..., Path]
 
@@ -51,6 +51,16 @@ def test_forgetting_then_omega_then_the_auxiliary_network(make: Make, runs: Path
         "and forgets 2.0 ± 0.0 points more. AAC of A-LwF minus LwF: +1.00 points, 95 % interval "
         "+1.00 to +1.00, paired over 3 seeds: higher."
     ]
+
+
+def test_what_is_equal_as_shown_is_not_less(make: Make, runs: Path) -> None:
+    for seed in range(2):
+        make("lwf", seed=seed, rows=[[0.9], [0.7, 0.8]])
+        make("a-lwf", seed=seed, rows=[[0.9], [0.7001, 0.7999]])
+
+    (text,) = texts(runs, "variant")
+    assert "A-LwF learns as much (0.0 ± 0.0 points apart) and forgets as much (0.0" in text
+    assert (change(0.0004), change(-0.0004)) == ("lost 0.0", "lost 0.0")
 
 
 def test_what_else_differs_is_in_the_sentence_and_another_network_is_not_compared(

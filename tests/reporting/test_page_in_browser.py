@@ -1,5 +1,6 @@
 """The page as a browser shows it: read, pressed, saved and opened again."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,38 @@ def test_no_problem_no_request_nothing_unnamed_and_no_width_is_too_small(
     wanted = ["found", "plane", "overview", "curves", "matrices", "explorer", "loss", "time"]
     wanted += ["grids", "formulas", "specs", "damaged"]
     assert browser.value("[...document.querySelectorAll('section')].map((n) => n.id)") == wanted
+
+
+@pytest.fixture
+def swept(browser: Any, make: Make, runs: Path) -> Any:
+    """A plain method and four λ_a of its variant, on two benchmarks; as a telephone shows it."""
+    for benchmark in ("digits/5", "fashion-digits/5"):
+        make("lwf", benchmark=benchmark)
+        for lamb_a in (0.3, 1.0, 3.0):
+            make("a-lwf", benchmark=benchmark, lamb=12.5, lamb_a=lamb_a)
+        make("a-lwf", benchmark=benchmark, lamb="auto:0.123", lamb_a="balance:0.123")
+    place = runs / "page.html"
+    place.write_text(page(make_report(collect([runs]))), encoding="utf-8")
+    browser.size(390)
+    browser.open(place.as_uri())
+    return browser
+
+
+def test_a_long_name_in_a_choice_does_not_widen_the_page(swept: Any) -> None:
+    assert swept.value("document.documentElement.scrollWidth - innerWidth") == 0
+
+
+def test_settings_of_one_method_are_told_apart_in_the_curves(swept: Any) -> None:
+    looks = swept.run("""
+      return [...document.querySelectorAll("#curves .legend label line")].map(
+        (n) => getComputedStyle(n).stroke);
+    """)
+    drawn = swept.run("""
+      return [...document.querySelectorAll("#curves .chart polyline:not(.thin)")].map(
+        (n) => getComputedStyle(n).stroke);
+    """)
+    assert len({*looks}) == len(looks) == 5
+    assert drawn == looks
 
 
 def test_the_headline_has_the_sentences_and_every_difference(
@@ -120,6 +153,25 @@ def test_lines_of_equal_accuracy_go_through_methods_of_that_accuracy(shown: Any)
         Math.abs((d - b) * x - (c - a) * y + c * b - d * a) / Math.hypot(d - b, c - a))));
     """)
     assert sorted(far)[0] < 1
+
+
+@pytest.mark.parametrize("width", SIZES)
+def test_lines_of_equal_accuracy_have_their_number_at_every_width(
+    browser: Any, address: str, width: int
+) -> None:
+    browser.size(width)
+    browser.open(f"{address}#plane&on=digits%2F5+%28per_class%3Dnone%29")
+    boxes = browser.run("""
+      return [...document.querySelectorAll("#plane text.faint")].filter(
+        (n) => n.textContent.startsWith("AAC"))
+        .map((n) => n.getBBox()).map((b) => [b.x, b.y, b.width, b.height]);
+    """)
+
+    assert len(boxes) >= 2
+    for k, (x, y, wide, tall) in enumerate(boxes):
+        assert not any(
+            abs(a - x) < min(w, wide) and abs(b - y) < min(h, tall) for a, b, w, h in boxes[:k]
+        )
 
 
 def test_methods_go_off_the_plane(shown: Any) -> None:
@@ -208,6 +260,24 @@ def test_matrices_stand_side_by_side_and_minus_the_host(shown: Any) -> None:
     cells = texts(shown, "#matrices table.heat:last-of-type td")
     # A-LwF: 0.9 - 0.9; 0.8 - 0.7 and 0.71 - 0.71
     assert cells[-4:] == ["+0.0", "", "+10.0", "+0.0"]
+
+
+def test_matrices_minus_the_host_are_paired_by_seed(browser: Any, make: Make, runs: Path) -> None:
+    make("a-lwf", seed=0, rows=[[0.8], [0.7, 0.9]])
+    make("lwf", seed=0, rows=[[0.8], [0.6, 0.9]])
+    make("lwf", seed=1, rows=[[0.2], [0.2, 0.2]])  # a seed that the variant does not have
+    place = runs / "page.html"
+    place.write_text(page(make_report(collect([runs]))), encoding="utf-8")
+    browser.size(1280)
+    browser.open(f"{place.as_uri()}#matrices&matrix=minus+the+host")
+
+    assert texts(browser, "#matrices td") == ["+0.0", "", "+10.0", "+0.0"]
+
+
+def test_what_rounds_to_nothing_has_no_minus(browser: Any, address: str) -> None:
+    browser.open(address)
+    shown = browser.value("[percent(-0.00001), percent(-0.0001), plus(-0.00001), plus(0)]")
+    assert shown == ["0.00", "−0.01", "0.00", "+0.00"]
 
 
 def test_a_task_without_new_classes_has_a_row_and_no_column(
@@ -355,6 +425,36 @@ def test_every_figure_is_saved_as_csv_and_png(shown: Any) -> None:
     ]
     assert "'-1" not in "".join(tables["plane"])
     assert shown.problems() == []
+
+
+SAVED = """
+  const saved = [];
+  URL.createObjectURL = (blob) => { saved.push(blob); return "data:,"; };
+  HTMLAnchorElement.prototype.click = () => {};
+  document.querySelector("#overview [data-save=csv]").click();
+  return saved[0].text();
+"""
+
+
+def test_the_overview_is_saved_in_the_units_of_its_headings_and_with_errors(
+    browser: Any, make: Make, runs: Path
+) -> None:
+    for seed in range(2):
+        counts = (ParameterCount(stored=1_500_000, trained=500_000),) * 2
+        make("lwf", seed=seed, rows=[[0.8], [0.6, 0.9 + 0.02 * seed]], parameters=counts)
+    place = runs / "page.html"
+    place.write_text(page(make_report(collect([runs]))), encoding="utf-8")
+    browser.size(1280)
+    browser.open(f"{place.as_uri()}#overview&columns=1")
+
+    head, row = (next(csv.reader([line])) for line in browser.run(SAVED).splitlines())
+    found = dict(zip(head, row, strict=True))
+
+    assert float(found["AAC, %"]) == pytest.approx(75.5)
+    assert float(found["AAC, %, standard error"]) == pytest.approx(0.5)
+    assert float(found["parameters, million"]) == 1.5
+    assert float(found["time, seconds"]) == pytest.approx(6.5)
+    assert found["runs"].split() == sorted(each.name for each in runs.glob("digits-5_*"))
 
 
 def test_a_text_like_a_formula_is_no_formula_in_a_spreadsheet(shown: Any) -> None:

@@ -184,7 +184,7 @@ def test_lamb_stays_within_its_reach() -> None:
 
     assert mover.lamb == 2.0 * REACH
     assert notes[:6] == [""] * 6  # 2⁶ = 64
-    assert notes[6:] == ["λ held at 200"] * 4
+    assert notes[6:] == ["λ has reached its limit of 200", "", "", ""]  # said once
 
 
 def test_a_task_goes_on_with_the_last_one() -> None:

@@ -161,21 +161,24 @@ def result_text(result: AnalysisResult) -> str:
     from ancl.analysis.figures import INSTALL
 
     spec, label = result.specs[0], result.tables["cka"][0]
+    seeds = counted(len(result.seeds), "seed")
     title = (
         f"{spec.method} on {spec.benchmark}, λ = {spec.options.get('lamb')}, task "
-        f"{result.options.task + 1}: mean over {counted(len(result.seeds), 'seed')}\n"
+        f"{result.options.task + 1}: mean over {seeds}\n"
         f"Distances over all parameters; CKA {label['estimator']} on {label['images']} "
         f"{label['split']} images"
     )
     correlations = "\n".join(
-        f"  {name.replace('_', ' ')}: {_signed(found.mean)}"
+        f"  {_correlated(name)}: {_signed(found.mean)}"
         for name, found in result.correlations().items()
     )
+    values = counted(len(result.options.lamb_as), "value")
+    ranks = f"Rank correlations (Spearman's ρ) over {values} of λ_a, mean over {seeds}:"
     where = [f"Results: {result.directory} ({duration(result.seconds)})"]
     where += [f"  {path}" for path in result.figures if path.suffix == ".png"]
     if not result.figures:
         where.append(INSTALL)
-    paragraphs = [title, _table(result), f"Rank correlations:\n{correlations}", "\n".join(where)]
+    paragraphs = [title, _table(result), f"{ranks}\n{correlations}", "\n".join(where)]
     return "\n\n".join(paragraphs)
 
 
@@ -193,6 +196,20 @@ def _table(result: AnalysisResult) -> str:
             cells += [f"{_mean(found, ref):.4f}" for ref in ("old", "auxiliary", "multi")]
         rows.append([name.upper(), "" if lamb_a is None else f"{lamb_a:g}", *cells])
     return table(head, rows, "lr" + "r" * 7)
+
+
+def _correlated(name: str) -> str:
+    """The name of a rank correlation in words.
+
+    >>> _correlated("distance_old_with_lamb_a")
+    'λ_a with the distance to the old network'
+    """
+    measure, _, other = name.partition("_with_")
+    kind, _, network = measure.partition("_")
+    reference = f"{'multitask' if network == 'multi' else network} network"
+    if other == "lamb_a":
+        return f"λ_a with the {kind.replace('cka', 'CKA')} to the {reference}"
+    return f"{kind.upper()} to the {reference} with the {other.replace('_', ' ')}"
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float:

@@ -92,7 +92,7 @@ def _show_plan(specs: Sequence[RunSpec], places: Places, as_json: bool) -> None:
 
 def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
     """A table, what failed, and where everything is."""
-    from ancl.cli.text import duration, failures_text
+    from ancl.cli.text import failures_text, time_text
     from ancl.experiments.settings import QUICK_LOOK
 
     title = (
@@ -109,8 +109,7 @@ def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
     if quick:
         parts.append(QUICK_LOOK)
     where = "\n".join(f"  {each.directory}" for each in finished)
-    work = sum(sum(each.result.seconds.values()) for each in finished)
-    time = f"Time: {duration(comparison.seconds)}; each run on its own: {duration(work)} of work"
+    time = time_text([each.result for each in finished], comparison.seconds)
     parts.append(f"{time}\nResults:\n{where}\n  {place}")
     return "\n\n".join(parts)
 

@@ -119,12 +119,12 @@ def parameters_text(results: Sequence[RunResult]) -> list[str]:
 
 
 def time_text(results: Sequence[RunResult], seconds: float) -> str:
-    """How long it took, and how long it would have taken without the store."""
+    """How long it took, and how long if nothing had been shared, stored or done side by side."""
     spent = sum(sum(each.seconds.values()) for each in results)
-    found = (
-        f" ({duration(spent)} of work, part of it found in the store)" if spent > seconds else ""
-    )
-    return f"Time: {duration(seconds)}{found}"
+    if spent <= seconds:
+        return f"Time: {duration(seconds)}"
+    whose = "each run" if len(results) > 1 else "the run"
+    return f"Time: {duration(seconds)}; {whose} on its own: {duration(spent)} of work"
 
 
 def unit(metric: Metric) -> str:

@@ -203,7 +203,10 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[Damaged]]:
         key = json.dumps(own, sort_keys=True)
         first = found[key].setdefault(spec.seed, run)
         if first is not run:
-            reason = f"left out: seed {spec.seed} is already in {first.directory.name}"
+            reason = (
+                f"left out: seed {spec.seed} is already in {first.directory.name}, with the same "
+                "settings but for threads, device or version"
+            )
             duplicates.append(Damaged(run.directory, reason))
         settings[key] = own
     plain = [
@@ -251,6 +254,17 @@ class Difference:
         """Mean and 95 % interval of the difference."""
         gaps = list(self.gaps(metric).values())
         return t_interval(gaps) if gaps else None
+
+    def cells(self) -> list[list[float]]:
+        """The accuracy matrix minus the host's: the mean over the seeds that both have."""
+        if self.pairing.refused:
+            return []
+        ours, theirs = (
+            dict(zip(each.seeds, each.matrices, strict=True)) for each in (self.group, self.host)
+        )
+        gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+        found: list[list[float]] = np.mean(gaps, axis=0).tolist()
+        return found
 
 
 def differences(groups: Sequence[Group]) -> dict[Group, Difference]:

@@ -223,8 +223,12 @@ def more(difference: Estimate) -> str:
 
     >>> more(Estimate(0.011, 0.002, 5)), more(Estimate(-0.011, math.nan, 1))
     ('1.1 ± 0.2 points more', '1.1 points less')
+    >>> more(Estimate(-0.0001, 0.0001, 5))
+    'as much (0.0 ± 0.0 points apart)'
     """
     size = _with_error(difference._replace(mean=abs(difference.mean)))
+    if _nothing(difference.mean):
+        return f"as much ({size} points apart)"
     return f"{size} points {'less' if difference.mean < 0 else 'more'}"
 
 
@@ -234,7 +238,13 @@ def change(forgetting: float) -> str:
     >>> change(0.021), change(-0.021)
     ('lost 2.1', 'gained 2.1')
     """
-    return f"{'gained' if forgetting < 0 else 'lost'} {percent(abs(forgetting))}"
+    gained = forgetting < 0 and not _nothing(forgetting)
+    return f"{'gained' if gained else 'lost'} {percent(abs(forgetting))}"
+
+
+def _nothing(fraction: float) -> bool:
+    """Whether it is 0 as it is shown."""
+    return percent(abs(fraction)) == percent(0.0)
 
 
 def _only(groups: Sequence[Group], base: str) -> Group | None:

@@ -107,15 +107,15 @@ class Mover:
         self._sums = now if self._sums is None else self._sums + now
 
     def epoch(self) -> tuple[dict[str, float], str]:
-        """End an epoch: the λ that it had, and a note where λ met its limit."""
+        """End an epoch: the λ that it had, and a note when λ meets its limit."""
         had, sums = self.lamb, self._sums
         task, old = (0.0, 0.0) if sums is None else sums.tolist()
         self._sums = None
         if math.isfinite(task + old) and task > 0 and old > 0:
             wanted = math.log(self._kappa * task / (self.lamb * old))
             self.lamb = self._within(self.lamb * math.exp(max(-STEP, min(STEP, wanted))))
-        held = self.lamb in (self._low, self._high)
-        return {"lamb": had}, f"λ held at {self.lamb:.3g}" if held else ""
+        met = self.lamb != had and self.lamb in (self._low, self._high)
+        return {"lamb": had}, f"λ has reached its limit of {self.lamb:.3g}" if met else ""
 
     def state(self) -> Params:
         """What the next epoch depends on."""

@@ -26,7 +26,7 @@ function draw(tag, attributes = {}, ...children) {
 }
 
 function percent(fraction, digits = 2) {
-  return fraction === null ? "–" : (100 * fraction).toFixed(digits).replace("-", "−");
+  return fraction === null ? "–" : (100 * fraction).toFixed(digits).replace(/^-(?=0\.?0*$)/, "").replace("-", "−");
 }
 
 function withError(estimate, digits = 2) {
@@ -81,6 +81,14 @@ function styleOf(group) {
     LOOKS.set(group, { color: color(place), dash: DASHES[group.variant] });
   }
   return LOOKS.get(group);
+}
+
+// As a line beside others: further settings of a method take colours that no method has, while there are some.
+function lineStyle(group) {
+  const like = DATA.groups.filter((other) => other.stream === group.stream);
+  const further = like.filter((other, i) => like.findIndex((each) => each.method === other.method) < i);
+  const place = further.indexOf(group);
+  return like.length > 8 || place < 0 ? styleOf(group) : { ...styleOf(group), color: color(like.length - further.length + place) };
 }
 
 // -- the view, kept in the address: “#plane&on=digits%2F5&columns=all” ------------------------

@@ -41,7 +41,7 @@ function lineChart(options) {
     const width = widthOf(host);
     size = width;
     const height = options.height || Math.min(340, Math.max(240, width * 0.5));
-    const box = { left: 56, right: width - 14, top: 24, bottom: height - 44 };
+    const box = { left: 56, right: width - 14, top: 30, bottom: height - 44 };
     const all = options.series.flatMap((s) => s.points.flatMap((p) => [p.y, p.low ?? p.y, p.high ?? p.y]))
       .concat(options.series.flatMap((s) => (s.thin || []).flat()));
     const [low, high] = extent(all, options.log);

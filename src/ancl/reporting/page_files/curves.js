@@ -15,7 +15,7 @@ function accuracyCurves() {
     const groups = shownGroups();
     const up = (values) => values.map((value) => (value === null ? null : 100 * value));
     const series = groups.map((group) => ({
-      ...styleOf(group), name: group.title, points: group.curves[name].mean.map(bandPoint),
+      ...lineStyle(group), name: group.title, points: group.curves[name].mean.map(bandPoint),
       thin: seeds && group.seeds.length > 1 ? group.curves[name].seeds.map(up) : [],
       seeds: group.seeds.map((seed) => `seed ${seed}`),
     }));
@@ -83,7 +83,7 @@ function trainingCurves() {
   const scale = select("Scale", ["linear", "logarithmic"], (i) => { log = i === 1; show(); }, "scale");
   [split, log] = [Object.values(splits)[shown.index], scale.index === 1];
   section("loss", "Training",
-    `Each term as it enters the loss and the learning rate, first seed; validation accuracy of all seeds, the others as thin lines. ` +
+    `Each term as it enters the loss and the learning rate, first seed; validation accuracy of all seeds, where it was measured, the others as thin lines. ` +
     `At most ${DATA.most_points} epochs of a training are shown.`,
     el("div", { class: "controls" }, which, picker, shown, scale), key, host, beside);
   choose(which.index);
@@ -142,7 +142,7 @@ function parameterCurves() {
     host.replaceChildren(groups.length ? lineChart({
       label: `Parameters ${kind}, ${STREAMS[STREAM.index]}`, xlabel: "task", ylabel: "parameters, million",
       xs: Array.from({ length: count }, (_, i) => String(i + 1)), name: `parameters ${kind} ${STREAMS[STREAM.index]}`,
-      series: groups.map((group) => ({ ...styleOf(group), name: group.title,
+      series: groups.map((group) => ({ ...lineStyle(group), name: group.title,
         points: group.parameters.map((each, i) => ({ i, y: each[kind] / 1e6, text: text(each[kind] / 1e6) })) })),
     }) : el("p", { class: "soft" }, "No method that is switched on has counted its parameters."));
   }

@@ -208,7 +208,8 @@ function explorer() {
   const picked = select("Analysis", names, (index) => { keep("lamb_a", 0, 0); choose(index); }, "analysis");
   section("explorer", "The λ_a explorer",
     "The landscape is the plane through old, auxiliary and multitask network, in Euclidean units of the weights; the dashed path joins " +
-    "the ANCL networks, projected onto it. “CL” is the plain method.",
+    "the ANCL networks, projected onto it. “CL” is the plain method" +
+    (DATA.analyses.some((each) => each.anchors.connector) ? ", “connector” the weighted average of old and auxiliary network." : "."),
     el("div", { class: "controls" }, picked,
       el("label", { style: "flex: 1 1 260px" }, el("span", {}, "λ_a = ", value), slider)),
     host);

@@ -40,7 +40,7 @@ function methodLegend() {
         SHOWN.listeners.forEach((listen) => listen());
       } });
       box.checked = on.has(group);
-      return el("label", {}, box, swatch(styleOf(group)), group.title);
+      return el("label", {}, box, swatch(lineStyle(group)), group.title);
     }));
   }
 
@@ -53,8 +53,7 @@ const MINUS = "minus the host";
 
 function heatCells(group, minus) {
   if (!minus) return group.cells.map((row) => row.map((cell) => cell && cell[0]));
-  const host = DATA.groups[group.difference.host].cells;
-  return group.cells.map((row, i) => row.map((cell, j) => (cell && host[i] && host[i][j] ? cell[0] - host[i][j][0] : null)));
+  return group.difference.cells;
 }
 
 function heatColor(value, minus, most) {

@@ -138,15 +138,17 @@ function planeAxes(root, { x, y, box, x0, x1, y0, y1 }) {
 function equalAccuracy(root, { x, y, box, x0, x1, y0, y1 }, tasks) {
   const slope = (tasks - 1) / tasks;
   const marks = ticks(y0 - slope * x1, y1 - slope * x0, 9);
+  const named = []; // where a number stands: the next one keeps clear of it
   for (const value of marks) {
     // Where it enters and leaves the box.
     const from = Math.max(x0, (y0 - value) / slope);
     const to = Math.min(x1, (y1 - value) / slope);
     if (from >= to) continue;
     root.append(draw("line", { class: "equal", x1: x(from), y1: y(value + slope * from), x2: x(to), y2: y(value + slope * to) }));
-    const room = x(to) - x(from) > 90 && x(to) > box.left + 90;
-    if (room) root.append(draw("text", { class: "faint", x: x(to) - 4, y: y(value + slope * to) + 14, "text-anchor": "end" },
-      `AAC ${plain(Number(value.toPrecision(6)))} %`));
+    const [right, top] = [x(to) - 4, y(value + slope * to) + 14];
+    if (right < box.left + 66 || top > box.bottom - 4 || named.some(([a, b]) => Math.abs(a - right) < 70 && Math.abs(b - top) < 16)) continue;
+    named.push([right, top]);
+    root.append(draw("text", { class: "faint", x: right, y: top, "text-anchor": "end" }, `AAC ${plain(Number(value.toPrecision(6)))} %`));
   }
 }
 

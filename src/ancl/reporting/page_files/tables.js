@@ -53,7 +53,17 @@ function sortable(caption, columns, rows) {
   heads();
   refresh();
   const table = el("table", { class: "overview" }, el("caption", {}, caption), el("thead", {}, head), body);
-  const written = () => [shown().map((i) => titles[i]), ...rows.map((row) => shown().map((i) => row[i].csv ?? row[i].value ?? row[i].text))];
+  // What stands below a number on the page, its error or a note, is a column of its own in the file.
+  const written = () => {
+    const parts = shown().flatMap((i) => {
+      const title = columns[i].saved || titles[i];
+      const has = (key) => rows.some((row) => row[i][key] !== undefined && row[i][key] !== null);
+      return [[title, (row) => row[i].csv ?? row[i].value ?? row[i].text],
+        ...(has("error") ? [[`${title}, standard error`, (row) => row[i].error]] : []),
+        ...(has("below") ? [[columns[i].below, (row) => row[i].below]] : [])];
+    });
+    return [parts.map(([title]) => title), ...rows.map((row) => parts.map(([, value]) => value(row)))];
+  };
   return [
     el("div", { class: "controls" }, el("label", {}, "Filter rows", filter), more, count),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, table),
@@ -77,7 +87,8 @@ function textCell(text, below = null) { return { text, value: text, below }; }
 
 function numberCell(estimate, show = withError, below = null) {
   return estimate && estimate[0] !== null
-    ? { text: show(estimate), value: estimate[0], below, csv: 100 * estimate[0] } : { text: "", value: null, below };
+    ? { text: show(estimate), value: estimate[0], below, csv: 100 * estimate[0],
+      error: estimate[1] === null ? null : 100 * estimate[1] } : { text: "", value: null, below };
 }
 
 function groupTime(group) {
@@ -98,21 +109,21 @@ function overviewColumns() {
   const sizes = DATA.groups.some((group) => group.parameters.length);
   const million = (count) => `${(count / 1e6).toFixed(2)}`;
   const last = (name, title) => ({ title, number: true, more: true, cell: ({ parameters }) => (parameters.length
-    ? { text: million(parameters.at(-1)[name]), value: parameters.at(-1)[name] } : { text: "", value: null }) });
+    ? { text: million(parameters.at(-1)[name]), value: parameters.at(-1)[name], csv: parameters.at(-1)[name] / 1e6 } : { text: "", value: null }) });
   return [
-    { title: "method", cell: (group) => textCell(group.title, STREAMS.length > 1 ? group.stream : null) },
-    { title: `${decides.map((name) => METRIC[name].label).join(" or ")}, %`, number: true, about: decides.map((name) => METRIC[name].formula).join(" or "),
+    { title: "method", below: "benchmark", cell: (group) => textCell(group.title, STREAMS.length > 1 ? group.stream : null) },
+    { title: `${decides.map((name) => METRIC[name].label).join(" or ")}, %`, number: true, below: "metric", about: decides.map((name) => METRIC[name].formula).join(" or "),
       cell: (group) => numberCell(group.metrics[group.decisive], withError, decides.length > 1 ? METRIC[group.decisive].label : null) },
-    { title: "minus host, points", number: true, about: "A variant minus its plain method, paired by seed", cell: difference },
+    { title: "minus host, points", number: true, below: "what else differs", about: "A variant minus its plain method, paired by seed", cell: difference },
     metric("forgetting", "forgetting"), metric("learning_accuracy", "learning"),
     { title: "n", number: true, about: "seeds", cell: ({ seeds }) => ({ text: String(seeds.length), value: seeds.length }) },
-    ...(DATA.groups.some((group) => group.expected) ? [{ title: "expected, %", number: true, more: true,
+    ...(DATA.groups.some((group) => group.expected) ? [{ title: "expected, %", number: true, more: true, below: "expected from",
       about: "The paper’s number, or the one measured for the benchmark",
       cell: (group) => numberCell(group.expected, (e) => withError(e.slice(0, 2)), group.expected ? expectedSource(group) : null) }] : []),
     ...DATA.metrics.filter((m) => !six.includes(m.name) && known(m)).map((m) => metric(m.name, null, true)),
     ...(sizes ? [last("stored", "parameters, million"), last("trained", "trained in the last task, million")] : []),
-    { title: "time", number: true, more: true, cell: (group) => ({ text: duration(groupTime(group)), value: groupTime(group) }) },
-    { title: "runs", more: true, cell: (group) => ({ text: group.runs.join(" "), value: group.runs[0],
+    { title: "time", saved: "time, seconds", number: true, more: true, cell: (group) => ({ text: duration(groupTime(group)), value: groupTime(group) }) },
+    { title: "runs", more: true, cell: (group) => ({ text: group.runs.join(" "), value: group.runs[0], csv: group.runs.join(" "),
       links: group.links.map((href, i) => ({ href, text: `seed ${group.seeds[i]}` })) }) },
   ];
 }
