@@ -90,7 +90,7 @@ def _leak(train: Digests, test: Digests) -> tuple[str, ...]:
         return ()
     return (
         f"{count:,} of {len(test):,} test images are training images too, pixel by pixel: the "
-        f"accuracy on them says nothing. Remove them from one of the two.",
+        f"accuracy on them says nothing. In images of your own, remove them from one of the two.",
     )
 
 
