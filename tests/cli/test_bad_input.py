@@ -219,8 +219,8 @@ FLAGS = [
     Row("runs-empty", (*RUN, "--runs", ""), "is not a place for results"),
     Row("store-root", (*RUN, "--store", "/"), "is not a place for the store"),
     Row("prune-here", ("store", "prune", "--store", "."), "is not a place for a store"),
-    Row("report-here", ("report", "--out", "."), "is not a place for a report"),
-    Row("report-root", ("report", "--out", "/"), "is not a place for a report"),
+    Row("report-here", ("report", "--output", "."), "is not a place for a report"),
+    Row("report-root", ("report", "--output", "/"), "is not a place for a report"),
 ]  # fmt: skip
 SETTINGS = [
     Row("epochs-true", (*RUN, "--set", "training.epochs=true"), "must be a number, not true"),
@@ -331,9 +331,9 @@ PLACES = [
     Row("report-nowhere", ("report", "nowhere"), "does not exist"),
 ]  # fmt: skip
 WRITTEN = [
-    Row("report-not-ours", ("report", "--out", "thesis"), "files that ancl did not write", text(
+    Row("report-not-ours", ("report", "--output", "thesis"), "files that ancl did not write", text(
         "thesis/report.html", "my thesis")),
-    Row("report-link", ("report", "--out", "thesis"), "files that ancl did not write", lambda: (
+    Row("report-link", ("report", "--output", "thesis"), "files that ancl did not write", lambda: (
         Path("thesis").mkdir(), Path("thesis/report.html").symlink_to("nowhere"), None)[-1]),
     Row("entry-fifo", ("store", "verify"), "not a plain file", of_entry("entry.json", fifo), 1),
     Row("entry-zero", ("store", "verify"), "not a plain file",

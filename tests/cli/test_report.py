@@ -20,7 +20,7 @@ def two_runs(ancl: Any) -> Any:
 
 def test_report_repeats_the_numbers_of_the_runs(ancl: Any, two_runs: Any) -> None:
     ended = ancl("report")
-    found = ancl("report", "--json", "--out", "elsewhere").json
+    found = ancl("report", "--json", "--output", "elsewhere").json
 
     expected = two_runs["metrics"]["aac"]
     mean, error, n = found["groups"][0]["metrics"]["aac"]
@@ -68,7 +68,7 @@ def test_without_matplotlib_the_command_says_what_to_install(
     for place in ("ancl.reporting.write.can_draw", "ancl.reporting.can_draw"):
         monkeypatch.setattr(place, lambda: False)
 
-    ended = ancl("report", "--out", "plain")
+    ended = ancl("report", "--output", "plain")
 
     assert INSTALL in ended.out
     assert not Path("plain/figures").exists()

@@ -23,7 +23,7 @@ def test_a_study_shows_its_plan_runs_and_draws_from_results_alone(ancl: Any) -> 
     counts = ancl("study", "a.yaml", "--dry-run", "--json").json["runs"]
     ran = ancl("study", "a.yaml", "--json", "--quiet", "--results", "kept")
     Path("runs").rename("elsewhere")
-    drawn = ancl("study", "a.yaml", "--tables", "--results", "kept", "--out", "out")
+    drawn = ancl("study", "a.yaml", "--tables", "--results", "kept", "--output", "out")
     again = ancl("study", "a.yaml", "--dry-run", "--json", "--results", "kept").json
 
     # 3 + 4 values of λ, 3 of λ_a, and 4 rows of one seed.

@@ -15,7 +15,7 @@ UNREADABLE = {
     "listed entry": ("runs/.store/entries/*/*", ("store", "list"), 0, "Permission denied"),
     "shard": ("runs/.store/entries/*", ("store", "list"), 2, "cannot be read"),
     "entries": ("runs/.store/entries", ("store", "prune", "--dry-run"), 2, "Permission denied"),
-    "run's result": ("runs/digits*/result.json", ("report", "--out", "out"), 2, "Permission"),
+    "run's result": ("runs/digits*/result.json", ("report", "--output", "out"), 2, "Permission"),
     "pruned run": ("runs/digits*", ("store", "prune"), 2, "Nothing was removed"),
 }
 

@@ -25,7 +25,8 @@ Stored = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None, Option("--out", metavar="DIR", help="Where the report goes. [RUNS/report]")
+    Path | None,
+    Option("--output", "-o", metavar="DIR", help="Where the report goes. [RUNS/report]"),
 ]
 
 

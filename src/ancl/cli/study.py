@@ -27,7 +27,7 @@ ResultsFolder = Annotated[
     Option("--results", metavar="DIR", help="One small file per run. [results beside FILE.yaml]"),
 ]
 Out = Annotated[
-    Path | None, Option("--out", metavar="DIR", help="Where tables go. [beside FILE.yaml]")
+    Path | None, Option("--output", "-o", metavar="DIR", help="Where tables go. [beside FILE.yaml]")
 ]
 
 

@@ -185,5 +185,5 @@ def unwritable(out: Path, error: OSError) -> StoreError:
     """That a report cannot be written, and what to do."""
     return StoreError(
         f"The report cannot be written to {out} ({error.strerror}). Make room, or choose a "
-        f"directory that you may write to with --out DIR."
+        f"directory that you may write to with --output DIR."
     )
