@@ -35,6 +35,7 @@ def recorded(benchmark: str, method: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # minutes when quiet, many times that on a busy machine
 @pytest.mark.parametrize(
     ("benchmark", "method"), [("cifar100-small/5", "lwf"), ("cifar100-small/4", "icarl")]
 )
