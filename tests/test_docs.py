@@ -112,7 +112,7 @@ def test_a_method_as_written(write, command) -> None:
     methods = ["drift.py:drift", *["a-drift.py:drift"] * 2, "afec-drift.py:drift"]
     assert [run["spec"]["method"] for run in runs] == methods
     assert [run["spec"]["options"]["power"] for run in runs] == [1, 2, 2, 2]
-    assert [run["spec"]["options"].get("lamb_a") for run in runs] == [None, 0.5, "balance:0.3", 1]
+    assert [run["spec"]["options"].get("lamb_a") for run in runs] == [None, 0.5, "balance:0.1", 1]
     assert "The exponent of the distance." in command(commands("add-a-method.md")[-1])
 
 
@@ -435,7 +435,7 @@ def test_the_first_run_as_written(folder, brief, capsys) -> None:
         exec(block, names)
 
     assert names["plain"].matrices["taw"].shape == (5, 5)
-    assert names["variant"].spec.options["lamb_a"] == "balance:0.3"
+    assert names["variant"].spec.options["lamb_a"] == "balance:0.1"
     assert "[[" in capsys.readouterr().out
 
 

@@ -12,13 +12,13 @@ from ancl.checks import number_behind
 from ancl.errors import MethodError
 from ancl.types import Output, Params
 
-DEFAULT_RHO = 0.3
-"""ρ where none is given; one for all methods."""
+DEFAULT_RHO = 0.1
+"""ρ where none is given; one for all methods, chosen in ``docs/evidence/rules.md``."""
 MEMORY = 0.95
 """The share of a mean force that stays at every step."""
 MOST = 1e6
 """The largest λ_a over λ: a guard against forces that vanish, far from any sensible value."""
-FORMS = "balance or balance:ρ with ρ ≥ 0, as in balance:0.3"
+FORMS = "balance or balance:ρ with ρ ≥ 0, as in balance:0.1"
 
 
 @dataclass(frozen=True)
