@@ -111,7 +111,7 @@ class Images:
 def run(method: str, arm: str, seed: int, source: Any, store: str | None = None) -> dict[str, Any]:
     """The accuracy on each group after each month but the first."""
     host = method.rpartition("-")[2]
-    settings = HOSTS[host] | ({"lamb_a": "balance"} if method != host else {})
+    settings = HOSTS[host] | ({"lamb_a": "balance:0.3"} if method != host else {})
     learner = ancl.Learner(
         method,
         "resnet8",
