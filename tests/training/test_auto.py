@@ -234,6 +234,34 @@ def test_both_rules_together_on_weights() -> None:
     assert weights == [both.lambs["old"], both.lambs["auxiliary"]]
 
 
+@pytest.mark.parametrize("lamb_a", [Balance(0.5), 3.0])
+def test_on_weights_both_networks_pull_together(lamb_a) -> None:
+    network, both = make_network(0), found(Ewc(), lamb_a=lamb_a)
+    step = make_step(network)
+    slopes = torch.autograd.grad(
+        CrossEntropy()(step), list(network.weights().values()), retain_graph=True
+    )
+    both(step)
+    quadratic, first = both.quadratic(network.weights()), both.lambs
+    share = first["auxiliary"] / first["old"]
+    pulls = [
+        sum(
+            factor
+            * pull.anchor.importance["gradients"][name]
+            * (weight - pull.anchor.weights[name])
+            for factor, pull in zip((1.0, share), both.pulls, strict=True)
+        )
+        for name, weight in network.weights().items()
+    ]
+    task, old = (math.sqrt(sum(length(t) ** 2 for t in ts)) for ts in (slopes, pulls))
+    both.end_epoch()
+
+    assert quadratic is not None
+    assert quadratic.force("old").item() == pytest.approx(old, rel=1e-5)
+    expected = towards(2.0, KAPPA_ON_WEIGHTS * task / old)
+    assert both.lambs["old"] == pytest.approx(expected, rel=1e-4)
+
+
 @pytest.mark.parametrize(("omega", "auxiliary"), [(Lwf(), 0.0), (Ewc(), 6.0)])
 def test_weights_are_selected_with_the_first_lamb(omega, auxiliary) -> None:
     objective = found(omega, lamb_a=Balance(0.5))

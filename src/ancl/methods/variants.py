@@ -10,7 +10,7 @@ from ancl.regularizers import Ewc, WeightRegularizer
 from ancl.training.auto import Auto, default_kappa
 from ancl.training.balance import Balance
 
-DEFAULT_LAMB_A: float | str = 1.0
+DEFAULT_LAMB_A: float | str = str(Balance())
 """λ_a of ANCL where nobody gives one: a number, or the text of a rule."""
 RELEASED_AUXILIARY_DECAY = 5e-4
 """Fixed in the ANCL authors' released code, whatever the main network's is."""

@@ -24,9 +24,11 @@ FORMS = "auto or auto:κ with κ > 0, as in auto:0.4"
 
 @dataclass(frozen=True)
 class Auto:
-    """λ with which λ ‖force to the old network‖ = κ ‖force of the task loss‖.  Equation: [auto].
+    """λ with which λ ‖force of Ω‖ = κ ‖force of the task loss‖.  Equation: [auto].
 
-    After every epoch λ moves towards that, by a factor of 2 at most: a network that has just begun
+    The force of an Ω on answers is that to the old network. For an Ω on weights it is what the old
+    and the auxiliary network pull together: between the two they pull against each other, and by
+    the old network's force alone λ would fall with every step towards the auxiliary one. After every epoch λ moves towards that, by a factor of 2 at most: a network that has just begun
     has not left the old one yet, so single steps say little. The next task begins with the λ of the
     last one.
 
@@ -44,6 +46,10 @@ class Auto:
         for name, value in (("κ", self.kappa), ("first λ", self.start)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise MethodError(f"The {name} of auto is {value}. It must be a number above 0.")
+
+    def key_description(self) -> dict[str, float | str | None]:
+        """What decides numbers; 2 since both networks' pulls on weights count."""
+        return {"is": "Auto 2", "start": self.start, "kappa": self.kappa, "last": self.last}
 
 
 @dataclass(frozen=True)

@@ -128,14 +128,17 @@ class Objective:
         """Every term as a differentiable scalar, for your own training loop."""
         terms = self.answers(step)
         self._settle(step.weights)
-        for pull in self._wells:
-            penalty = pull.regularizer.penalty(step, pull.anchor)
-            if self.mover and isinstance(pull.lamb, Auto) and torch.is_grad_enabled():
-                weights = [weight for weight in step.weights.values() if weight.requires_grad]
-                pair = (_slope(loss, weights) for loss in (terms["task"], penalty))
+        wells = {pull: pull.regularizer.penalty(step, pull.anchor) for pull in self._wells}
+        if self.mover and torch.is_grad_enabled():
+            weights = [weight for weight in step.weights.values() if weight.requires_grad]
+            # As in Quadratic.force: what all pull together, in units of the λ to be found.
+            shares = [self._lamb(pull) / self.mover.lamb * wells[pull] for pull in wells]
+            if any(isinstance(pull.lamb, Auto) for pull in wells):
+                pair = (
+                    _slope(loss, weights) for loss in (terms["task"], sum(shares[1:], shares[0]))
+                )
                 self.mover.measure(*pair)
-            terms[pull.name] = self._lamb(pull) * penalty
-        return terms
+        return terms | {pull.name: self._lamb(pull) * wells[pull] for pull in wells}
 
     def scored(self, output: Output) -> Output:
         """The network's own output as it is scored: corrected where the method learns so."""

@@ -78,11 +78,24 @@ class Quadratic:
             return {well.name: self._value(well) for well in self.wells}
 
     def force(self, name: str) -> Tensor:
-        """‖C (θ − θ*)‖ of one well: how hard it pulls without its weight."""
+        """‖Σ_k w_k C_k (θ − a_k)‖ / w of one well: how hard all pull together, as its own pull.
+
+        Wells around two centres pull against each other between them, so that the force of one
+        alone says little.
+        """
         with torch.no_grad():
-            moved = torch._foreach_sub(self._weights, self._centres[name])
-            torch._foreach_mul_(moved, self._curvatures[name])
-            return norm(moved)
+            own = next(well.weight for well in self.wells if well.name == name)
+            pull = self._pull(name)
+            for well in self.wells:
+                if well.name != name:
+                    torch._foreach_add_(pull, self._pull(well.name), alpha=well.weight / own)
+            return norm(pull)
+
+    def _pull(self, name: str) -> list[Tensor]:
+        """C (θ − θ*) of one well."""
+        pull = list(torch._foreach_sub(self._weights, self._centres[name]))
+        torch._foreach_mul_(pull, self._curvatures[name])
+        return pull
 
     def steepest(self) -> float:
         """The largest entry of H: SGD with momentum m is stable where lr · H < 2 (1 + m)."""
