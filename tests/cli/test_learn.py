@@ -113,7 +113,7 @@ def test_a_finished_run_is_opened_by_every_command(ancl, photos, tmp_path) -> No
         (["learn", "none", "--data", "folder:new", *BEGIN, "--threads", "0"], "--threads: '0'"),
         (["learn", "none", "--data", "folder:new", *BEGIN, "--set", "x"], "--set: 'x' is no"),
         (["learn", "none", "--data", "folder:none", *BEGIN], "There is no folder none."),
-        (["learn", "mine", "--data", "folder:new", "--epochs", "3"], "--epochs: mine learns on"),
+        (["learn", "mine", "--data", "folder:new", "--epochs", "3"], "--epochs: mine keeps the"),
         (["predict", "none", "old"], "none does not exist. Give the directory of a run"),
         (["predict", "old", "old"], "old is neither a finished run nor a saved learner."),
         (["predict", "mine", "none.png", "no.png"], "There is no none.png, no.png. Give image"),

@@ -24,7 +24,7 @@ def test_options_of_a_method_come_from_its_own_signature(ancl: Any) -> None:
 
     assert next(iter(settings)) == "lamb"
     assert settings["lamb_a"]["type"] == "number ≥ 0 or balance:ρ"
-    assert settings["lamb_a"]["default"] == 1.0
+    assert settings["lamb_a"]["default"] == "balance:0.1"
     assert settings["temperature"]["explanation"].startswith("T, by which")
     assert settings["data.scenario"]["type"] == "til | cil | dil | cir"
     assert settings["data.val_fraction"]["type"] == "number ≥ 0 and < 1"

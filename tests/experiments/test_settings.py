@@ -24,7 +24,7 @@ def test_values_become_a_spec() -> None:
     made = spec("a-lwf", "digits/5", seed=3, settings={"training.epochs": 2}, lamb=5, threads=1)
 
     assert (made.method, made.benchmark, made.seed, made.threads) == ("a-lwf", "digits/5", 3, 1)
-    assert (made.options["lamb"], made.options["lamb_a"]) == (5.0, 1.0)
+    assert (made.options["lamb"], made.options["lamb_a"]) == (5.0, "balance:0.1")
     assert made.training.epochs == made.auxiliary.epochs == 2
     assert spec("a-lwf", "digits/5").seed == 0
 
@@ -152,7 +152,7 @@ def test_options_come_from_a_methods_own_signature() -> None:
 
     assert next(iter(found)) == "lamb"
     kind = found["lamb_a"]["type"], found["lamb_a"]["default"]
-    assert kind == ("number ≥ 0 or balance:ρ", 1.0)
+    assert kind == ("number ≥ 0 or balance:ρ", "balance:0.1")
     afec = {each["key"]: each["type"] for each in list_options("afec-lwf")}
     assert afec["lamb_a"] == "number ≥ 0"
     assert found["data.scenario"]["type"] == "til | cil | dil | cir"

@@ -417,4 +417,5 @@ def test_a_model_it_cannot_read_is_refused_before_training() -> None:
         Strategy([ANCLPlugin("lwf")], heads).begin(experience((0, 1)))
     with pytest.raises(MethodError, match=r"no part 'fc'.* features\.2, classifier"):
         Strategy([ANCLPlugin("ewc", head="fc")]).begin(experience((0, 1)))
-    Strategy([ANCLPlugin("lwf", head="fc")]).begin(experience((0, 1)))  # reads logits alone
+    # With a number as λ_a it reads logits alone; a balance measures forces at the features.
+    Strategy([ANCLPlugin("lwf", lamb_a=1.0, head="fc")]).begin(experience((0, 1)))

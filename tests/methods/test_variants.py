@@ -10,7 +10,7 @@ def test_terms_of_weight_zero_are_no_part_of_the_method() -> None:
     made = drop_zero_terms(make_method("a-ewc", lamb=0, lamb_a=0))
 
     assert (made.old, made.auxiliary) == (None, None)
-    assert drop_zero_terms(make_method("a-ewc", lamb=0)).auxiliary is not None
+    assert drop_zero_terms(make_method("a-ewc", lamb=0, lamb_a=1.0)).auxiliary is not None
     assert drop_zero_terms(make_method("a-ewc", lamb_a=0)).old is not None
 
 

@@ -165,7 +165,7 @@ def test_a_stage_in_the_store_is_found_and_not_computed(lab, tmp_path: Path) -> 
 
 
 def test_what_a_stage_leaves_names_it_and_its_inputs(lab) -> None:
-    learned = lab.learn(make_method("a-lwf"), tasks=lab.tasks()[:2])
+    learned = lab.learn(make_method("a-lwf", lamb_a=1.0), tasks=lab.tasks()[:2])
     stage, meta = learned.stage("main", 1), learned.entry("main", 1).meta
 
     assert (meta["stage"], meta["task"]) == ("main", 1)

@@ -453,7 +453,7 @@ def test_a_balance_needs_a_term_of_its_kind_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "rho"), [("balance", 0.3), ("balance:0", 0.0), ("balance:1e-2", 0.01)]
+    ("text", "rho"), [("balance", 0.1), ("balance:0", 0.0), ("balance:1e-2", 0.01)]
 )
 def test_a_balance_as_text(text, rho) -> None:
     assert Balance.read(text) == Balance(rho)
