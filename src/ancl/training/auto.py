@@ -28,7 +28,9 @@ class Auto:
 
     The force of an Ω on answers is that to the old network. For an Ω on weights it is what the old
     and the auxiliary network pull together: between the two they pull against each other, and by
-    the old network's force alone λ would fall with every step towards the auxiliary one. After every epoch λ moves towards that, by a factor of 2 at most: a network that has just begun
+    the old network's force alone λ would fall with every step towards the auxiliary one.
+
+    After every epoch λ moves towards that, by a factor of 2 at most: a network that has just begun
     has not left the old one yet, so single steps say little. The next task begins with the λ of the
     last one.
 
