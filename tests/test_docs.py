@@ -20,9 +20,7 @@ from PIL import Image
 
 import ancl
 from ancl import Store
-from ancl.data import digits
-from ancl.data.registry import known_source
-from ancl.experiments.build import build
+from tests.lab import build, digits, known_source
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 import ancl
-from ancl.analysis import AnalysisContext, AnalysisResult, make_request, plan_analysis
-from ancl.errors import MethodError, SpecError
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.stages.events import Events
+from ancl import Events, MethodError, RunSpec, SpecError
+from tests.lab import AnalysisContext, AnalysisResult, Layer, plan_analysis, resolve
+from tests.lab import make_analysis_request as make_request
 
 SETTINGS = {"training.epochs": 1, "network.hidden": [8]}
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from ancl.cli.main import app
+from tests.lab import app
 
 
 class Ended(NamedTuple):

@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from ancl import Learner, Memory, Training, load_run, run, spec
-from ancl.data import labelled_part
-from ancl.experiments.results import read_run
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from ancl import Events, Learner, Memory, Store, Training, load_run, run, spec
+from tests.lab import labelled_part, read_run
 
 FOLDERS = {"first": (0, 1, 2, 3, 4), "mixed": (0, 2, 4, 5, 6), "known": (1, 5)}
 SMALL = (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ancl.store.store import Store
+from ancl import Store
 
 ASKED = ("analyze", "ewc", "digits/5", "--lamb-a", "10,1", "--epochs", "1", "--grid", "2")
 QUICK = (*ASKED, "--images", "40", "--set", "network.hidden=[8]")

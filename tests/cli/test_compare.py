@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from ancl.cli.compare import comparison_text
-from ancl.cli.text import signed
-from ancl.experiments.settings import QUICK_LOOK
+from tests.lab import QUICK_LOOK, comparison_text, program, signed
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
-ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
+ANCL = (sys.executable, "-c", program("from tests.lab import main; main()"))
 
 
 def results(runs: Path) -> dict[str, Any]:
@@ -165,15 +163,17 @@ def test_flags_that_do_not_fit(ancl: Any, given: tuple[str, ...], message: str) 
 
 def test_a_failure_is_told_the_others_finish_and_the_code_is_1(ancl: Any) -> None:
     Path("mine.py").write_text(
-        "import dataclasses\n"
-        "from ancl.methods.method import Method, Term\n"
-        "from ancl.regularizers import Lwf\n\n"
-        "@dataclasses.dataclass(frozen=True)\n"
-        "class Broken(Lwf):\n"
-        "    def penalty(self, step, anchor):\n"
-        "        raise ZeroDivisionError('as written')\n\n"
-        "def broken() -> Method:\n"
-        "    return Method('broken', old=Term(Broken(2.0), 1.0))\n"
+        program(
+            "import dataclasses\n"
+            "from ancl import Method, Term\n"
+            "from tests.lab import Lwf\n\n"
+            "@dataclasses.dataclass(frozen=True)\n"
+            "class Broken(Lwf):\n"
+            "    def penalty(self, step, anchor):\n"
+            "        raise ZeroDivisionError('as written')\n\n"
+            "def broken() -> Method:\n"
+            "    return Method('broken', old=Term(Broken(2.0), 1.0))\n"
+        )
     )
     ended = ancl("compare", "lwf", "mine.py:broken", "--on", "digits/5", *SHORT, "--quiet")
 

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from ancl.cli import flags
-from ancl.cli.flags import Results, Weights, grouped
+from tests.lab import Results, Weights, grouped
 
 
 def test_a_group_is_spread_into_its_flags_and_gathered_again() -> None:

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from ancl.store.store import Store
+from ancl import Store
+from tests.lab import program
 
 MINUTES = float(os.environ.get("ANCL_KILL_MINUTES", "30"))
 KILLS_PER_MINUTE = 2
-ANCL = (sys.executable, "-c", "from ancl.cli import start; start()")
+ANCL = (sys.executable, "-c", program("from tests.lab import start; start()"))
 # Read by every process at its start, also by the workers of a pool: a checkpoint after every
 # epoch, so that kills fall between checkpoints.
 EVERY_EPOCH = "import ancl.stages.runner as runner\nrunner.CHECKPOINT_SECONDS = 0.0\n"

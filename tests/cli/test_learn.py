@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ancl import Learner
-from ancl.data import labelled_part
+from tests.lab import labelled_part, program
 
 BEGIN = (
     *("--method", "icarl", "--network", "mlp", "--epochs", "4", "--memory-per-class", "4"),
@@ -138,14 +138,14 @@ def test_what_is_wrong_is_said_in_one_message(ancl, photos, words: list[str], sa
     assert "Traceback" not in ended.err
 
 
-PROGRAM = """
+PROGRAM = program("""
 import sys
 import ancl.stages.runner
 ancl.stages.runner.CHECKPOINT_SECONDS = 0.0
-from ancl.cli.main import main
+from tests.lab import main
 sys.argv = ["ancl", *sys.argv[1:]]
 main()
-"""
+""")
 
 
 def test_ctrl_c_loses_nothing(ancl, photos, tmp_path) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ancl.integrations import WRITERS, Writer
-from ancl.integrations.curves import Point
+from tests.lab import WRITERS, Point, Writer
 
 SHORT = ("--epochs", "1", "--threads", "1", "--set", "network.hidden=[4]", "--log", "tensorboard")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ancl.reporting import INSTALL
+from tests.lab import INSTALL
 
 RUN = ("--epochs", "1", "--quiet", "--threads", "1", "--set", "data.per_class=10")
 

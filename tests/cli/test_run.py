@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.lab import program
+
 RUN = ("run", "lwf", "digits/5", "--epochs", "1")
 
 
@@ -140,15 +142,17 @@ def test_class_incremental_learning_without_memory_is_warned_of_once(ancl: Any) 
 
 def test_seeds_go_through_a_pool_and_a_failure_is_told(ancl: Any) -> None:
     Path("mine.py").write_text(
-        "import dataclasses\n"
-        "from ancl.methods.method import Method, Term\n"
-        "from ancl.regularizers import Lwf\n\n"
-        "@dataclasses.dataclass(frozen=True)\n"
-        "class Broken(Lwf):\n"
-        "    def penalty(self, step, anchor):\n"
-        "        raise ZeroDivisionError('as written')\n\n"
-        "def broken() -> Method:\n"
-        "    return Method('broken', old=Term(Broken(2.0), 1.0))\n"
+        program(
+            "import dataclasses\n"
+            "from ancl import Method, Term\n"
+            "from tests.lab import Lwf\n\n"
+            "@dataclasses.dataclass(frozen=True)\n"
+            "class Broken(Lwf):\n"
+            "    def penalty(self, step, anchor):\n"
+            "        raise ZeroDivisionError('as written')\n\n"
+            "def broken() -> Method:\n"
+            "    return Method('broken', old=Term(Broken(2.0), 1.0))\n"
+        )
     )
     short = ("digits/5", "--epochs", "1", "--tasks", "2", "--threads", "1", "--seeds", "0-1")
     alone = ancl("run", "lwf", *short, "--json", "--quiet", "--runs", "alone").json

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ancl.store.store as stored
-from ancl.store.store import Store
+from ancl import Store
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
 GRIDS = ("--lamb-grid", "0.1,1,3,10,100", "--lamb-a-grid", "0.1,0.5,1,5,10")

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
+from ancl import Store
 from ancl.cli import progress
-from ancl.stages.progress import Progress
-from ancl.store.store import Store
+from tests.lab import Progress, program
 
-ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
+ANCL = (sys.executable, "-c", program("from tests.lab import main; main()"))
 SHORT = ("--epochs", "2", "--tasks", "2", "--threads", "1")
 TWO_STAGE = ("search", "a-lwf", "digits/5", *SHORT, "--lamb-grid", "1,10", "--lamb-a-grid", "0.5,1")
 PER_TASK = ("search", "lwf", "digits/5", *SHORT, "--protocol", "per-task", "--lamb", "100")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.store.store import StageResult, Store
+from ancl import Store
+from tests.lab import StageResult, program
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--quiet")
 
@@ -69,7 +70,7 @@ def test_verify_shows_how_far_it_is_on_a_terminal(tmp_path: Path) -> None:
     Store(tmp_path / ".store").save("0" * 64, StageResult({"weights": torch.zeros(9)}, {}))
     words = ["store", "verify", "--runs", str(tmp_path)]
     reader, writer = os.openpty()
-    command = [sys.executable, "-c", "from ancl.cli import start; start()", *words]
+    command = [sys.executable, "-c", program("from tests.lab import start; start()"), *words]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=writer, env=environment

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ancl import ScenarioError
 from ancl.data import Published, download, fetch, import_from
-from ancl.data.published import Remote
-from ancl.errors import ScenarioError
+from tests.lab import Remote
 
 CONTENT = bytes(range(256)) * 400
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.data.formats.pickles import read_pickle
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import read_pickle
 
 ROWS = np.arange(12, dtype=np.uint8).reshape(3, 4)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ancl.data import PUBLISHED, Normalization, Published, Source, data_root
+from ancl import ScenarioError
 from ancl.data.formats import folders as pictures_module
-from ancl.errors import ScenarioError
+from tests.lab import PUBLISHED, Normalization, Published, Source, data_root
 
 Write = Callable[[Path], None]
 

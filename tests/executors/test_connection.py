@@ -11,15 +11,9 @@ from typing import Any
 
 import pytest
 
-from ancl.errors import AnclError, SpecError
+from ancl import AnclError, SpecError
 from ancl.executors import connection
-from ancl.executors.connection import (
-    Watch,
-    check_address,
-    check_threads,
-    connected,
-    try_address,
-)
+from tests.lab import Watch, check_address, check_threads, connected, try_address
 
 
 @pytest.mark.parametrize("address", ["auto", "10.0.0.1:6379", "head-1.example.org:1", "[::1]:6379"])

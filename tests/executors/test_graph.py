@@ -7,17 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from ancl.data.registry import load_source
-from ancl.errors import SpecError, StoreError
+from ancl import Events, RunSpec, SpecError, Store, StoreError
 from ancl.executors import graph as graphs
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph, Schedule
 from ancl.experiments import settings
-from ancl.experiments.spec import RunSpec
-from ancl.stages.events import Events
-from ancl.stages.stage import Stage
-from ancl.store.store import Store
-from ancl.training.loop import Epoch
+from tests.lab import Epoch, Graph, Schedule, Serial, Stage, load_source, program
 
 SETTINGS = {"training.epochs": 1, "data.tasks": 2, "threads": 1}
 
@@ -117,10 +110,10 @@ def test_tasks_may_have_a_lambda_each_and_are_then_computed_with_it(tmp_path: Pa
     assert all(torch.equal(ours.tensors[n], reference.tensors[n]) for n in reference.tensors)
 
 
-BROKEN = """
+BROKEN = program("""
 import dataclasses
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
+from ancl import Method, Term
+from tests.lab import Lwf
 
 @dataclasses.dataclass(frozen=True)
 class Broken(Lwf):
@@ -129,7 +122,7 @@ class Broken(Lwf):
 
 def broken(*, lamb: float = 1.0) -> Method:
     return Method("broken", old=Term(Broken(2.0), lamb))
-"""
+""")
 
 
 def test_a_failing_stage_takes_its_dependants_along_and_nothing_else(tmp_path: Path) -> None:

@@ -7,20 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph
-from ancl.executors.pool import ATTEMPTS, Pool
+from ancl import Events, RunSpec, Store
 from ancl.experiments import settings
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from tests.lab import ATTEMPTS, Graph, Layer, Pool, Serial, program, resolve
 
 SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
-METHODS = """
+METHODS = program("""
 import dataclasses, os, signal
 from pathlib import Path
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
+from ancl import Method, Term
+from tests.lab import Lwf
 
 HERE = Path(__file__).parent
 
@@ -48,7 +44,7 @@ def always(*, lamb: float = 1.0) -> Method:
 
 def broken(*, lamb: float = 1.0) -> Method:
     return Method("broken", old=Term(Broken(2.0), lamb))
-"""
+""")
 
 
 class Heard(Events):

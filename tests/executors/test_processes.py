@@ -19,12 +19,9 @@ from uuid import uuid4
 import pytest
 import torch
 
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph
-from ancl.executors.ray import Cluster
+from ancl import Events, Store
 from ancl.experiments import settings
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from tests.lab import Cluster, Graph, Serial
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 SLOW = (pytest.mark.slow, pytest.mark.timeout(600))

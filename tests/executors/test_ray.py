@@ -14,23 +14,18 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.errors import AnclError, SpecError
+from ancl import AnclError, Events, RunSpec, SpecError, Store
 from ancl.executors import ray as cluster
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph
-from ancl.executors.ray import Cluster, Shipped, ship, unpack
 from ancl.experiments import settings
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from tests.lab import Cluster, Graph, Layer, Serial, Shipped, program, resolve, ship, unpack
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'ancl[ray]'")
 SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
-BROKEN = """
+BROKEN = program("""
 import dataclasses
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
+from ancl import Method, Term
+from tests.lab import Lwf
 
 @dataclasses.dataclass(frozen=True)
 class Broken(Lwf):
@@ -42,7 +37,7 @@ def broken(*, lamb: float = 1.0) -> Method:
 
 def mine(*, lamb: float = 1.0) -> Method:
     return Method("mine", old=Term(Lwf(2.0), lamb))
-"""
+""")
 
 
 class Heard(Events):
@@ -251,16 +246,16 @@ def shades():
     y = np.arange(32) % 4
     return (np.arange(32 * 4).reshape(32, 2, 2) + y[:, None, None]).astype(np.uint8), y
 """
-ELSEWHERE = """
+ELSEWHERE = program("""
 import json, pickle, sys
 from pathlib import Path
-from ancl.executors.graph import Graph
-from ancl.executors.ray import unpack
+from tests.lab import Graph
+from tests.lab import unpack
 shipped = pickle.loads(Path(sys.argv[1]).read_bytes())
 specs = [unpack(each) for each in shipped]
 print(json.dumps([[s.method, s.network["name"], s.data.source, s.data.augment] for s in specs]))
 print(json.dumps([list(Graph([spec]).nodes) for spec in specs]))
-"""
+""")
 
 
 def elsewhere(tmp_path: Path, shipped: list[Shipped]) -> tuple[Any, Any]:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ancl.data import class_order
-from ancl.errors import SpecError
+from ancl import SpecError
 from ancl.experiments import BENCHMARKS, benchmark, expected, grids, paper, preset, reported
-from ancl.experiments.settings import make_request
-from ancl.experiments.spec import Layer, resolve
-from ancl.methods.regularization import METHODS
+from tests.lab import METHODS, Layer, class_order, resolve
+from tests.lab import make_run_request as make_request
 
 TASK_INCREMENTAL = {
     "cifar100/10": 10,

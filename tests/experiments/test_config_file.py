@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ancl.errors import SpecError
+from ancl import SpecError
 from ancl.experiments import config_file
-from ancl.experiments.config_file import parse_yaml, read_config
+from tests.lab import parse_yaml, read_config
 
 
 def test_keys_given_twice_are_named_by_their_lines(tmp_path: Path) -> None:

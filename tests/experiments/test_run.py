@@ -10,25 +10,28 @@ import numpy as np
 import pytest
 
 import ancl
-from ancl.errors import TrainingError
-from ancl.executors import choose_executor
-from ancl.executors.graph import Graph
+from ancl import Events, Method, RunSpec, Store, Term, run
 from ancl.experiments import run as engine
-from ancl.experiments.results import Places, read_run
-from ancl.experiments.run import run, run_all
-from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.methods import registry
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
-from ancl.stages.events import Events
-from ancl.stages.stage import Stage
-from ancl.store.store import Store
-from ancl.training.loop import Epoch
+from tests.lab import (
+    Epoch,
+    Graph,
+    Layer,
+    Lwf,
+    Places,
+    Stage,
+    TrainingError,
+    choose_executor,
+    program,
+    read_run,
+    resolve,
+    run_all,
+)
 
-BROKEN = """
+BROKEN = program("""
 import dataclasses
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
+from ancl import Method, Term
+from tests.lab import Lwf
 
 @dataclasses.dataclass(frozen=True)
 class Broken(Lwf):
@@ -37,7 +40,7 @@ class Broken(Lwf):
 
 def broken(*, lamb: float = 1.0) -> Method:
     return Method("broken", old=Term(Broken(2.0), lamb))
-"""
+""")
 
 
 def spec(method: str, seed: int = 0, **options: Any) -> RunSpec:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from ancl.data.formats import embedded
-from ancl.integrations.avalanche import AFECPlugin, ANCLPlugin
+from tests.lab import AFECPlugin, ANCLPlugin
 
 pytestmark = [
     pytest.mark.slow,

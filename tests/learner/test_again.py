@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Learner, Memory, ScenarioError, SpecError, Training
-from ancl.data import digits
+from ancl import Events, Learner, Memory, ScenarioError, SpecError, Training
 from ancl.stages import runner
-from ancl.stages.events import Events
+from tests.lab import digits
 
 TRAINING = Training(epochs=3, batch_size=32, lr=0.02, lr_first=0.05)
 FIRST, MIXED, KNOWN = (0, 1, 2, 3, 4), (0, 2, 4, 5, 6), (1, 5)

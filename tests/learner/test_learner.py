@@ -13,10 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from ancl import AnclError, Learner, Method, ScenarioError, SpecError, StoreError, Training
-from ancl.data import digits
-from ancl.stages.events import Events
-from ancl.store.entry import read_entry, write_entry
+from ancl import AnclError, Events, Learner, Method, ScenarioError, SpecError, StoreError, Training
+from tests.lab import digits, program, read_entry, write_entry
 
 TRAINING = Training(epochs=4, batch_size=32, lr=0.02, lr_first=0.05)
 NAMES = np.array(["zero", "one", "two", "three", "four", "five"])
@@ -51,20 +49,20 @@ def test_it_answers_with_the_users_own_labels(taught: Learner) -> None:
     assert own[:, 2:].isfinite().all()
 
 
-SCRIPT = """
+SCRIPT = program("""
 import sys
 from pathlib import Path
 import torch
 from safetensors.torch import save_file
 import ancl
-from ancl.data import digits
+from tests.lab import digits
 torch.set_num_threads(1)
 source, names = digits(), ["zero", "one", "two", "three", "four", "five"]
 chosen = (source.train.y == 4) | (source.train.y == 5)
 learner = ancl.Learner.load(sys.argv[1])
 learner.learn(source.train.x[chosen], [names[i] for i in source.train.y[chosen]])
 save_file({"scores": learner.scores(source.test.x).contiguous()}, sys.argv[2])
-"""
+""")
 
 
 @pytest.mark.parametrize("method", ["a-ewc", "afec-si", "lwf"])

@@ -10,11 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.errors import ScenarioError, SpecError
-from ancl.learner.learner import Learner
-from ancl.memory import Memory
-from ancl.stages.events import Events
-from ancl.training.config import Training
+from ancl import Events, Learner, Memory, ScenarioError, SpecError, Training
 
 TRAINING = Training(epochs=15, lr=0.1, lr_first=0.1, batch_size=16, schedule="cosine")
 OPTIONS = {"network_options": {"hidden": (32,)}, "training": TRAINING}
@@ -33,7 +29,7 @@ class Said(Events):
 ELSEWHERE = """
 import json, sys
 import torch
-from ancl.learner.learner import Learner
+from ancl import Learner
 torch.set_num_threads(1)
 given = torch.load(sys.argv[2], weights_only=True)
 learner = Learner.load(sys.argv[1])

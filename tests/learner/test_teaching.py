@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import ancl
-from ancl import AnclError, Learner, SpecError, StoreError
-from ancl.data import digits
-from ancl.stages.events import Events
+from ancl import AnclError, Events, Learner, SpecError, StoreError
+from tests.lab import digits
 
 SETTINGS = {
     "training.epochs": 3,

@@ -8,13 +8,8 @@ import torch
 from torch import Tensor
 
 import ancl.stages.work
-from ancl.data import Batches
-from ancl.errors import MethodError
-from ancl.memory import Memory
-from ancl.methods.branches import aanets
-from ancl.methods.registry import MethodRef, list_methods, make_method
-from ancl.stages.plan import plan
-from ancl.training.config import Training
+from ancl import Memory, MethodError, Training, list_methods, make_method
+from tests.lab import Batches, MethodRef, aanets, plan
 
 HOSTS = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")
 CHEAP = {

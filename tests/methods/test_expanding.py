@@ -9,20 +9,31 @@ import torch
 from torch import Tensor
 
 import ancl.memory
-from ancl.data import Samples
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.memory import Memory
-from ancl.methods.expanding import SideLoss, Tempered, UsedWeights, drawn, side_labels
-from ancl.methods.finishing import Align
-from ancl.methods.registry import make_method
-from ancl.networks import architecture
-from ancl.networks.extractors import SIDE, USED
-from ancl.stages.events import Events
-from ancl.stages.work import TrainingWork
-from ancl.store.store import Store
-from ancl.training.config import Training
-from ancl.types import Output, Step, strip_prefix
+from ancl import (
+    CrossEntropy,
+    Events,
+    Memory,
+    MethodError,
+    Output,
+    Step,
+    Store,
+    Training,
+    architecture,
+    make_method,
+)
+from tests.lab import (
+    SIDE,
+    USED,
+    Align,
+    Samples,
+    SideLoss,
+    Tempered,
+    TrainingWork,
+    UsedWeights,
+    side_labels,
+    strip_prefix,
+)
+from tests.lab import drawn_positions as drawn
 
 TRAINING = Training(epochs=3, lr=0.05, lr_first=0.1, batch_size=16, schedule="constant")
 

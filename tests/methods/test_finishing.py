@@ -9,11 +9,19 @@ from torch import Tensor
 
 import ancl.methods.finishing
 import ancl.stages.work
-from ancl.data import as_input
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.memory import Memory
-from ancl.methods.finishing import (
+from ancl import (
+    CrossEntropy,
+    Extra,
+    Memory,
+    Method,
+    MethodError,
+    Network,
+    Objective,
+    Step,
+    Training,
+    make_method,
+)
+from tests.lab import (
     Align,
     BalancedTuning,
     BiasCorrection,
@@ -21,14 +29,10 @@ from ancl.methods.finishing import (
     IdentityHead,
     Shift,
     alignment,
+    as_input,
     extended,
+    strip_prefix,
 )
-from ancl.methods.method import Method
-from ancl.methods.registry import make_method
-from ancl.networks import Network
-from ancl.training.config import Training
-from ancl.training.objective import Extra, Objective
-from ancl.types import Step, strip_prefix
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

@@ -7,22 +7,31 @@ import pytest
 import torch
 
 import ancl.stages.work
-from ancl.data import from_arrays, make_stream
-from ancl.errors import ScenarioError
-from ancl.inference import Argmax, Corrected, NearestMean
-from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot
-from ancl.memory import Memory
-from ancl.methods.lambda_rules import OldShare
-from ancl.methods.registry import make_method
-from ancl.methods.task_history import check_hold_out
-from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
-from ancl.stages.events import Events
-from ancl.stages.plan import plan
-from ancl.stages.stage import Stage, TrainingStage
-from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
-from ancl.store.store import Store
-from ancl.training.config import Training
-from ancl.training.loop import Epoch
+from ancl import CrossEntropy, Events, Memory, ScenarioError, Store, Training, make_method
+from tests.lab import (
+    Argmax,
+    ClampGradients,
+    Corrected,
+    Eeil,
+    Epoch,
+    GradientNoise,
+    Icarl,
+    LessForget,
+    Lwf,
+    MarginRanking,
+    Nca,
+    NearestMean,
+    NonNegativeRows,
+    OldShare,
+    OneHot,
+    Pod,
+    Stage,
+    TrainingStage,
+    check_hold_out,
+    from_arrays,
+    make_stream,
+    plan,
+)
 
 TRAINING = Training(epochs=2, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 NAMES = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")

@@ -21,17 +21,8 @@ from torch import Tensor, nn
 import ancl.data.batches
 import ancl.stages.steps
 import ancl.stages.work
-from ancl.data import Samples, Split, Task
-from ancl.memory import Exemplars
-from ancl.methods.method import Method
-from ancl.networks import architecture
-from ancl.networks.heads import Head
-from ancl.regularizers import WeightRegularizer
-from ancl.stages.plan import Setting
-from ancl.training.config import Training
-from ancl.training.loop import Epoch, Fit
-from ancl.training.objective import Objective, PenaltyTerm
-from ancl.types import Step, strip_prefix
+from ancl import Method, Objective, PenaltyTerm, Step, Training, WeightRegularizer, architecture
+from tests.lab import Epoch, Exemplars, Fit, Head, Samples, Setting, Split, Task, strip_prefix
 
 HERE = Path(__file__).parent
 S: dict[str, Any] = json.loads((HERE / "settings.json").read_text())

@@ -7,11 +7,8 @@ import torch
 from torch import Tensor
 
 import ancl.stages.steps
-from ancl.memory import Memory
-from ancl.methods.registry import make_method
-from ancl.stages.stage import ImageFormat
-from ancl.stages.work import ImageWork, known
-from ancl.types import strip_prefix
+from ancl import Memory, make_method
+from tests.lab import ImageFormat, ImageWork, known, strip_prefix
 
 TASK_AWARE = ("ewc", "mas", "lwf", "lfl", "a-ewc", "a-mas", "a-lwf", "a-lfl")
 MOVED_BUFFERS = ("ewc", "mas", "a-ewc", "a-mas")

@@ -19,10 +19,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.experiments.results import ParameterCount, RunResult, run_directory, write_run
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.metrics import summary
-from ancl.reporting import Report, collect, make_report, write_page
+from ancl import RunResult, RunSpec
+from tests.lab import (
+    Layer,
+    ParameterCount,
+    Report,
+    collect,
+    make_report,
+    resolve,
+    run_directory,
+    summary,
+    write_page,
+    write_run,
+)
 
 Make = Callable[..., Path]
 Rows = Sequence[Sequence[float]]

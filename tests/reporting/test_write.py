@@ -5,11 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from ancl.errors import StoreError
-from ancl.experiments.results import read_run
-from ancl.reporting import collect, make_report, page_of, report, write_report
-from ancl.reporting.groups import group_runs
-from ancl.reporting.page import MOST_POINTS, content, most_points, trainings
+from ancl import StoreError, report
+from tests.lab import (
+    MOST_POINTS,
+    collect,
+    content,
+    group_runs,
+    make_report,
+    most_points,
+    page_of,
+    read_run,
+    trainings,
+    write_report,
+)
 
 Make = Callable[..., Path]
 

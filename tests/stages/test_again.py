@@ -7,13 +7,8 @@ import torch
 from torch import Tensor
 
 import ancl.stages.work
-from ancl.data import Samples, Task, task_from
-from ancl.memory import Exemplars, Memory, herd
-from ancl.methods.registry import make_method
-from ancl.methods.task_history import ClassHistory
-from ancl.stages.plan import plan
-from ancl.training.objective import anchor_for
-from ancl.types import Anchor, strip_prefix
+from ancl import Anchor, Memory, anchor_for, make_method
+from tests.lab import ClassHistory, Exemplars, Samples, Task, herd, plan, strip_prefix, task_from
 
 
 def given(

@@ -10,24 +10,21 @@ import torch
 from torch import Tensor
 
 import ancl.runtime
-from ancl.data import from_arrays, make_stream
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.memory import Memory
-from ancl.methods.method import Finish, Method
-from ancl.methods.registry import make_method
-from ancl.methods.regularization import METHODS
-from ancl.networks import Architecture
-from ancl.stages.plan import plan
-from ancl.stages.runner import MemoryStore
-from ancl.store.entry import StageResult
-from ancl.training.config import Training
-from ancl.types import Step
+from ancl import CrossEntropy, Finish, Memory, Method, MethodError, Step, Training, make_method
+from tests.lab import (
+    METHODS,
+    Architecture,
+    MemoryStore,
+    StageResult,
+    from_arrays,
+    make_stream,
+    plan,
+)
 
 OUTSIDE = """
 from dataclasses import dataclass
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Regularizer
+from ancl import Method, Term
+from ancl import Regularizer
 
 @dataclass(frozen=True)
 class Mine(Regularizer):

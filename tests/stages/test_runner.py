@@ -8,14 +8,8 @@ import pytest
 import torch
 
 import ancl.stages.runner
-from ancl.methods.registry import make_method
-from ancl.stages.events import Events
-from ancl.stages.runner import MemoryStore
-from ancl.stages.stage import Stage
-from ancl.store.entry import StageResult
-from ancl.store.store import Store
-from ancl.training.config import Training
-from ancl.training.loop import Epoch
+from ancl import Events, Store, Training, make_method
+from tests.lab import Epoch, MemoryStore, Stage, StageResult
 
 TRAINING = Training(epochs=3, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 METHODS: dict[str, dict[str, Any]] = {

@@ -13,24 +13,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.errors import StoreError
-from ancl.store.entry import (
+from ancl import StoreError
+from tests.lab import (
     HEADER,
     TENSORS,
     DamagedError,
     StageResult,
     entry_names,
+    program,
     read_entry,
     read_header,
     write_entry,
 )
 
-WRITERS = """
+WRITERS = program("""
 import os, sys
 from pathlib import Path
 import safetensors.torch  # before the fork, so that no writer spends its short life on it
 import torch
-from ancl.store.entry import StageResult, write_entry
+from tests.lab import StageResult, write_entry
 
 def write_for_ever(place, size):
     for number in range(1_000_000):
@@ -44,7 +45,7 @@ for size in sys.argv[2:]:
         write_for_ever(Path(sys.argv[1]), int(size))
     print(child, flush=True)
     os.waitpid(child, 0)
-"""
+""")
 
 
 def sample() -> StageResult:

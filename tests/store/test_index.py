@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import ancl.store.index as module
-from ancl.store.entry import HEADER, TENSORS, StageResult
-from ancl.store.index import INDEX
-from ancl.store.store import Store
+from ancl import Store
+from tests.lab import HEADER, INDEX, TENSORS, StageResult, program
 
 KEYS = ("aaa", "abb", "bcc")
 
@@ -214,11 +213,11 @@ def test_a_store_that_cannot_be_written_is_listed(
     assert not (store.root / INDEX).exists()
 
 
-LISTERS = """
+LISTERS = program("""
 import os, sys
 from pathlib import Path
 import ancl.store.index as index
-from ancl.store.store import StageResult, Store
+from tests.lab import StageResult; from ancl import Store
 import torch
 
 index._SETTLED_NS = -1
@@ -231,7 +230,7 @@ for turn in range(30):
     for info in store.entries():
         assert info.state == "ok", info
         assert (info.stage, info.task) == (f"w{info.key[0]}", int(info.key[1:])), info
-"""
+""")
 
 
 def test_writers_and_listers_at_once_leave_a_whole_index(

@@ -13,15 +13,14 @@ import pytest
 import torch
 
 import ancl.store.store as stored
-from ancl.errors import StoreError
-from ancl.store.entry import HEADER, TENSORS, read_entry
-from ancl.store.store import StageResult, Store
+from ancl import Store, StoreError
+from tests.lab import HEADER, TENSORS, StageResult, program, read_entry
 
-PAIR = """
+PAIR = program("""
 import os, sys, time
 from pathlib import Path
 import torch
-from ancl.store.store import StageResult, Store
+from tests.lab import StageResult; from ancl import Store
 
 def learn(root, log):
     store = Store(root, say=log.write)
@@ -40,7 +39,7 @@ for name in ("first", "second"):
             learn(Path(sys.argv[1]) / "store", log)
         os._exit(0)
 assert [os.wait()[1], os.wait()[1]] == [0, 0]
-"""
+""")
 
 HOLDER = """
 import sys, time
