@@ -60,12 +60,14 @@ PLACES = {
     "digits": "ancl.data:digits",
     "domains": "ancl.data:domains",
     "fashion_digits": "ancl.data:fashion_digits",
+    "fetch": "ancl.data:fetch",
     "find_augmentation": "ancl.data:find_augmentation",
     "fingerprint": "ancl.data:fingerprint",
     "folder_source": "ancl.data:folder_source",
     "from_arrays": "ancl.data:from_arrays",
     "from_dataset": "ancl.data:from_dataset",
     "hard_digits": "ancl.data:hard_digits",
+    "import_from": "ancl.data:import_from",
     "interleaved": "ancl.data:interleaved",
     "labelled_part": "ancl.data:labelled_part",
     "make_source": "ancl.data:make_source",
@@ -76,6 +78,8 @@ PLACES = {
     "Versions": "ancl.data.augment:Versions",
     "padding": "ancl.data.augment:padding",
     "read_dataset": "ancl.data.convert:read_dataset",
+    "DownloadProgress": "ancl.data.download:Progress",
+    "download": "ancl.data.download:download",
     "FolderTree": "ancl.data.formats.archives:FolderTree",
     "read_npz": "ancl.data.formats.arrays:read_npz",
     "FILES": "ancl.data.formats.mnist:FILES",
@@ -214,6 +218,7 @@ PLACES = {
     "read_header": "ancl.store.entry:read_header",
     "write_entry": "ancl.store.entry:write_entry",
     "INDEX": "ancl.store.index:INDEX",
+    "MARK": "ancl.store.index:MARK",
     "Pruned": "ancl.store.prune:Pruned",
     "needed_keys": "ancl.store.prune:needed_keys",
     "prune": "ancl.store.prune:prune",
@@ -294,6 +299,7 @@ PLACES = {
     "method_defaults": "ancl.methods.registry:method_defaults",
     "METHODS": "ancl.methods.regularization:METHODS",
     "VARIANTS": "ancl.methods.regularization:VARIANTS",
+    "lwf": "ancl.methods.regularization:lwf",
     "ClassHistory": "ancl.methods.task_history:ClassHistory",
     "check_hold_out": "ancl.methods.task_history:check_hold_out",
     "drop_zero_terms": "ancl.methods.variants:drop_zero_terms",
@@ -318,7 +324,9 @@ PLACES = {
     "Stage": "ancl.stages.stage:Stage",
     "TrainingStage": "ancl.stages.stage:TrainingStage",
     "Rate": "ancl.stages.steps:Rate",
+    "UpdateImportance": "ancl.stages.steps:UpdateImportance",
     "ImageWork": "ancl.stages.work:ImageWork",
+    "StageWork": "ancl.stages.work:StageWork",
     "TrainingWork": "ancl.stages.work:TrainingWork",
     "known": "ancl.stages.work:known",
     # executors
@@ -329,12 +337,14 @@ PLACES = {
     "check_address": "ancl.executors.connection:check_address",
     "check_threads": "ancl.executors.connection:check_threads",
     "connected": "ancl.executors.connection:connected",
+    "load_ray": "ancl.executors.connection:load_ray",
     "try_address": "ancl.executors.connection:try_address",
     "Graph": "ancl.executors.graph:Graph",
     "Schedule": "ancl.executors.graph:Schedule",
     "ATTEMPTS": "ancl.executors.pool:ATTEMPTS",
     "Pool": "ancl.executors.pool:Pool",
     "Cluster": "ancl.executors.ray:Cluster",
+    "RayShift": "ancl.executors.ray:_Shift",
     "Shipped": "ancl.executors.ray:Shipped",
     "ship": "ancl.executors.ray:ship",
     "unpack": "ancl.executors.ray:unpack",
@@ -361,6 +371,8 @@ PLACES = {
     "benchmark": "ancl.experiments:benchmark",
     "expected": "ancl.experiments:expected",
     "grids": "ancl.experiments:grids",
+    "preset": "ancl.experiments:preset",
+    "reported": "ancl.experiments:reported",
     "Experiment": "ancl.experiments.build:Experiment",
     "build": "ancl.experiments.build:build",
     "equal_epochs": "ancl.experiments.build:equal_epochs",
@@ -375,6 +387,8 @@ PLACES = {
     "pairing": "ancl.experiments.pairing:pairing",
     "settings_of": "ancl.experiments.pairing:settings_of",
     "Expected": "ancl.experiments.paper:Expected",
+    "measured_options": "ancl.experiments.paper:measured_options",
+    "paper_rows": "ancl.experiments.paper:_rows",
     "Verdict": "ancl.experiments.paper_check:Verdict",
     "verdict": "ancl.experiments.paper_check:verdict",
     "verdict_json": "ancl.experiments.paper_check:verdict_json",
@@ -514,7 +528,9 @@ PLACES = {
     "FLAGS": "ancl.cli.flag_values:FLAGS",
     "make_request_of_flags": "ancl.cli.flag_values:make_request",
     "read_count": "ancl.cli.flag_values:read_count",
+    "LogFlag": "ancl.cli.flags:Log",
     "Machines": "ancl.cli.flags:Machines",
+    "MethodArgument": "ancl.cli.flags:Method",
     "PresetSettings": "ancl.cli.flags:PresetSettings",
     "Results": "ancl.cli.flags:Results",
     "Seeding": "ancl.cli.flags:Seeding",
@@ -529,7 +545,46 @@ PLACES = {
 }
 """What a name stands for, as ``module:attribute``."""
 
-PATCHES: dict[str, tuple[str, ...]] = {}
+PATCHES = {
+    # data
+    "MOST_STEPS": ("ancl.data.formats.pickles.MOST_STEPS",),
+    "WORTH_KEEPING": ("ancl.data.formats.folders.WORTH_KEEPING",),
+    "batches_as_input": ("ancl.data.batches.as_input",),
+    "load_source": ("ancl.data.registry.load_source", "ancl.experiments.build.load_source"),
+    "stream_load": ("ancl.data.stream._load",),
+    # networks and memory
+    "OPEN": ("ancl.networks.gates.OPEN",),
+    "TRIED": ("ancl.networks.trial._TRIED",),
+    "herd": ("ancl.memory.herd",),
+    # store
+    "SETTLED_NS": ("ancl.store.index._SETTLED_NS",),
+    "encoded_tensors": ("ancl.store.entry._encoded",),
+    "index_read_header": ("ancl.store.index.read_header",),
+    "index_replace_text": ("ancl.store.index.replace_text",),
+    "store_check_entry": ("ancl.store.store.check_entry",),
+    "store_write_entry": ("ancl.store.store.write_entry",),
+    # methods and stages
+    "CHECKPOINT_SECONDS": ("ancl.stages.runner.CHECKPOINT_SECONDS",),
+    "NUMERICS": ("ancl.runtime.NUMERICS",),
+    "finishes_fit": ("ancl.methods.finishing.Fit",),
+    "keeps_features": ("ancl.stages.plan.keeps_features",),
+    "stages_anchor_for": ("ancl.stages.work.anchor_for",),
+    "stages_fit": ("ancl.stages.work.Fit",),
+    "stages_hold_out": ("ancl.stages.work.hold_out", "ancl.stages.steps.hold_out"),
+    "stages_outer_step": ("ancl.stages.work.OuterStep",),
+    # executors and experiments
+    "ANSWER_SECONDS": ("ancl.executors.connection._ANSWER_SECONDS",),
+    "MOST_CHARACTERS": ("ancl.experiments.config_file._MOST",),
+    "connection_clock": ("ancl.executors.connection.monotonic",),
+    "graph_load_source": ("ancl.executors.graph.load_source",),
+    "paper_rows": ("ancl.experiments.paper._rows",),
+    "run_build": ("ancl.experiments.run.build",),
+    # reporting, analysis, cli
+    "analysis_can_draw": ("ancl.analysis.run.can_draw",),
+    "command_can_draw": ("ancl.reporting.can_draw",),
+    "make_progress": ("ancl.cli.progress.make_progress",),
+    "report_can_draw": ("ancl.reporting.write.can_draw",),
+}
 """What tests replace while they run: every place that has to be replaced for it."""
 
 _IMPORT = re.compile(r"from tests\.lab import (\w+(?: as \w+)?(?:, \w+(?: as \w+)?)*)")
@@ -543,8 +598,9 @@ def __getattr__(name: str) -> Any:
 
 def patch_part(monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:
     """Replace a part of the library until the test ends, wherever it is looked up."""
-    for place in PATCHES[name]:
-        monkeypatch.setattr(place, value)
+    for path in PATCHES[name]:
+        module, _, part = path.rpartition(".")
+        monkeypatch.setattr(resolve_name(module), part, value)
 
 
 def patching(name: str, value: str) -> str:

@@ -479,8 +479,8 @@ def test_a_report_as_written(folder, brief, capsys) -> None:
 
 def test_the_readme_as_written(folder, brief, monkeypatch, capsys) -> None:
     learner = functools.partial(ancl.Learner, training=ancl.Training(epochs=1, batch_size=32))
+    learner.load = ancl.Learner.load  # type: ignore[attr-defined]
     monkeypatch.setattr(ancl, "Learner", learner)
-    learner.load = ancl.learner.learner.Learner.load  # type: ignore[attr-defined]
     names = own_photos()
     for block in blocks(ROOT / "README.md"):
         exec(block.replace('"resnet32"', '"mlp"'), names)

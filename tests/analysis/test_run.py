@@ -7,7 +7,7 @@ import pytest
 
 import ancl
 from ancl import Events, MethodError, RunSpec, SpecError
-from tests.lab import AnalysisContext, AnalysisResult, Layer, plan_analysis, resolve
+from tests.lab import AnalysisContext, AnalysisResult, Layer, patch_part, plan_analysis, resolve
 from tests.lab import make_analysis_request as make_request
 
 SETTINGS = {"training.epochs": 1, "network.hidden": [8]}
@@ -16,7 +16,7 @@ SETTINGS = {"training.epochs": 1, "network.hidden": [8]}
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take longer than everything else."""
-    monkeypatch.setattr("ancl.analysis.run.can_draw", lambda: False)
+    patch_part(monkeypatch, "analysis_can_draw", lambda: False)
 
 
 class Notes(Events):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ancl import Events, Learner, Memory, Store, Training, load_run, run, spec
-from tests.lab import labelled_part, read_run
+from tests.lab import labelled_part, patching, read_run
 
 FOLDERS = {"first": (0, 1, 2, 3, 4), "mixed": (0, 2, 4, 5, 6), "known": (1, 5)}
 SMALL = (
@@ -158,11 +158,10 @@ def test_what_is_wrong_is_said_in_one_message(ancl, words, said) -> None:
     assert not list(Path("runs").glob("digits*"))
 
 
-PROGRAM = """
+PROGRAM = f"""
 import os, signal
-import ancl.stages.runner
 from ancl import Events, run, spec
-ancl.stages.runner.CHECKPOINT_SECONDS = 0.0
+{patching("CHECKPOINT_SECONDS", "0.0")}
 
 class Killed(Events):
     def epoch_ends(self, stage, epoch):

@@ -21,14 +21,14 @@ import pytest
 import torch
 
 from ancl import Store
-from tests.lab import program
+from tests.lab import patching, program
 
 MINUTES = float(os.environ.get("ANCL_KILL_MINUTES", "30"))
 KILLS_PER_MINUTE = 2
 ANCL = (sys.executable, "-c", program("from tests.lab import start; start()"))
 # Read by every process at its start, also by the workers of a pool: a checkpoint after every
 # epoch, so that kills fall between checkpoints.
-EVERY_EPOCH = "import ancl.stages.runner as runner\nrunner.CHECKPOINT_SECONDS = 0.0\n"
+EVERY_EPOCH = patching("CHECKPOINT_SECONDS", "0.0")
 # Convolutions with batch norm in channels-last memory, momentum, the fused optimizer.
 CONVOLUTIONS = ("--set", "network.name=resnet8", "--set", "network.width=8", "--tasks", "2")
 CONVOLUTIONS += ("--epochs", "6", "--set", "training.batch_size=16", "--threads", "1")

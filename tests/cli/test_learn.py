@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ancl import Learner
-from tests.lab import labelled_part, program
+from tests.lab import labelled_part, patching, program
 
 BEGIN = (
     *("--method", "icarl", "--network", "mlp", "--epochs", "4", "--memory-per-class", "4"),
@@ -138,10 +138,9 @@ def test_what_is_wrong_is_said_in_one_message(ancl, photos, words: list[str], sa
     assert "Traceback" not in ended.err
 
 
-PROGRAM = program("""
+PROGRAM = program(f"""
 import sys
-import ancl.stages.runner
-ancl.stages.runner.CHECKPOINT_SECONDS = 0.0
+{patching("CHECKPOINT_SECONDS", "0.0")}
 from tests.lab import main
 sys.argv = ["ancl", *sys.argv[1:]]
 main()

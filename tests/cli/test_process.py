@@ -127,7 +127,7 @@ def test_a_closed_pipe_and_a_narrow_locale_are_no_traceback() -> None:
 
 def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command line of a shell, in which $ANCL is the command."""
-    start = f'"{sys.executable}" -c "from ancl.cli import start; start()"'
+    start = program(f'"{sys.executable}" -c "from tests.lab import start; start()"')
     return subprocess.run(
         ["bash", "-c", command.replace("$ANCL", start)],
         capture_output=True,

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from ancl import Store
-from ancl.cli import progress
-from tests.lab import Progress, program
+from tests.lab import Progress, patch_part, program
 
 ANCL = (sys.executable, "-c", program("from tests.lab import main; main()"))
 SHORT = ("--epochs", "2", "--tasks", "2", "--threads", "1")
@@ -98,7 +97,7 @@ def test_a_machine_lost_in_the_middle_of_a_search_changes_nothing(
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(progress, "make_progress", lambda quiet: Losing())
+            patch_part(patch, "make_progress", lambda quiet: Losing())
             shared = ancl(*TWO_STAGE, "--address", machines.address, "--runs", "shared", "--json")
     finally:
         machines.shutdown()

@@ -50,15 +50,15 @@ def test_the_store_is_looked_at_without_torch(words: tuple[str, ...], tmp_path: 
     # Its import takes longer than the look itself.
     Store(tmp_path / ".store").save("0" * 64, StageResult({"weights": torch.zeros(9)}, {}))
     command = ["ancl", "store", *words, "--runs", str(tmp_path)]
-    code = f"""
+    code = program(f"""
 import sys
 sys.argv = {command!r}
-from ancl.cli import start
+from tests.lab import start
 try:
     start()
 finally:
     print("torch" in sys.modules)
-"""
+""")
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert "1 entry" in ended.stdout

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from ancl import Events, RunSpec, SpecError, Store, StoreError
-from ancl.executors import graph as graphs
-from ancl.experiments import settings
-from tests.lab import Epoch, Graph, Schedule, Serial, Stage, load_source, program
+from ancl import spec as make_spec
+from ancl import specs as make_specs
+from tests.lab import Epoch, Graph, Schedule, Serial, Stage, load_source, patch_part, program
 
 SETTINGS = {"training.epochs": 1, "data.tasks": 2, "threads": 1}
 
 
 def spec(method: str, seed: int = 0, **options: Any) -> RunSpec:
-    return settings.spec(method, "digits/5", seed=seed, settings=SETTINGS, **options)
+    return make_spec(method, "digits/5", seed=seed, settings=SETTINGS, **options)
 
 
 class Heard(Events):
@@ -73,14 +73,14 @@ def test_a_graph_reads_the_data_of_its_runs_once_and_the_next_graph_anew(
     def keys(pixel: int) -> list[set[str]]:
         images = np.arange(40 * 16, dtype=np.uint8).reshape(40, 4, 4, 1) + np.uint8(pixel)
         np.savez(file, x=images, y=np.arange(40) % 4)
-        specs = settings.specs(["lwf", "ewc", "a-lwf"], "digits/5", settings=given)
+        specs = make_specs(["lwf", "ewc", "a-lwf"], "digits/5", settings=given)
         return [set(plan) for plan in Graph(specs).plans]
 
     def counted(name: str, root: Path | None = None) -> Any:
         read.append(name)
         return load_source(name, root)
 
-    monkeypatch.setattr(graphs, "load_source", counted)
+    patch_part(monkeypatch, "graph_load_source", counted)
     first, again, other = keys(0), keys(0), keys(1)
 
     assert len(read) == 3

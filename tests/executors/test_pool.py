@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ancl import Events, RunSpec, Store
-from ancl.experiments import settings
+from ancl import specs as make_specs
 from tests.lab import ATTEMPTS, Graph, Layer, Pool, Serial, program, resolve
 
 SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
@@ -60,7 +60,7 @@ class Heard(Events):
 
 
 def specs(*methods: str, **options: Any) -> list[RunSpec]:
-    return settings.specs(methods, "digits/5", settings=SETTINGS, **options)
+    return make_specs(methods, "digits/5", settings=SETTINGS, **options)
 
 
 def assert_same(one: Store, other: Store, keys: Any) -> None:
@@ -97,9 +97,7 @@ def test_a_pool_gives_the_bits_of_one_process_whatever_befalls_its_workers(tmp_p
 
 def test_a_pool_finds_the_same_lamb(tmp_path: Path) -> None:
     five = {**SETTINGS, "data.tasks": 5}
-    asked = settings.specs(
-        ("a-lwf", "ewc"), "digits/5", settings=five, lamb="auto", lamb_a="balance"
-    )
+    asked = make_specs(("a-lwf", "ewc"), "digits/5", settings=five, lamb="auto", lamb_a="balance")
     graph, pooled, alone = Graph(asked), Store(tmp_path / "pool"), Store(tmp_path / "serial")
 
     assert Pool(2).run(graph, pooled, Heard()) == {}
@@ -121,7 +119,7 @@ def test_a_pool_gives_the_bits_of_one_process_for_branches_and_gates(tmp_path: P
         "training.epochs": 2,
         "threads": 1,
     }
-    graph = Graph(settings.specs(("aanets-icarl", "ccgn"), "digits/5", settings=values))
+    graph = Graph(make_specs(("aanets-icarl", "ccgn"), "digits/5", settings=values))
     pooled, alone = Store(tmp_path / "pool"), Store(tmp_path / "serial")
 
     assert Pool(2).run(graph, pooled, Heard()) == {}

@@ -17,6 +17,7 @@ from tests.lab import (
     Places,
     Source,
     digits,
+    patch_part,
     program,
     read_run,
     resolve,
@@ -134,8 +135,7 @@ def test_no_data_is_read_and_what_is_opened_can_be_saved(
     def refuse(*given: object) -> Source:
         raise AssertionError("data is read")
 
-    monkeypatch.setattr("ancl.data.registry.load_source", refuse)
-    monkeypatch.setattr("ancl.experiments.build.load_source", refuse)
+    patch_part(monkeypatch, "load_source", refuse)
     shutil.copytree(finished, tmp_path / "moved")
     with pytest.raises(StoreError, match=r"does not hold what .*network \(\w{12}, missing\)"):
         load_run(tmp_path / "moved")

@@ -11,9 +11,8 @@ import pytest
 
 import ancl
 from ancl import Events, Method, RunSpec, Store, Term, run
-from ancl.experiments import run as engine
-from ancl.methods import registry
 from tests.lab import (
+    METHODS,
     Epoch,
     Graph,
     Layer,
@@ -22,6 +21,7 @@ from tests.lab import (
     Stage,
     TrainingError,
     choose_executor,
+    patch_part,
     program,
     read_run,
     resolve,
@@ -94,7 +94,7 @@ def test_a_finished_run_is_read_and_one_without_a_directory_leaves_nothing(
     monkeypatch.chdir(tmp_path)
     first = run(spec("lwf"))
     heard = Heard()
-    monkeypatch.setattr(engine, "build", None)  # nothing is built again to collect a result
+    patch_part(monkeypatch, "run_build", None)  # nothing is built again to collect a result
     again = run(spec("lwf"), events=heard)
     [directory] = Path("runs").glob("digits-5_lwf_s0_*")
     monkeypatch.chdir(directory)
@@ -166,8 +166,8 @@ def made_here(penalty: str) -> types.FunctionType:
 def test_code_without_a_source_file_is_computed_in_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int | None
 ) -> None:
-    monkeypatch.setitem(registry.METHODS, "mine", made_here("return super().penalty(step, anchor)"))
-    monkeypatch.setitem(registry.METHODS, "bad", made_here("raise ZeroDivisionError('as written')"))
+    monkeypatch.setitem(METHODS, "mine", made_here("return super().penalty(step, anchor)"))
+    monkeypatch.setitem(METHODS, "bad", made_here("raise ZeroDivisionError('as written')"))
     heard = Heard()
     choice = choose_executor(workers=workers, threads=1)
     outcome = run_all(

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.memory
 from ancl import (
     CrossEntropy,
     Events,
@@ -30,6 +29,8 @@ from tests.lab import (
     Tempered,
     TrainingWork,
     UsedWeights,
+    herd,
+    patch_part,
     side_labels,
     strip_prefix,
 )
@@ -202,13 +203,13 @@ def test_both_counts_of_parameters_are_told(learned) -> None:
 
 
 def test_exemplars_are_chosen_by_the_features_of_all_extractors(lab, monkeypatch) -> None:
-    sizes, herd = [], ancl.memory.herd
+    sizes = []
 
     def recorded(features: Tensor, count: int) -> Tensor:
         sizes.append(features.shape[1])
         return herd(features, count)
 
-    monkeypatch.setattr(ancl.memory, "herd", recorded)
+    patch_part(monkeypatch, "herd", recorded)
     lab.learn(make_method("der", balanced_epochs=1), resnet(lab), lab.tasks()[:2])
 
     assert sizes == [16, 16, 32, 32]

@@ -35,6 +35,7 @@ from tests.lab import (
     as_input,
     ccgn,
     frequencies,
+    patch_part,
     plan,
     strip_prefix,
 )
@@ -221,7 +222,7 @@ METHOD = make_method("ccgn", hidden=4)
 def learned(lab: Any) -> dict[bool, Any]:
     """Three tasks, where the task is told and where it is not; half of the gates begin shut."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ancl.networks.gates.OPEN", 0.0)
+        patch_part(patch, "OPEN", 0.0)
         return {aware: lab.learn(METHOD, setting(lab, aware)) for aware in (True, False)}
 
 

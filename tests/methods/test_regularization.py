@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ancl import CrossEntropy, Method, MethodError, SpecError, make_method, with_afec, with_ancl
-from tests.lab import Ewc, Lwf, Mas, Si, program
+from tests.lab import PLACES, Ewc, Lwf, Mas, Si, program
 
 OUTSIDE = program("""
 from ancl import Method, Term
@@ -100,8 +100,8 @@ def test_a_method_of_a_file(file: Path) -> None:
 
 
 def test_a_method_of_a_module() -> None:
-    assert make_method("ancl.methods.regularization:lwf", lamb=2) == make_method("lwf", lamb=2)
-    assert make_method("a-ancl.methods.regularization:lwf") == make_method("a-lwf")
+    assert make_method(PLACES["lwf"], lamb=2) == make_method("lwf", lamb=2)
+    assert make_method(f"a-{PLACES['lwf']}") == make_method("a-lwf")
 
 
 def test_a_modules_name_may_begin_like_a_variant(tmp_path: Path, monkeypatch) -> None:

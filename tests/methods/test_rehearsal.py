@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-import ancl.stages.work
 from ancl import CrossEntropy, Events, Memory, ScenarioError, Store, Training, make_method
 from tests.lab import (
     Argmax,
@@ -14,6 +13,7 @@ from tests.lab import (
     Corrected,
     Eeil,
     Epoch,
+    Fit,
     GradientNoise,
     Icarl,
     LessForget,
@@ -30,6 +30,7 @@ from tests.lab import (
     check_hold_out,
     from_arrays,
     make_stream,
+    patch_part,
     plan,
 )
 
@@ -293,14 +294,13 @@ def test_versions_are_a_training_matter_of_every_task_but_the_first(lab) -> None
 
 def test_versions_are_learned_in_place_of_the_runs_augmentation(lab, monkeypatch) -> None:
     seen: dict[tuple[str, int], int] = {}
-    fit = ancl.stages.work.Fit
 
     def recorded(network, objective, train, val, view, training, path, *others) -> Any:
         seen[path[2], path[1]] = train.count // len(train.samples)
         assert val is None or val.versions is None
-        return fit(network, objective, train, val, view, training, path, *others)
+        return Fit(network, objective, train, val, view, training, path, *others)
 
-    monkeypatch.setattr(ancl.stages.work, "Fit", recorded)
+    patch_part(monkeypatch, "stages_fit", recorded)
     made = short("a-eeil", balanced_epochs=1)
     flipped = setting(lab, "eeil", augment="flip")
     cropped = setting(lab, "eeil", augment="crop")

@@ -26,6 +26,7 @@ from tests.lab import (
     Report,
     collect,
     make_report,
+    patch_part,
     resolve,
     run_directory,
     summary,
@@ -211,7 +212,7 @@ def report_of_all(make: Make, make_analysis: Make, make_search: Make, runs: Path
 
 @pytest.fixture
 def address(report_of_all: Report, runs: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)
+    patch_part(monkeypatch, "report_can_draw", lambda: False)
     return write_page(report_of_all, runs / "report")[0].as_uri()
 
 

@@ -14,6 +14,7 @@ from tests.lab import (
     make_report,
     most_points,
     page_of,
+    patch_part,
     read_run,
     trainings,
     write_report,
@@ -42,7 +43,7 @@ def test_without_matplotlib_there_are_tables_and_the_page(
     make: Make, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make()
-    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)
+    patch_part(monkeypatch, "report_can_draw", lambda: False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
     written = write_report(make_report(collect([runs])), runs.parent / "out")
@@ -128,7 +129,7 @@ def test_a_training_has_its_learning_rate_and_every_seeds_accuracy(make: Make, r
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)
+    patch_part(monkeypatch, "report_can_draw", lambda: False)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import ancl.stages.plan
 from ancl import (
     Anchor,
     Learner,
@@ -21,7 +20,7 @@ from ancl import (
     architecture,
     make_method,
 )
-from tests.lab import Architecture, Features, Lwf, Setting, plan, plan_notes
+from tests.lab import Architecture, Features, Lwf, Setting, patch_part, plan, plan_notes
 
 METHODS = [
     ("a-lwf", {}, True),
@@ -60,7 +59,7 @@ def frozen_network(learns: bool = False) -> Architecture:
 
 @pytest.fixture
 def uncached(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr(ancl.stages.plan, "keeps_features", lambda method: False)
+    return lambda: patch_part(monkeypatch, "keeps_features", lambda method: False)
 
 
 @pytest.mark.parametrize(("method", "options", "task_aware"), METHODS)

@@ -9,15 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.runtime
 from ancl import CrossEntropy, Finish, Memory, Method, MethodError, Step, Training, make_method
 from tests.lab import (
     METHODS,
+    NUMERICS,
     Architecture,
     MemoryStore,
     StageResult,
     from_arrays,
     make_stream,
+    patch_part,
     plan,
 )
 
@@ -76,7 +77,7 @@ def test_a_plan_builds_no_network(name, lab, monkeypatch) -> None:
         raise AssertionError("a network was built")
 
     monkeypatch.setattr(Architecture, "build", fail)
-    monkeypatch.setattr("ancl.data.stream._load", fail)
+    patch_part(monkeypatch, "stream_load", fail)
 
     assert len({stage.key for stage in plan(make_method(name), tasks, setting)}) >= 9
 
@@ -146,7 +147,7 @@ def test_numerics_enter_every_key(keys, monkeypatch) -> None:
         patch.setattr(torch, "get_num_threads", lambda: 7)
         assert all_differ()
     with monkeypatch.context() as patch:
-        patch.setattr(ancl.runtime, "NUMERICS", ancl.runtime.NUMERICS + 1)
+        patch_part(patch, "NUMERICS", NUMERICS + 1)
         assert all_differ()
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "0.0")

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import ancl.store.store as stored
 from ancl import Store, StoreError
-from tests.lab import HEADER, TENSORS, StageResult, program, read_entry
+from tests.lab import HEADER, TENSORS, StageResult, patch_part, program, read_entry
 
 PAIR = program("""
 import os, sys, time
@@ -174,7 +173,7 @@ def test_verify_tells_how_far_it_is_and_stops_at_once_where_it_is_told_to(
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stored, "check_entry", slow)
+    patch_part(monkeypatch, "store_check_entry", slow)
     with pytest.raises(KeyboardInterrupt):
         store.verify(interrupt)
     assert len(checked) < 20
@@ -183,7 +182,7 @@ def test_verify_tells_how_far_it_is_and_stops_at_once_where_it_is_told_to(
 def test_tensors_that_fit_their_checksum_but_are_none_are_damaged(store: Store) -> None:
     directory = store.root / "entries" / "ab" / "abc"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ancl.store.entry._encoded", lambda tensors: b"no tensors at all")
+        patch_part(patch, "encoded_tensors", lambda tensors: b"no tensors at all")
         store.save("abc", entry())
     assert [reason.split(":")[0] for _, reason in store.verify()] == [
         f"{TENSORS} cannot be decoded"
