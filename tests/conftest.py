@@ -23,22 +23,28 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ancl.data import Source, Task, digits, from_arrays, make_stream
-from ancl.experiments.compare import Comparison
-from ancl.experiments.results import Finished, RunResult
-from ancl.experiments.run import Outcome
-from ancl.experiments.spec import Layer, resolve
-from ancl.memory import Memory
-from ancl.methods.method import Method
-from ancl.metrics import summary
-from ancl.networks import Architecture, architecture
-from ancl.stages.events import Events
-from ancl.stages.plan import Setting, plan
-from ancl.stages.plan_notes import plan_notes
-from ancl.stages.runner import MemoryStore, Runner, Storage
-from ancl.stages.stage import Stage
-from ancl.store.entry import StageResult
-from ancl.training.config import Training
+from ancl import Comparison, Events, Memory, Method, RunResult, Training, architecture
+from tests.lab import (
+    Architecture,
+    Finished,
+    Layer,
+    MemoryStore,
+    Outcome,
+    Runner,
+    Setting,
+    Source,
+    Stage,
+    StageResult,
+    Storage,
+    Task,
+    digits,
+    from_arrays,
+    make_stream,
+    plan,
+    plan_notes,
+    resolve,
+    summary,
+)
 
 torch.set_num_threads(1)
 

@@ -7,17 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.stages.work
-from ancl.errors import MethodError
-from ancl.methods.lambda_rules import Rule
-from ancl.methods.method import Method
-from ancl.methods.registry import make_method
-from ancl.methods.regularization import METHODS as ALL_METHODS
-from ancl.regularizers import WeightRegularizer
-from ancl.stages.plan import plan
-from ancl.stages.runner import MemoryStore
-from ancl.training.objective import anchor_for
-from ancl.types import Anchor
+from ancl import Anchor, Method, MethodError, Rule, WeightRegularizer, anchor_for, make_method
+from tests.lab import METHODS as ALL_METHODS
+from tests.lab import MemoryStore, patch_part, plan
 
 LAMBS: dict[str, dict[str, Any]] = {
     "ewc": {"lamb": 20.0},
@@ -267,7 +259,7 @@ def anchors(monkeypatch) -> list[tuple[Anchor, list[Tensor]]]:
         made.append((anchor, [tensor.clone() for tensor in held(anchor)]))
         return anchor
 
-    monkeypatch.setattr(ancl.stages.work, "anchor_for", recorded)
+    patch_part(monkeypatch, "stages_anchor_for", recorded)
     return made
 
 

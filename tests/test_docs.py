@@ -20,9 +20,7 @@ from PIL import Image
 
 import ancl
 from ancl import Store
-from ancl.data import digits
-from ancl.data.registry import known_source
-from ancl.experiments.build import build
+from tests.lab import build, digits, known_source
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
@@ -481,8 +479,8 @@ def test_a_report_as_written(folder, brief, capsys) -> None:
 
 def test_the_readme_as_written(folder, brief, monkeypatch, capsys) -> None:
     learner = functools.partial(ancl.Learner, training=ancl.Training(epochs=1, batch_size=32))
+    learner.load = ancl.Learner.load  # type: ignore[attr-defined]
     monkeypatch.setattr(ancl, "Learner", learner)
-    learner.load = ancl.learner.learner.Learner.load  # type: ignore[attr-defined]
     names = own_photos()
     for block in blocks(ROOT / "README.md"):
         exec(block.replace('"resnet32"', '"mlp"'), names)

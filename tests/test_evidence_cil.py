@@ -4,8 +4,8 @@ from statistics import mean
 
 import pytest
 
-from ancl.experiments.run import run
-from ancl.experiments.spec import Layer, resolve
+from ancl import run
+from tests.lab import Layer, resolve
 
 SEEDS = (0, 1, 2)
 

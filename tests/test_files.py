@@ -5,20 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from ancl.analysis import AnalysisResult
-from ancl.analysis.context import AnalysisOptions
-from ancl.errors import StoreError
-from ancl.experiments.compare import Comparison
-from ancl.experiments.config_file import BenchmarkPlan, StudyPlan
-from ancl.experiments.results import Places, prepare_run, run_directory
-from ancl.experiments.run import Outcome
-from ancl.experiments.search import SearchDirectory
-from ancl.experiments.spec import Layer, resolve
-from ancl.experiments.study import StudyResult
-from ancl.experiments.study_results import ResultFolder
-from ancl.files import STAGES, check_place, claim, read_plain, read_stages, write_stages
-from ancl.metrics import Estimate
-from ancl.reporting import write_study
+from ancl import Comparison, StoreError, StudyResult
+from tests.lab import (
+    STAGES,
+    AnalysisOptions,
+    AnalysisResult,
+    BenchmarkPlan,
+    Estimate,
+    Layer,
+    Outcome,
+    Places,
+    ResultFolder,
+    SearchDirectory,
+    StudyPlan,
+    check_place,
+    claim,
+    prepare_run,
+    read_plain,
+    read_stages,
+    resolve,
+    run_directory,
+    write_stages,
+    write_study,
+)
 
 SPEC = resolve("lwf", "digits/5", [Layer("test", {"threads": 1})]).spec
 

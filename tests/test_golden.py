@@ -13,12 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.data import digits, make_stream
-from ancl.methods.registry import make_method
-from ancl.networks import architecture
-from ancl.runtime import NUMERICS
-from ancl.stages.plan import Setting
-from ancl.training.config import Training
+from ancl import Training, architecture, make_method
+from tests.lab import NUMERICS, Setting, digits, make_stream
 
 METHODS: dict[str, dict[str, Any]] = {
     "finetune": {},

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ancl.errors import AnclError
-from ancl.hashing import UnstorableError, describe, digest, source_hash
-from ancl.losses import CrossEntropy
-from ancl.methods.registry import make_method
-from ancl.regularizers import Ewc, Lwf
+from ancl import AnclError, CrossEntropy, make_method
+from tests.lab import Ewc, Lwf, UnstorableError, describe, digest, program, source_hash
 
 
 class Colour(Enum):
@@ -71,10 +68,10 @@ def test_parts_from_outside_carry_the_hash_of_their_file() -> None:
 
 
 def test_a_subclass_carries_the_files_of_all_its_bases(tmp_path: Path) -> None:
-    text = "from dataclasses import dataclass\nfrom ancl.methods.method import Method, Term\n"
+    text = "from dataclasses import dataclass\nfrom ancl import Method, Term\n"
     base = tmp_path / "base.py"
     base.write_text(
-        f"{text}from ancl.regularizers import Lwf\n"
+        f"{text}{program('from tests.lab import Lwf')}\n"
         "@dataclass(frozen=True)\nclass Mine(Lwf):\n    extra: float = 1.0\n"
         "def mine() -> Method:\n    return Method('mine', old=Term(Mine(), 1.0))\n"
     )

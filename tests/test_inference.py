@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.data import Samples
-from ancl.inference import Argmax, Corrected, Known, NearestMean
-from ancl.memory import Exemplars
-from ancl.types import Output
+from ancl import Output
+from tests.lab import Argmax, Corrected, Exemplars, Known, NearestMean, Samples
 
 
 def known(features: dict[int, list[float]], labels: list[int]) -> Known:

@@ -5,10 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.errors import MethodError
-from ancl.losses import MarginRanking, Nca
-from ancl.networks.heads import CosineHead
-from ancl.types import Output, Step
+from ancl import MethodError, Output, Step
+from tests.lab import CosineHead, MarginRanking, Nca
 
 
 def step(

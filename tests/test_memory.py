@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.data import Samples
-from ancl.memory import Exemplars, Memory, Selection, drawn, evened, herd, rank, select
-from ancl.types import Output
+from ancl import Memory, Output
+from tests.lab import Exemplars, Samples, Selection, drawn, evened, herd, rank, select
 
 
 def at_angles(*degrees: float) -> Tensor:

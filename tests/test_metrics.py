@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ancl.errors import StoreError
-from ancl.metrics import (
+from ancl import StoreError
+from tests.lab import (
     METRICS,
     Matrix,
     aac,

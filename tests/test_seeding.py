@@ -6,7 +6,7 @@ import random
 import numpy as np
 import torch
 
-from ancl.seeding import derive, generator, seeded
+from tests.lab import derive, generator, seeded
 
 
 def test_a_seed_depends_on_the_whole_path_and_on_nothing_else() -> None:

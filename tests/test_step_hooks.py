@@ -3,9 +3,8 @@
 import torch
 from torch import nn
 
-from ancl.networks import Network
-from ancl.networks.heads import LinearHead, UnbiasedHead
-from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
+from ancl import Network
+from tests.lab import ClampGradients, GradientNoise, LinearHead, NonNegativeRows, UnbiasedHead
 
 
 def draw() -> torch.Generator:

@@ -6,20 +6,21 @@ from typing import Any
 
 import pytest
 
-from ancl.analysis import (
+from ancl import Events
+from tests.lab import (
     AnalysisContext,
     AnalysisOptions,
     ComparedNetworks,
+    Experiment,
+    Layer,
+    MemoryStore,
+    MethodRef,
+    TrainingPlans,
+    make_stream,
     plan_networks,
+    resolve,
     train_networks,
 )
-from ancl.analysis.networks import TrainingPlans
-from ancl.data import make_stream
-from ancl.experiments.build import Experiment
-from ancl.experiments.spec import Layer, resolve
-from ancl.methods.registry import MethodRef
-from ancl.stages.events import Events
-from ancl.stages.runner import MemoryStore
 
 LAMB_AS = (0.5, 5.0, 50.0)
 

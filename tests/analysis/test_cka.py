@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.analysis.cka import cka, gram, layer_grams, layer_names
-from ancl.data import Batches, Samples
-from ancl.errors import SpecError
-from ancl.networks import Network, architecture
+from ancl import Network, SpecError, architecture
+from tests.lab import Batches, Samples, cka, gram, layer_grams, layer_names
 
 
 def features(n: int, width: int, seed: int = 0) -> Tensor:

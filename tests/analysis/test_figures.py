@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from ancl.analysis import AnalysisResult, draw, make_tables
+from tests.lab import AnalysisResult, draw, make_tables
 
 pytest.importorskip("matplotlib")
 

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ancl.analysis.forgetting import hessian_product, top_eigenvalue
+from tests.lab import hessian_product, top_eigenvalue
 
 
 def tiny() -> tuple[nn.Module, list[nn.Parameter], Tensor, Tensor]:

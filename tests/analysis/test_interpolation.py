@@ -3,12 +3,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.analysis.interpolation import (
-    distillation_gradient,
-    linear_error,
-    linear_gradient,
-    penalty_minimum,
-)
+from tests.lab import distillation_gradient, linear_error, linear_gradient, penalty_minimum
 
 
 def draw(*shape: int, seed: int) -> Tensor:

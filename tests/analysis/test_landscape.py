@@ -4,11 +4,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.analysis.context import SplitImages, split_images
-from ancl.analysis.interpolation import vector
-from ancl.analysis.landscape import LandscapeTables, Plane, PointEvaluator, grid
-from ancl.data import Samples, interleaved
-from ancl.errors import AnclError
+from ancl import AnclError
+from tests.lab import (
+    LandscapeTables,
+    Plane,
+    PointEvaluator,
+    Samples,
+    SplitImages,
+    grid,
+    interleaved,
+    split_images,
+    vector,
+)
 
 
 def networks(width: int = 50) -> list[Tensor]:

@@ -6,10 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.analysis.context import Score
-from ancl.analysis.landscape import Points, evaluate_points
-from ancl.stages.runner import MemoryStore
-from ancl.store.entry import StageResult
+from tests.lab import MemoryStore, Points, Score, StageResult, evaluate_points
 
 
 class Fake:

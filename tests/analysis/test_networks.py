@@ -4,15 +4,8 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.analysis import plan_networks, train_networks
-from ancl.analysis.interpolation import parameter_names
-from ancl.analysis.networks import storage_for
-from ancl.errors import MethodError, ScenarioError
-from ancl.methods.registry import make_method
-from ancl.methods.variants import with_ancl
-from ancl.stages.events import Events
-from ancl.stages.plan import plan
-from ancl.stages.runner import MemoryStore
+from ancl import Events, MethodError, ScenarioError, make_method, with_ancl
+from tests.lab import MemoryStore, parameter_names, plan, plan_networks, storage_for, train_networks
 
 
 class Counting(Events):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from ancl.analysis.results import ranks, spearman
+from tests.lab import ranks, spearman
 
 
 def test_equal_values_share_the_mean_of_their_ranks() -> None:

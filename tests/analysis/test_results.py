@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from ancl.analysis import AnalysisOptions, AnalysisResult, choose_lamb
-from ancl.analysis.results import as_csv
-from ancl.errors import StoreError
-from ancl.experiments.spec import Layer, resolve
+from ancl import StoreError
+from tests.lab import AnalysisOptions, AnalysisResult, Layer, as_csv, choose_lamb, resolve
 
 LAMB_AS = (1.0, 10.0, 100.0)
 

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 import ancl
-from ancl.analysis import AnalysisContext, AnalysisResult, make_request, plan_analysis
-from ancl.errors import MethodError, SpecError
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.stages.events import Events
+from ancl import Events, MethodError, RunSpec, SpecError
+from tests.lab import AnalysisContext, AnalysisResult, Layer, patch_part, plan_analysis, resolve
+from tests.lab import make_analysis_request as make_request
 
 SETTINGS = {"training.epochs": 1, "network.hidden": [8]}
 
@@ -17,7 +16,7 @@ SETTINGS = {"training.epochs": 1, "network.hidden": [8]}
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take longer than everything else."""
-    monkeypatch.setattr("ancl.analysis.run.can_draw", lambda: False)
+    patch_part(monkeypatch, "analysis_can_draw", lambda: False)
 
 
 class Notes(Events):

@@ -6,12 +6,18 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ancl.analysis import AnalysisContext, make_tables
-from ancl.analysis.context import split_images
-from ancl.analysis.interpolation import vector
-from ancl.analysis.landscape import LandscapeTables
-from ancl.analysis.tables import check_names, cka_table, forgetting_table, temperature_table
-from ancl.errors import ScenarioError, SpecError
+from ancl import ScenarioError, SpecError
+from tests.lab import (
+    AnalysisContext,
+    LandscapeTables,
+    check_names,
+    cka_table,
+    forgetting_table,
+    make_tables,
+    split_images,
+    temperature_table,
+    vector,
+)
 
 LAMB_AS = [0.5, 5.0, 50.0]
 

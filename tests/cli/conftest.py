@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from ancl.cli.main import app
+from tests.lab import app, patch_part
 
 
 class Ended(NamedTuple):
@@ -50,4 +50,4 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without figures, which take most of their time."""
-    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)
+    patch_part(monkeypatch, "report_can_draw", lambda: False)

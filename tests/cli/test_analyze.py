@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from ancl.store.store import Store
+from ancl import Store
+from tests.lab import patch_part
 
 ASKED = ("analyze", "ewc", "digits/5", "--lamb-a", "10,1", "--epochs", "1", "--grid", "2")
 QUICK = (*ASKED, "--images", "40", "--set", "network.hidden=[8]")
@@ -13,14 +14,14 @@ QUICK = (*ASKED, "--images", "40", "--set", "network.hidden=[8]")
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take longer than everything else."""
-    monkeypatch.setattr("ancl.analysis.run.can_draw", lambda: False)
+    patch_part(monkeypatch, "analysis_can_draw", lambda: False)
 
 
 def test_networks_are_measured_written_and_drawn(
     ancl: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("ancl.analysis.run.can_draw", lambda: True)
+    patch_part(monkeypatch, "analysis_can_draw", lambda: True)
 
     ended = ancl(*QUICK, "--json")
     found = ended.json

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ancl.store.entry import _checksum
+from tests.lab import _checksum
 
 Setup = Callable[[], None]
 RUN = ("run", "lwf", "digits/5")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ancl.data import PUBLISHED
-from ancl.data.registry import SOURCES, KnownSource
+from tests.lab import PUBLISHED, SOURCES, KnownSource
 
 QUICK = ("--epochs", "1", "--quiet", "--set", "network.name=mlp")
 

@@ -5,11 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from ancl.cli.flag_values import FLAGS, make_request, read_count
-from ancl.cli.flags import Machines, PresetSettings, Seeding, Settings, Weights
-from ancl.errors import SpecError
-from ancl.experiments.settings import Request
-from ancl.experiments.spec import Layer
+from ancl import SpecError
+from tests.lab import (
+    FLAGS,
+    Layer,
+    Machines,
+    PresetSettings,
+    Request,
+    Seeding,
+    Settings,
+    Weights,
+    read_count,
+)
+from tests.lab import make_request_of_flags as make_request
 
 
 def test_groups_become_a_request_of_values() -> None:

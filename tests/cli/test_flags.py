@@ -7,8 +7,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from ancl.cli import flags
-from ancl.cli.flags import Results, Weights, grouped
+from tests.lab import LogFlag, MethodArgument, Results, Weights, grouped
 
 
 def test_a_group_is_spread_into_its_flags_and_gathered_again() -> None:
@@ -16,7 +15,7 @@ def test_a_group_is_spread_into_its_flags_and_gathered_again() -> None:
 
     @grouped
     def command(
-        method: flags.Method = None, *, weights: Weights, log: flags.Log = None, out: Results
+        method: MethodArgument = None, *, weights: Weights, log: LogFlag = None, out: Results
     ) -> None:
         """A command."""
         got.update(method=method, weights=weights, log=log, out=out)

@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from ancl.cli.main import app
+from tests.lab import app
 
 
 def flags(command: Any) -> dict[str, Any]:

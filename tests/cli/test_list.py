@@ -1,9 +1,6 @@
 from typing import Any
 
-from ancl.data.registry import SOURCES
-from ancl.experiments import BENCHMARKS
-from ancl.methods.regularization import METHODS
-from ancl.networks import NETWORKS
+from tests.lab import BENCHMARKS, METHODS, NETWORKS, SOURCES
 
 
 def test_methods_with_their_variants_and_why_one_is_refused(ancl: Any) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ancl.integrations import WRITERS, Writer
-from ancl.integrations.curves import Point
+from tests.lab import WRITERS, Point, Writer, patch_part
 
 SHORT = ("--epochs", "1", "--threads", "1", "--set", "network.hidden=[4]", "--log", "tensorboard")
 
@@ -87,7 +86,7 @@ def test_lambda_halved_task_by_task_has_curves_of_each_attempt(
 def test_every_network_of_an_analysis_has_its_curves(
     ancl: Any, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ancl.analysis.run.can_draw", lambda: False)
+    patch_part(monkeypatch, "analysis_can_draw", lambda: False)
     asked = ("--lamb-a", "1,10", "--grid", "0", "--images", "20")
     ended = ancl("analyze", "lwf", "digits/5", *asked, *SHORT, "--json")
     place = Path(ended.json["directory"]) / "trainings"

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.files import write_stages
-from ancl.store.entry import StageResult
-from ancl.store.store import Store
+from ancl import Store
+from tests.lab import StageResult, write_stages
 
 RUNS, OWN, SHARED = 200, 8, 4
 

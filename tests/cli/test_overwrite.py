@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ancl.store.store import Store
+from ancl import Store
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1", "--quiet")
 SMALL = ("--set", "data.per_class=10", "--set", "network.name=mlp")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ancl.reporting import INSTALL
+from tests.lab import INSTALL, patch_part
 
 RUN = ("--epochs", "1", "--quiet", "--threads", "1", "--set", "data.per_class=10")
 
@@ -65,8 +65,8 @@ def test_run_and_demo_leave_a_page(ancl: Any, two_runs: Any) -> None:
 def test_without_matplotlib_the_command_says_what_to_install(
     ancl: Any, two_runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in ("ancl.reporting.write.can_draw", "ancl.reporting.can_draw"):
-        monkeypatch.setattr(place, lambda: False)
+    for name in ("report_can_draw", "command_can_draw"):
+        patch_part(monkeypatch, name, lambda: False)
 
     ended = ancl("report", "--output", "plain")
 

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from ancl.cli.run import verdict_text
-from ancl.cli.text import time_text
-from ancl.experiments.paper import Expected
-from ancl.experiments.paper_check import Verdict, verdict
+from tests.lab import Expected, Verdict, time_text, verdict, verdict_text
 
 RUN = ("run", "lwf", "digits/5", "--epochs", "1", "--quiet")
 

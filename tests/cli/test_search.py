@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import ancl.store.store as stored
-from ancl.store.store import Store
+from ancl import Store
+from tests.lab import patch_part, write_entry
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
 GRIDS = ("--lamb-grid", "0.1,1,3,10,100", "--lamb-a-grid", "0.1,0.5,1,5,10")
@@ -157,15 +157,15 @@ def test_a_full_disk_is_said_and_a_later_search_trains_only_what_is_missing(
     given = ("--lamb", "100") if protocol == "per-task" else ("--lamb-grid", "1,10")
     asked = ("search", "lwf", "digits/5", *SHORT, "--protocol", protocol, *given, "--json")
     written: list[str] = []
-    write, room = stored.write_entry, 6
+    room = 6
 
     def full(directory: Path, entry: Any) -> None:
         if len(written) == room:
             raise OSError(errno.ENOSPC, "No space left on device", str(directory))
         written.append(directory.name)
-        write(directory, entry)
+        write_entry(directory, entry)
 
-    monkeypatch.setattr(stored, "write_entry", full)
+    patch_part(monkeypatch, "store_write_entry", full)
     stopped = ancl(*asked)
     first, room = set(written), -1  # now there is room for all
     again = ancl(*asked)

@@ -15,8 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from ancl.data import PUBLISHED, Published
-from ancl.data.published import Remote
+from tests.lab import PUBLISHED, Published, Remote
 
 Bytes = NDArray[np.uint8]
 

@@ -3,9 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ancl.data import make_source
-from ancl.data.registry import known_source
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import known_source, make_source
 
 X = np.random.RandomState(0).randint(0, 256, (30, 4, 4, 3)).astype(np.uint8)
 Y = np.array(["b", "a", "c"])[np.arange(30) % 3]

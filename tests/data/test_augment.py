@@ -2,10 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.data import augmentation
-from ancl.data.augment import padding
-from ancl.errors import SpecError
-from ancl.seeding import generator
+from ancl import SpecError
+from tests.lab import augmentation, generator, padding
 
 
 def batch(n: int = 16, height: int = 9, width: int = 12, channels: int = 3) -> Tensor:

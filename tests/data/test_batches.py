@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ancl.data import Batches, Normalization, Samples
+from tests.lab import Batches, Normalization, Samples
 
 
 def make(count: int, size: int, exemplars: int = 0, augment: str = "none") -> Batches:

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from ancl.data import class_order, task_sizes
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import class_order, task_sizes
 
 
 def test_tinyimagenet_order_is_the_published_one() -> None:

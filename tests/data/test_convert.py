@@ -7,9 +7,8 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from ancl.data import as_images, as_labels, from_arrays, from_dataset
-from ancl.data.convert import read_dataset
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import as_images, as_labels, from_arrays, from_dataset, read_dataset
 
 PIXELS = np.random.RandomState(0).randint(0, 256, (20, 6, 5, 3)).astype(np.uint8)
 LABELS = [number % 2 for number in range(20)]

@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.data import Domain, domains
-from ancl.errors import ScenarioError
-from ancl.experiments.spec import DataSpec
-from ancl.seeding import generator
+from ancl import ScenarioError
+from tests.lab import DataSpec, Domain, domains, generator
 
 
 def images(n: int = 5, side: int = 9, channels: int = 3) -> Tensor:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ancl.data import Published, download, fetch, import_from
-from ancl.data.published import Remote
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import DownloadProgress, Published, Remote, download, fetch, import_from
 
 CONTENT = bytes(range(256)) * 400
 
@@ -79,14 +78,14 @@ def quiet(have: int, total: int | None) -> None:
     """Progress that nobody watches."""
 
 
-def announce(remote: Remote) -> download.Progress:
+def announce(remote: Remote) -> DownloadProgress:
     return quiet
 
 
 def test_a_file_arrives_with_progress(tmp_path: Path, server: Server) -> None:
     told: list[tuple[int, int | None]] = []
     target = tmp_path / "new" / "file.bin"
-    download.download(remote(server), target, lambda have, total: told.append((have, total)))
+    download(remote(server), target, lambda have, total: told.append((have, total)))
     assert target.read_bytes() == CONTENT
     assert told[-1] == (len(CONTENT), len(CONTENT))
     assert [p.name for p in target.parent.iterdir()] == ["file.bin"]
@@ -94,42 +93,42 @@ def test_a_file_arrives_with_progress(tmp_path: Path, server: Server) -> None:
 
 def test_a_cut_connection_is_gone_on_with(tmp_path: Path, server: Server) -> None:
     server.cuts = [1_000, 30_000]
-    download.download(remote(server), tmp_path / "file.bin", quiet)
+    download(remote(server), tmp_path / "file.bin", quiet)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
     assert server.asked == [None, "bytes=1000-", "bytes=31000-"]
 
 
 def test_a_later_call_goes_on_with_what_is_there(tmp_path: Path, server: Server) -> None:
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:5_000])
-    download.download(remote(server), tmp_path / "file.bin", quiet)
+    download(remote(server), tmp_path / "file.bin", quiet)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
     assert server.asked == ["bytes=5000-"]
 
 
 def test_a_server_without_ranges_starts_anew(tmp_path: Path, server: Server) -> None:
     server.ranges, server.cuts = False, [1_000]
-    download.download(remote(server), tmp_path / "file.bin", quiet)
+    download(remote(server), tmp_path / "file.bin", quiet)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
     assert server.asked == [None, "bytes=1000-"]
 
 
 def test_a_part_longer_than_the_file_is_dropped(tmp_path: Path, server: Server) -> None:
     (tmp_path / "file.bin.part").write_bytes(CONTENT + b"more")
-    download.download(remote(server), tmp_path / "file.bin", quiet)
+    download(remote(server), tmp_path / "file.bin", quiet)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
 def test_the_next_address_is_tried_after_a_wrong_checksum(tmp_path: Path, server: Server) -> None:
     server.files["wrong.bin"] = CONTENT[::-1]
     wanted = remote(server, "missing.bin", "wrong.bin", "file.bin")
-    download.download(wanted, tmp_path / "file.bin", quiet)
+    download(wanted, tmp_path / "file.bin", quiet)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
 def test_a_wrong_checksum_leaves_no_file(tmp_path: Path, server: Server) -> None:
     server.files["wrong.bin"] = CONTENT[::-1]
     with pytest.raises(ScenarioError, match=r"wrong.bin: the file there has another checksum"):
-        download.download(remote(server, "wrong.bin"), tmp_path / "file.bin", quiet)
+        download(remote(server, "wrong.bin"), tmp_path / "file.bin", quiet)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -141,14 +140,14 @@ def test_without_a_connection_the_message_says_what_to_do(tmp_path: Path, server
         with pytest.raises(
             ScenarioError, match=r"put it at .*file.bin, and run the same"
         ) as caught:
-            download.download(wanted, tmp_path / "file.bin", quiet)
+            download(wanted, tmp_path / "file.bin", quiet)
     assert url in str(caught.value)
 
 
 def test_a_server_that_always_cuts_is_given_up(tmp_path: Path, server: Server) -> None:
     server.cuts = [100] + [0] * 50
     with pytest.raises(ScenarioError, match="could not be fetched"):
-        download.download(remote(server), tmp_path / "file.bin", quiet)
+        download(remote(server), tmp_path / "file.bin", quiet)
     assert (tmp_path / "file.bin.part").read_bytes() == CONTENT[:100]
 
 

@@ -2,7 +2,7 @@ import time
 
 import torch
 
-from ancl.data import digits, fashion_digits, hard_digits
+from tests.lab import digits, fashion_digits, hard_digits
 
 
 def test_digits_are_the_published_images() -> None:

@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.data import Batches, Samples
-from ancl.data.augment import VERSIONS, Versions, padding
-from ancl.seeding import generator
+from tests.lab import VERSIONS, Batches, Samples, Versions, generator, padding
 
 
 def images(n: int, height: int = 9, width: int = 12, channels: int = 3) -> Tensor:

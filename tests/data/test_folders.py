@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ancl.data import folder_source
-from ancl.data.registry import known_source
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import folder_source, known_source
 
 
 def picture(file: Path, colour: tuple[int, ...], size: tuple[int, int] = (5, 4)) -> None:

@@ -18,14 +18,20 @@ import numpy as np
 import pytest
 import torch
 
-from ancl.data.formats.archives import FolderTree
-from ancl.data.formats.arrays import read_npz
-from ancl.data.formats.mnist import FILES, read_idx
-from ancl.data.formats.pickles import read_pickle
-from ancl.errors import AnclError, ScenarioError
-from ancl.experiments.config_file import read_config
-from ancl.files import read_stages, write_stages
-from ancl.store.entry import StageResult, read_entry, write_entry
+from ancl import AnclError, ScenarioError
+from tests.lab import (
+    FILES,
+    FolderTree,
+    StageResult,
+    read_config,
+    read_entry,
+    read_idx,
+    read_npz,
+    read_pickle,
+    read_stages,
+    write_entry,
+    write_stages,
+)
 
 Reader = Callable[[Path, bytes], Any]
 ROWS = np.arange(24, dtype=np.uint8).reshape(2, 12)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from ancl.data import digits, labelled_part
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import digits, labelled_part
 
 
 def test_a_folder_without_parts_gives_all_its_images(

@@ -11,15 +11,8 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from ancl import Learner, SpecError, Training, spec
-from ancl.data import Batches, Samples, digits, find_augmentation
-from ancl.experiments.build import build
-from ancl.methods.registry import make_method
-from ancl.seeding import generator
-from ancl.stages.events import Events
-from ancl.stages.plan import plan
-from ancl.store.store import Store
-from ancl.training.loop import Epoch
+from ancl import Events, Learner, SpecError, Store, Training, make_method, spec
+from tests.lab import Batches, Epoch, Samples, build, digits, find_augmentation, generator, plan
 
 Write = Callable[[str, Mapping[str, str]], Path]
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.data.formats.pickles import read_pickle
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import patch_part, read_pickle
 
 ROWS = np.arange(12, dtype=np.uint8).reshape(3, 4)
 
@@ -103,6 +103,6 @@ def test_forged_programs_are_refused(program: bytes, message: str) -> None:
 
 
 def test_a_program_of_any_length_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ancl.data.formats.pickles.MOST_STEPS", 1000)
+    patch_part(monkeypatch, "MOST_STEPS", 1000)
     with pytest.raises(ScenarioError, match="more than 1,000 instructions"):
         read_pickle(b"N0" * 1001 + b".", "file")

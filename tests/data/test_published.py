@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ancl.data import PUBLISHED, Normalization, Published, Source, data_root
-from ancl.data.formats import folders as pictures_module
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import PUBLISHED, Normalization, Published, Source, data_root, patch_part
 
 Write = Callable[[Path], None]
 
@@ -146,7 +145,7 @@ def test_decoded_images_are_kept_and_decoded_anew_when_a_file_changes(
     write_tinyimagenet: Write,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pictures_module, "WORTH_KEEPING", 1)
+    patch_part(monkeypatch, "WORTH_KEEPING", 1)
     write_tinyimagenet(tmp_path)
     folder = tmp_path / "tiny-imagenet-200"
     first = tinyimagenet.load(tmp_path).fingerprint
@@ -169,7 +168,7 @@ def test_a_root_that_cannot_be_written_has_no_cache(
     write_tinyimagenet: Write,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pictures_module, "WORTH_KEEPING", 1)
+    patch_part(monkeypatch, "WORTH_KEEPING", 1)
 
     def refuse(*arguments: object, **options: object) -> None:
         raise OSError(30, "Read-only file system")

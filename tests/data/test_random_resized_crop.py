@@ -6,10 +6,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from ancl.data import augmentation
-from ancl.data.augment import padding
-from ancl.data.random_resized_crop import Boxes, draw_boxes, resize_boxes
-from ancl.seeding import generator
+from tests.lab import Boxes, augmentation, draw_boxes, generator, padding, resize_boxes
 
 
 def with_pillow(image: Tensor, boxes: Boxes, index: int, pad: int) -> Tensor:

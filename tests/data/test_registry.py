@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.data.registry import known_source, load_source
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import known_source, load_source, program
 
 Write = Callable[[str, Mapping[str, str]], Path]
 
-MINE = """
+MINE = program("""
 import dataclasses
 from pathlib import Path
 import numpy as np
-from ancl.data import from_arrays
+from tests.lab import from_arrays
 import shades
 
 CALLS = []
@@ -43,7 +43,7 @@ def needs(path): ...
 def three(): return 1, 2, 3
 def number(): return 3
 def fails(): raise OSError("no disk")
-"""
+""")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_it_is_read_once_for_its_classes_and_its_images(file: str) -> None:
 
 
 def load_calls(file: str) -> int:
-    from ancl.outside import load
+    from tests.lab import load
 
     return len(load(f"{file}:arrays", "a function", ScenarioError).value.__globals__["CALLS"])
 
@@ -133,7 +133,7 @@ def test_a_folder_without_its_prefix_is_told_what_to_write(tmp_path: Path) -> No
 
 
 def test_other_data_of_ones_own_is_no_code(tmp_path: Path) -> None:
-    from ancl.data.registry import names_code
+    from tests.lab import names_code
 
     given: Any = {"folder:a.py:b": False, "arrays:x.npz": False, "digits": False, "m.py:f": True}
     assert {name: names_code(name) for name in given} == given

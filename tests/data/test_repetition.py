@@ -5,10 +5,18 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.data import Samples, Stream, from_arrays, make_stream, task_from
-from ancl.data.repetition import Coming, comings, returning_classes
-from ancl.data.samples import unlike
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import (
+    Coming,
+    Samples,
+    Stream,
+    comings,
+    from_arrays,
+    make_stream,
+    returning_classes,
+    task_from,
+    unlike,
+)
 
 
 def numbered(classes: int = 6, each: int = 20) -> Any:

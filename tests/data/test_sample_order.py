@@ -2,8 +2,7 @@ import hashlib
 
 import torch
 
-from ancl.data import Samples, canonical, fingerprint
-from ancl.seeding import generator
+from tests.lab import Samples, canonical, fingerprint, generator
 
 
 def make(n: int = 12) -> Samples:

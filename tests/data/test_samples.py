@@ -1,8 +1,6 @@
 import torch
 
-from ancl.data import Normalization, Samples, as_input
-from ancl.data.samples import divide
-from ancl.seeding import generator
+from tests.lab import Normalization, Samples, as_input, divide, generator
 
 CPU = torch.device("cpu")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ancl.data import Normalization, from_arrays, make_source
-from ancl.errors import ScenarioError
+from ancl import ScenarioError
+from tests.lab import Normalization, from_arrays, make_source
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randint(0, 256, (30, 4, 4, 3)).astype(np.uint8)

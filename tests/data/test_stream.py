@@ -5,9 +5,18 @@ import numpy as np
 import pytest
 import torch
 
-from ancl.data import Samples, Source, Split, Stream, digits, make_source, make_stream, task_from
-from ancl.errors import ScenarioError
-from ancl.seeding import generator
+from ancl import ScenarioError
+from tests.lab import (
+    Samples,
+    Source,
+    Split,
+    Stream,
+    digits,
+    generator,
+    make_source,
+    make_stream,
+    task_from,
+)
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,8 @@
 
 import pytest
 
-from ancl.errors import SpecError
-from ancl.executors import choose_executor, cores
-from ancl.executors.compute import Serial
-from ancl.executors.pool import Pool
-from ancl.executors.ray import Cluster
+from ancl import SpecError
+from tests.lab import Cluster, Pool, Serial, choose_executor, cores
 
 
 def test_what_is_left_out_is_chosen() -> None:

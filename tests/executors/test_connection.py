@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from ancl.errors import AnclError, SpecError
-from ancl.executors import connection
-from ancl.executors.connection import (
+from ancl import AnclError, SpecError
+from tests.lab import (
     Watch,
     check_address,
     check_threads,
     connected,
+    load_ray,
+    patch_part,
     try_address,
 )
 
@@ -113,7 +114,7 @@ def test_a_cluster_that_cannot_be_used_is_one_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake_ray(body)
-    monkeypatch.setattr(connection, "_ANSWER_SECONDS", 2.0)
+    patch_part(monkeypatch, "ANSWER_SECONDS", 2.0)
 
     with pytest.raises(SpecError) as caught:
         try_address(listening)
@@ -191,7 +192,7 @@ def test_an_error_of_ray_is_one_message_and_ray_is_shut_down(
 
 def test_a_process_that_uses_ray_keeps_it(fake_ray: Callable[[str], None]) -> None:
     fake_ray("log.append(given)")
-    ray: Any = connection.load_ray()
+    ray: Any = load_ray()
     ray.is_initialized = lambda: True
 
     with pytest.raises(SpecError, match=r"Call ray.shutdown\(\) first"), connected(None, 1):
@@ -206,7 +207,7 @@ class Watched:
     def __init__(self, address: str, monkeypatch: pytest.MonkeyPatch, **cpus: float) -> None:
         self.cpus, self.now, self.said = dict(cpus), 100.0, list[str]()
         context = SimpleNamespace(gcs_address=address, get_node_id=lambda: "here")
-        monkeypatch.setattr(connection, "monotonic", lambda: self.now)
+        patch_part(monkeypatch, "connection_clock", lambda: self.now)
         ray = SimpleNamespace(nodes=self._nodes, get_runtime_context=lambda: context)
         self.watch = Watch(ray, 2, self.said.append)
 
@@ -281,7 +282,7 @@ def test_the_variables_that_ray_reads_are_left_as_a_user_set_them(
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     monkeypatch.delenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", raising=False)
 
-    connection.load_ray()
+    load_ray()
 
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"
     assert os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] == "0"

@@ -7,23 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from ancl.data.registry import load_source
-from ancl.errors import SpecError, StoreError
-from ancl.executors import graph as graphs
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph, Schedule
-from ancl.experiments import settings
-from ancl.experiments.spec import RunSpec
-from ancl.stages.events import Events
-from ancl.stages.stage import Stage
-from ancl.store.store import Store
-from ancl.training.loop import Epoch
+from ancl import Events, RunSpec, SpecError, Store, StoreError
+from ancl import spec as make_spec
+from ancl import specs as make_specs
+from tests.lab import Epoch, Graph, Schedule, Serial, Stage, load_source, patch_part, program
 
 SETTINGS = {"training.epochs": 1, "data.tasks": 2, "threads": 1}
 
 
 def spec(method: str, seed: int = 0, **options: Any) -> RunSpec:
-    return settings.spec(method, "digits/5", seed=seed, settings=SETTINGS, **options)
+    return make_spec(method, "digits/5", seed=seed, settings=SETTINGS, **options)
 
 
 class Heard(Events):
@@ -80,14 +73,14 @@ def test_a_graph_reads_the_data_of_its_runs_once_and_the_next_graph_anew(
     def keys(pixel: int) -> list[set[str]]:
         images = np.arange(40 * 16, dtype=np.uint8).reshape(40, 4, 4, 1) + np.uint8(pixel)
         np.savez(file, x=images, y=np.arange(40) % 4)
-        specs = settings.specs(["lwf", "ewc", "a-lwf"], "digits/5", settings=given)
+        specs = make_specs(["lwf", "ewc", "a-lwf"], "digits/5", settings=given)
         return [set(plan) for plan in Graph(specs).plans]
 
     def counted(name: str, root: Path | None = None) -> Any:
         read.append(name)
         return load_source(name, root)
 
-    monkeypatch.setattr(graphs, "load_source", counted)
+    patch_part(monkeypatch, "graph_load_source", counted)
     first, again, other = keys(0), keys(0), keys(1)
 
     assert len(read) == 3
@@ -117,10 +110,10 @@ def test_tasks_may_have_a_lambda_each_and_are_then_computed_with_it(tmp_path: Pa
     assert all(torch.equal(ours.tensors[n], reference.tensors[n]) for n in reference.tensors)
 
 
-BROKEN = """
+BROKEN = program("""
 import dataclasses
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
+from ancl import Method, Term
+from tests.lab import Lwf
 
 @dataclasses.dataclass(frozen=True)
 class Broken(Lwf):
@@ -129,7 +122,7 @@ class Broken(Lwf):
 
 def broken(*, lamb: float = 1.0) -> Method:
     return Method("broken", old=Term(Broken(2.0), lamb))
-"""
+""")
 
 
 def test_a_failing_stage_takes_its_dependants_along_and_nothing_else(tmp_path: Path) -> None:

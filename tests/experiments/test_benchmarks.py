@@ -6,12 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from ancl.data import class_order
-from ancl.errors import SpecError
-from ancl.experiments import BENCHMARKS, benchmark, expected, grids, paper, preset, reported
-from ancl.experiments.settings import make_request
-from ancl.experiments.spec import Layer, resolve
-from ancl.methods.regularization import METHODS
+from ancl import SpecError
+from tests.lab import (
+    BENCHMARKS,
+    METHODS,
+    Layer,
+    benchmark,
+    class_order,
+    expected,
+    grids,
+    measured_options,
+    paper_rows,
+    patch_part,
+    preset,
+    reported,
+    resolve,
+)
+from tests.lab import make_run_request as make_request
 
 TASK_INCREMENTAL = {
     "cifar100/10": 10,
@@ -208,20 +219,19 @@ def test_measured_numbers_have_their_own_lambdas(monkeypatch: pytest.MonkeyPatch
     head = ("benchmark", "method", "lamb", "lamb_a", "metric", "mean", "stderr", "n")
     row = ("cifar100-small/5", "a-lwf", "10", "3", "aac", "57.0", "0.4", "5")
     alone = ("cifar100-small/5", "freeze", "", "", "aac", "40.0", "", "1")
-    rows = paper._rows
 
     def with_one(name: str) -> Iterator[dict[str, str]]:
-        yield from rows(name)
+        yield from paper_rows(name)
         if name == "measured_tables.csv":
             yield dict(zip(head, row, strict=True))
             yield dict(zip(head, alone, strict=True))
 
-    monkeypatch.setattr(paper, "_rows", with_one)
-    found = paper.reported.__wrapped__("cifar100-small/5")
+    patch_part(monkeypatch, "paper_rows", with_one)
+    found = reported.__wrapped__("cifar100-small/5")
     number = found["a-lwf"][-1]
 
     assert "freeze" not in found  # one seed has no spread
 
     assert (number.metric, number.mean, number.error, number.n) == ("aac", 57.0, 0.4, 5)
     assert (number.table, number.kind) == (0, "expected")
-    assert paper.measured_options("cifar100-small/5")["a-lwf"] == {"lamb": 10.0, "lamb_a": 3.0}
+    assert measured_options("cifar100-small/5")["a-lwf"] == {"lamb": 10.0, "lamb_a": 3.0}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import ancl
-from ancl.errors import SpecError
-from ancl.experiments.compare import choose_baselines, compare
+from ancl import SpecError, compare
+from tests.lab import choose_baselines
 
 SHORT = {"training.epochs": 1, "data.tasks": 2, "threads": 1, "data.per_class": 20}
 

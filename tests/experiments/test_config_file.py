@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ancl.errors import SpecError
-from ancl.experiments import config_file
-from ancl.experiments.config_file import parse_yaml, read_config
+from ancl import SpecError
+from tests.lab import parse_yaml, patch_part, read_config
 
 
 def test_keys_given_twice_are_named_by_their_lines(tmp_path: Path) -> None:
@@ -34,7 +33,7 @@ def test_a_file_is_not_read_beyond_what_it_may_have(
 ) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("lamb: 1\n" + "#" * 40)
-    monkeypatch.setattr(config_file, "_MOST", 10)
+    patch_part(monkeypatch, "MOST_CHARACTERS", 10)
 
     with pytest.raises(SpecError, match=r"cannot be read \(it has more than 40 bytes\)"):
         read_config(file)

@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from ancl import Events, SpecError, load_run
-from ancl.experiments.build import build, equal_epochs
-from ancl.experiments.results import Places, spec_hash
-from ancl.experiments.run import run_all
-from ancl.experiments.settings import spec
-from ancl.experiments.study_rules import open_study
-from ancl.learner.opening import learner_of
-from ancl.memory import Memory, RunMemory
-from ancl.methods.registry import MethodRef
-from ancl.networks import architecture
+from ancl import Events, Memory, SpecError, architecture, load_run, spec
+from tests.lab import (
+    MethodRef,
+    Places,
+    RunMemory,
+    build,
+    equal_epochs,
+    learner_of,
+    open_study,
+    run_all,
+    spec_hash,
+)
 
 SMALL = {
     "data.scenario": "cil",

@@ -5,12 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ancl.data import from_arrays
-from ancl.experiments.results import read_run, run_directory
-from ancl.experiments.run import run
-from ancl.experiments.settings import spec
-from ancl.reporting import report
-from ancl.stages.events import Events
+from ancl import Events, report, run, spec
+from tests.lab import from_arrays, read_run, run_directory
 
 SETTINGS: dict[str, Any] = {
     "training.epochs": 1,

@@ -11,13 +11,19 @@ import torch
 from torch import Tensor
 
 import ancl
-from ancl import Learner, MethodError, SpecError, StoreError, load_run
-from ancl.data import Source, digits
-from ancl.experiments.results import Places, read_run, run_directory
-from ancl.experiments.run import run_all
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.methods.registry import make_method
-from ancl.stages.events import Events
+from ancl import Events, Learner, MethodError, RunSpec, SpecError, StoreError, load_run, make_method
+from tests.lab import (
+    Layer,
+    Places,
+    Source,
+    digits,
+    patch_part,
+    program,
+    read_run,
+    resolve,
+    run_all,
+    run_directory,
+)
 
 SHORT = {"training.epochs": 2, "network.name": "mlp", "network.hidden": [16], "threads": 1}
 RESNET = {"network.name": "resnet8", "network.width": 2}
@@ -129,8 +135,7 @@ def test_no_data_is_read_and_what_is_opened_can_be_saved(
     def refuse(*given: object) -> Source:
         raise AssertionError("data is read")
 
-    monkeypatch.setattr("ancl.data.registry.load_source", refuse)
-    monkeypatch.setattr("ancl.experiments.build.load_source", refuse)
+    patch_part(monkeypatch, "load_source", refuse)
     shutil.copytree(finished, tmp_path / "moved")
     with pytest.raises(StoreError, match=r"does not hold what .*network \(\w{12}, missing\)"):
         load_run(tmp_path / "moved")
@@ -243,18 +248,18 @@ def test_code_that_a_run_names_is_never_executed(path: str, copied: Path, tmp_pa
     assert not (tmp_path / "sprung").exists()
 
 
-OUTSIDE = """
+OUTSIDE = program("""
 import math
 from torch import nn
 from ancl import Method, Term
-from ancl.regularizers import Lwf
+from tests.lab import Lwf
 
 def net(shape, *, width: int = 8):
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), width), nn.ReLU())
 
 def mine(*, lamb: float = 1.0) -> Method:
     return Method("mine", old=Term(Lwf(2.0), lamb))
-"""
+""")
 
 
 def test_parts_from_outside_are_given_again_and_compared(

@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.errors import SpecError
-from ancl.experiments.build import build
-from ancl.experiments.run import run
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.stages.events import Events
-from ancl.training.config import Training
+from ancl import Events, RunSpec, SpecError, Training, run
+from tests.lab import Layer, build, resolve
 
 Write = Callable[[str, Mapping[str, str]], Path]
 

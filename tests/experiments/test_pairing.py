@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ancl.experiments.pairing import Conditions, pairing, settings_of
-from ancl.experiments.spec import Layer, resolve
+from tests.lab import Conditions, Layer, pairing, resolve, settings_of
 
 IMAGES = ((40, 10, 10), (40, 10, 10))
 

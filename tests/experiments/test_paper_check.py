@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ancl.experiments.paper_check import verdict, verdict_json
+from tests.lab import verdict, verdict_json
 
 
 def test_a_whole_protocol_is_comparable(paper_runs: Any) -> None:

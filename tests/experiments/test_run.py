@@ -10,25 +10,28 @@ import numpy as np
 import pytest
 
 import ancl
-from ancl.errors import TrainingError
-from ancl.executors import choose_executor
-from ancl.executors.graph import Graph
-from ancl.experiments import run as engine
-from ancl.experiments.results import Places, read_run
-from ancl.experiments.run import run, run_all
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.methods import registry
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
-from ancl.stages.events import Events
-from ancl.stages.stage import Stage
-from ancl.store.store import Store
-from ancl.training.loop import Epoch
+from ancl import Events, Method, RunSpec, Store, Term, run
+from tests.lab import (
+    METHODS,
+    Epoch,
+    Graph,
+    Layer,
+    Lwf,
+    Places,
+    Stage,
+    TrainingError,
+    choose_executor,
+    patch_part,
+    program,
+    read_run,
+    resolve,
+    run_all,
+)
 
-BROKEN = """
+BROKEN = program("""
 import dataclasses
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
+from ancl import Method, Term
+from tests.lab import Lwf
 
 @dataclasses.dataclass(frozen=True)
 class Broken(Lwf):
@@ -37,7 +40,7 @@ class Broken(Lwf):
 
 def broken(*, lamb: float = 1.0) -> Method:
     return Method("broken", old=Term(Broken(2.0), lamb))
-"""
+""")
 
 
 def spec(method: str, seed: int = 0, **options: Any) -> RunSpec:
@@ -91,7 +94,7 @@ def test_a_finished_run_is_read_and_one_without_a_directory_leaves_nothing(
     monkeypatch.chdir(tmp_path)
     first = run(spec("lwf"))
     heard = Heard()
-    monkeypatch.setattr(engine, "build", None)  # nothing is built again to collect a result
+    patch_part(monkeypatch, "run_build", None)  # nothing is built again to collect a result
     again = run(spec("lwf"), events=heard)
     [directory] = Path("runs").glob("digits-5_lwf_s0_*")
     monkeypatch.chdir(directory)
@@ -163,8 +166,8 @@ def made_here(penalty: str) -> types.FunctionType:
 def test_code_without_a_source_file_is_computed_in_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int | None
 ) -> None:
-    monkeypatch.setitem(registry.METHODS, "mine", made_here("return super().penalty(step, anchor)"))
-    monkeypatch.setitem(registry.METHODS, "bad", made_here("raise ZeroDivisionError('as written')"))
+    monkeypatch.setitem(METHODS, "mine", made_here("return super().penalty(step, anchor)"))
+    monkeypatch.setitem(METHODS, "bad", made_here("raise ZeroDivisionError('as written')"))
     heard = Heard()
     choice = choose_executor(workers=workers, threads=1)
     outcome = run_all(

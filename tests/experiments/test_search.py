@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from ancl.errors import SpecError, TrainingError
-from ancl.experiments.search import run_command, search, seeds_to_report
-from ancl.experiments.settings import make_request
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from ancl import Events, SpecError, Store, search
+from tests.lab import TrainingError, run_command, seeds_to_report
+from tests.lab import make_run_request as make_request
 
 SHORT: dict[str, Any] = {"training.epochs": 1, "data.tasks": 2, "threads": 1}
 

@@ -2,12 +2,8 @@
 
 from pathlib import Path
 
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph
-from ancl.experiments.search_per_task import Decay, follow
-from ancl.experiments.settings import spec
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from ancl import Events, Store, spec
+from tests.lab import Decay, Graph, Serial, follow
 
 
 def test_after_the_last_trial_the_next_value_is_taken_whatever_it_reaches(tmp_path: Path) -> None:

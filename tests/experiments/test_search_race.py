@@ -9,22 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.errors import SpecError
-from ancl.executors.graph import Graph
-from ancl.experiments.search import SearchResult, search
-from ancl.experiments.search_race import (
-    FAVOURED,
-    TOLERANCE,
-    Stop,
-    earliest,
-    hopeless,
-    race,
-    standing,
-)
-from ancl.experiments.settings import spec
-from ancl.metrics import aac
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from ancl import Events, SearchResult, SpecError, Store, search, spec
+from tests.lab import FAVOURED, TOLERANCE, Graph, Stop, aac, earliest, hopeless, race, standing
 
 TASKS = 6
 NOISE = (0.004, -0.004, 0.002, -0.002, 0.001, -0.001)

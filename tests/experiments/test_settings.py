@@ -4,20 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from ancl.errors import SpecError
-from ancl.experiments.listing import list_networks, list_options
-from ancl.experiments.results import Places
-from ancl.experiments.settings import (
+from ancl import SpecError, list_options, spec, specs
+from tests.lab import (
+    Layer,
+    MethodRef,
+    Places,
     Request,
-    make_request,
+    list_networks,
     preview,
     quick_settings,
     resolve_methods,
-    spec,
-    specs,
 )
-from ancl.experiments.spec import Layer
-from ancl.methods.registry import MethodRef
+from tests.lab import make_run_request as make_request
 
 
 def test_values_become_a_spec() -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 import ancl
-from ancl.experiments.spec import LATER, RunSpec
+from ancl import RunSpec
+from tests.lab import LATER
 
 
 def models(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ancl.errors import SpecError
-from ancl.experiments.spec import Layer, resolve
+from ancl import SpecError
+from tests.lab import Layer, resolve
 
 
 def test_search_is_a_value_of_the_rate_for_both_networks() -> None:

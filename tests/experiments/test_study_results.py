@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.errors import StoreError
-from ancl.experiments.study_file import study_specs
-from ancl.experiments.study_results import ResultFolder, StudyRun
-from ancl.runtime import NUMERICS
+from ancl import StoreError
+from tests.lab import NUMERICS, ResultFolder, StudyRun, study_specs
 
 Forge = Callable[..., StudyRun | None]
 METRICS = {"aac": 0.5, "aiac": 0.5, "forgetting": 0.1, "learning_accuracy": 0.6}

@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 
 import ancl
-from ancl.errors import SpecError
-from ancl.experiments.spec import RunSpec
-from ancl.experiments.study import Study
-from ancl.experiments.study_results import ResultFolder
-from ancl.experiments.study_rules import RuleResult, RuleStudy, kind_of, open_study
-from ancl.reporting import write_study
-from ancl.runtime import NUMERICS
-from ancl.stages.events import Events
+from ancl import Events, RuleResult, RunSpec, SpecError
+from tests.lab import NUMERICS, ResultFolder, RuleStudy, Study, kind_of, open_study, write_study
 
 GRIDS = """
 search_seeds: [10]

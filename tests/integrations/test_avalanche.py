@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from ancl import Auxiliary, Method, Regularizer, Step, Term
-from ancl.errors import MethodError, ScenarioError, TrainingError
-from ancl.integrations.avalanche import AFECPlugin, ANCLPlugin
-from ancl.types import Anchor
+from ancl import Anchor, Auxiliary, Method, MethodError, Regularizer, ScenarioError, Step, Term
+from tests.lab import AFECPlugin, ANCLPlugin, TrainingError
 
 ORDER = ((3, 1), (0, 4), (2, 5))
 """The classes of each experience: their numbers say nothing about when they come."""

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from ancl.data.formats import embedded
-from ancl.integrations.avalanche import AFECPlugin, ANCLPlugin
+from tests.lab import AFECPlugin, ANCLPlugin
+from tests.lab import digits as digits_source
 
 pytestmark = [
     pytest.mark.slow,
@@ -91,7 +91,7 @@ def learn(
     grows: bool = True,
 ) -> tuple[nn.Module, float, float]:
     """Naive and plug-ins on 5 experiences of 2 digits; the model and its two accuracies."""
-    source = embedded.digits()
+    source = digits_source()
     benchmark = avalanche.nc_benchmark(
         digits(source.train), digits(source.test), 5, task_labels=False, seed=seed, shuffle=True
     )
@@ -177,7 +177,7 @@ def test_every_omega_works_beside_replay(avalanche: Any, make: Callable[[], Any]
 def test_the_example_of_the_page_runs(avalanche: Any) -> None:
     page = (Path(__file__).parents[2] / "docs" / "avalanche.md").read_text(encoding="utf-8")
     code = page.split("```python\n")[1].split("```")[0]
-    source = embedded.digits()
+    source = digits_source()
     parts = [digits(part) for part in (source.train, source.test)]
     for images in parts:
         small = images.tensors[0].reshape(-1, 8, 8)

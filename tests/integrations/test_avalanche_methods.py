@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from ancl import make_method, with_ancl
-from ancl.errors import AnclError, SpecError
-from ancl.integrations.avalanche import AFECPlugin, ANCLPlugin
+from ancl import AnclError, SpecError, make_method, with_ancl
+from tests.lab import AFECPlugin, ANCLPlugin
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from ancl.errors import SpecError
-from ancl.experiments.results import RunResult, result_json
-from ancl.experiments.run import run
-from ancl.experiments.spec import Layer, resolve
-from ancl.integrations import RunLog, TensorBoard, WandB, Writer, make_log
-from ancl.integrations.curves import Point
-from ancl.stages.stage import Stage
-from ancl.training.loop import epoch_of
+from ancl import RunResult, SpecError, run
+from tests.lab import (
+    Layer,
+    Point,
+    RunLog,
+    Stage,
+    TensorBoard,
+    WandB,
+    Writer,
+    epoch_of,
+    make_log,
+    resolve,
+    result_json,
+)
 
 
 class Collected(Writer):

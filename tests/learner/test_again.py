@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Learner, Memory, ScenarioError, SpecError, Training
-from ancl.data import digits
-from ancl.stages import runner
-from ancl.stages.events import Events
+from ancl import Events, Learner, Memory, ScenarioError, SpecError, Training
+from tests.lab import digits, patch_part
 
 TRAINING = Training(epochs=3, batch_size=32, lr=0.02, lr_first=0.05)
 FIRST, MIXED, KNOWN = (0, 1, 2, 3, 4), (0, 2, 4, 5, 6), (1, 5)
@@ -105,7 +103,7 @@ class Stops(Events):
 
 @pytest.mark.parametrize("method", ["a-icarl", "bic"])
 def test_stopped_and_resumed_it_has_the_same_bits(method, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", 0.0)
+    patch_part(monkeypatch, "CHECKPOINT_SECONDS", 0.0)
     whole = taught(method)
     stopped = learner(method, events=Stops(), store=tmp_path / "store")
     stopped.learn(*part(*FIRST))

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from ancl import Learner, Memory, ScenarioError, StoreError, Training
-from ancl.data import Samples, digits
-from ancl.learner.measures import calibration_error
-from ancl.store.entry import StageResult, read_entry, write_entry
+from tests.lab import Samples, StageResult, calibration_error, digits, read_entry, write_entry
 
 TRAINING = Training(epochs=10, batch_size=32, lr=0.02, lr_first=0.05, schedule="cosine")
 

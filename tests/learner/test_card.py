@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from ancl import Learner, Memory, StoreError, Training
-from ancl.data import digits
-from ancl.learner.card import Measured, _accuracy, _code, read_measured
-from ancl.stages.events import Events
+from ancl import Events, Learner, Memory, StoreError, Training
+from tests.lab import Measured, _accuracy, _code, digits, read_measured
 
 SHORT = Training(epochs=2, batch_size=32, lr=0.05)
 

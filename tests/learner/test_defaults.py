@@ -2,13 +2,8 @@
 
 import pytest
 
-from ancl.errors import MethodError, SpecError
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.learner.learner import Learner
-from ancl.memory import Memory
-from ancl.methods.registry import MethodRef, make_method, method_defaults
-from ancl.methods.regularization import METHODS, VARIANTS
-from ancl.training.config import Training
+from ancl import Learner, Memory, MethodError, RunSpec, SpecError, Training, make_method
+from tests.lab import METHODS, VARIANTS, Layer, MethodRef, method_defaults, resolve
 
 
 def possible(name: str) -> bool:

@@ -8,14 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.data import Samples, task_from
-from ancl.data.domains import Domain
-from ancl.errors import AnclError, ScenarioError, SpecError
-from ancl.learner.learner import Learner
-from ancl.memory import Memory
-from ancl.methods.registry import make_method
-from ancl.stages.events import Events
-from ancl.training.config import Training
+from ancl import AnclError, Events, Learner, Memory, ScenarioError, SpecError, Training, make_method
+from tests.lab import Domain, Samples, task_from
 
 TRAINING = Training(epochs=2, lr=0.1, lr_first=0.1, batch_size=16, schedule="cosine")
 LONG = replace(TRAINING, epochs=15)

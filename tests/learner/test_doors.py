@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from ancl import AnclError, Learner, StoreError, Training
-from ancl.data import digits
-from ancl.store.entry import StageResult, read_entry, write_entry
+from tests.lab import StageResult, digits, read_entry, write_entry
 
 SHORT = Training(epochs=1, batch_size=32, lr=0.05)
-METHOD = "from ancl.methods.registry import make_method\ndef mine(): return make_method('finetune')"
+METHOD = "from ancl import make_method\ndef mine(): return make_method('finetune')"
 Write = Callable[..., Path]
 
 

@@ -11,12 +11,29 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import ExportError, Learner, Memory, ScenarioError, SpecError, StoreError, Training
-from ancl.data import Normalization, digits, hard_digits
-from ancl.inference import Argmax, Corrected, Infer, NearestMean
-from ancl.learner.export import ImageClassifier, examples, write_export
-from ancl.networks import architecture
-from ancl.types import Params
+from ancl import (
+    ExportError,
+    Learner,
+    Memory,
+    ScenarioError,
+    SpecError,
+    StoreError,
+    Training,
+    architecture,
+)
+from tests.lab import (
+    Argmax,
+    Corrected,
+    ImageClassifier,
+    Infer,
+    NearestMean,
+    Normalization,
+    Params,
+    digits,
+    examples,
+    hard_digits,
+    write_export,
+)
 
 SHAPE, CLASSES = (3, 8, 8), [3, 2]
 MOMENTS = Normalization((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))

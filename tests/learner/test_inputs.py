@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ancl import Learner, Memory, ScenarioError, Training
-from ancl.data import digits
-from ancl.learner.inputs import Form, read_images
+from tests.lab import Form, digits, read_images
 
 TRAINING = Training(epochs=4, batch_size=32, lr=0.05, lr_first=0.05, schedule="cosine")
 

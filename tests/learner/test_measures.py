@@ -6,14 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.learner.measures import (
-    GIVEN,
-    NONE,
-    calibration_error,
-    confused,
-    fit_temperature,
-    report_of,
-)
+from tests.lab import GIVEN, NONE, calibration_error, confused, fit_temperature, report_of
 
 
 def slow_loss(scores: Tensor, labels: Tensor, temperature: float) -> float:

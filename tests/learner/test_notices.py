@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import Learner, Memory, Training, architecture, without_head
-from ancl.data import digits
-from ancl.learner.notices import classifier_layer
-from ancl.stages.events import Events
+from ancl import Events, Learner, Memory, Training, architecture, without_head
+from tests.lab import classifier_layer, digits
 
 SHORT = Training(epochs=2, batch_size=32, lr=0.05, schedule="cosine")
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import ancl
-from ancl import AnclError, Learner, SpecError, StoreError
-from ancl.data import digits
-from ancl.stages.events import Events
+from ancl import AnclError, Events, Learner, SpecError, StoreError
+from tests.lab import digits, labelled_part
 
 SETTINGS = {
     "training.epochs": 3,
@@ -109,7 +108,7 @@ def test_a_run_learns_on_elsewhere_and_stays_as_it_is(
     taught = ancl.teach(run, photos[1], output=tmp_path / "on", events=Events())
 
     expected = ancl.load_run(run, events=Events())
-    x, y = ancl.data.labelled_part(photos[1], "train")
+    x, y = labelled_part(photos[1], "train")
     expected.learn(x, y)
     assert torch.equal(scores(tmp_path / "on"), expected.scores(digits().test.x))
     assert taught.learner.tasks == [["one", "two", "zero"], ["three"]]

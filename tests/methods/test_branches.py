@@ -7,14 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.stages.work
-from ancl.data import Batches
-from ancl.errors import MethodError
-from ancl.memory import Memory
-from ancl.methods.branches import aanets
-from ancl.methods.registry import MethodRef, list_methods, make_method
-from ancl.stages.plan import plan
-from ancl.training.config import Training
+from ancl import Memory, MethodError, Training, list_methods, make_method
+from tests.lab import Batches, MethodRef, OuterStep, aanets, patch_part, plan
 
 HOSTS = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")
 CHEAP = {
@@ -108,13 +102,12 @@ def test_the_log_has_the_weights_of_every_epoch(lab) -> None:
 def outer_images(monkeypatch) -> list[Batches]:
     """What every outer step of a run reads."""
     made: list[Batches] = []
-    real = ancl.stages.work.OuterStep
 
     def recorded(outer: Any, network: Any, batches: Batches, path: Any) -> Any:
         made.append(batches)
-        return real(outer, network, batches, path)
+        return OuterStep(outer, network, batches, path)
 
-    monkeypatch.setattr(ancl.stages.work, "OuterStep", recorded)
+    patch_part(monkeypatch, "stages_outer_step", recorded)
     return made
 
 

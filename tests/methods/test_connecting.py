@@ -6,21 +6,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.data import Batches, Samples
-from ancl.errors import MethodError, SpecError
-from ancl.memory import Exemplars, Memory
-from ancl.methods.connecting import CANDIDATES, Connect, repeated
-from ancl.methods.registry import make_method
-from ancl.networks import architecture
-from ancl.networks.merging import between
-from ancl.regularizers import Ewc
-from ancl.stages.events import Events
-from ancl.stages.importance import read_importance
-from ancl.stages.plan import plan
-from ancl.stages.runner import MemoryStore, Runner
-from ancl.training.config import Training
-from ancl.training.objective import Quadratic, QuadraticPenalty
-from ancl.types import strip_prefix
+from ancl import Events, Memory, MethodError, SpecError, Training, architecture, make_method
+from tests.lab import (
+    CANDIDATES,
+    Batches,
+    Connect,
+    Ewc,
+    Exemplars,
+    MemoryStore,
+    Quadratic,
+    QuadraticPenalty,
+    Runner,
+    Samples,
+    between,
+    plan,
+    read_importance,
+    repeated,
+    strip_prefix,
+)
 
 TRAINING = Training(epochs=4, lr=0.05, lr_first=0.1, batch_size=16, schedule="constant")
 

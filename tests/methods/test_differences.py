@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ancl.experiments.settings import spec as spec_of
-from ancl.experiments.spec import RunSpec
-from ancl.methods.differences import DIFFERENCES, SOURCES, Difference, list_differences
-from ancl.methods.differences import differences_table as table
-from ancl.methods.registry import MethodRef
-from ancl.methods.regularization import METHODS
+from ancl import RunSpec, list_differences
+from ancl import spec as spec_of
+from tests.lab import DIFFERENCE_SOURCES as SOURCES
+from tests.lab import DIFFERENCES, METHODS, MethodRef
+from tests.lab import PaperDifference as Difference
+from tests.lab import differences_table as table
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 BEGIN, END = "<!-- differences: made by ancl.methods.differences -->", "<!-- end of differences -->"

@@ -8,21 +8,33 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.memory
-from ancl.data import Samples
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.memory import Memory
-from ancl.methods.expanding import SideLoss, Tempered, UsedWeights, drawn, side_labels
-from ancl.methods.finishing import Align
-from ancl.methods.registry import make_method
-from ancl.networks import architecture
-from ancl.networks.extractors import SIDE, USED
-from ancl.stages.events import Events
-from ancl.stages.work import TrainingWork
-from ancl.store.store import Store
-from ancl.training.config import Training
-from ancl.types import Output, Step, strip_prefix
+from ancl import (
+    CrossEntropy,
+    Events,
+    Memory,
+    MethodError,
+    Output,
+    Step,
+    Store,
+    Training,
+    architecture,
+    make_method,
+)
+from tests.lab import (
+    SIDE,
+    USED,
+    Align,
+    Samples,
+    SideLoss,
+    Tempered,
+    TrainingWork,
+    UsedWeights,
+    herd,
+    patch_part,
+    side_labels,
+    strip_prefix,
+)
+from tests.lab import drawn_positions as drawn
 
 TRAINING = Training(epochs=3, lr=0.05, lr_first=0.1, batch_size=16, schedule="constant")
 
@@ -191,13 +203,13 @@ def test_both_counts_of_parameters_are_told(learned) -> None:
 
 
 def test_exemplars_are_chosen_by_the_features_of_all_extractors(lab, monkeypatch) -> None:
-    sizes, herd = [], ancl.memory.herd
+    sizes = []
 
     def recorded(features: Tensor, count: int) -> Tensor:
         sizes.append(features.shape[1])
         return herd(features, count)
 
-    monkeypatch.setattr(ancl.memory, "herd", recorded)
+    patch_part(monkeypatch, "herd", recorded)
     lab.learn(make_method("der", balanced_epochs=1), resnet(lab), lab.tasks()[:2])
 
     assert sizes == [16, 16, 32, 32]

@@ -7,28 +7,34 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.methods.finishing
-import ancl.stages.work
-from ancl.data import as_input
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.memory import Memory
-from ancl.methods.finishing import (
+from ancl import (
+    CrossEntropy,
+    Extra,
+    Memory,
+    Method,
+    MethodError,
+    Network,
+    Objective,
+    Step,
+    Training,
+    make_method,
+)
+from tests.lab import (
     Align,
     BalancedTuning,
     BiasCorrection,
     Correction,
+    Fit,
     IdentityHead,
     Shift,
+    StageWork,
+    TrainingWork,
     alignment,
+    as_input,
     extended,
+    patch_part,
+    strip_prefix,
 )
-from ancl.methods.method import Method
-from ancl.methods.registry import make_method
-from ancl.networks import Network
-from ancl.training.config import Training
-from ancl.training.objective import Extra, Objective
-from ancl.types import Step, strip_prefix
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -101,13 +107,12 @@ def test_a_corrected_student_is_another_one_from_the_third_task_on(lab) -> None:
 
 def test_a_correction_may_see_augmented_images(lab, monkeypatch) -> None:
     seen: list[tuple[tuple[int, ...], str]] = []
-    fit = ancl.methods.finishing.Fit
 
     def recorded(network, objective, train, *others) -> Any:
         seen.append((tuple(train.samples.x.shape[1:]), train.augment))
-        return fit(network, objective, train, *others)
+        return Fit(network, objective, train, *others)
 
-    monkeypatch.setattr(ancl.methods.finishing, "Fit", recorded)
+    patch_part(monkeypatch, "finishes_fit", recorded)
     setting = lab.setting(lab.conv(), task_aware=False, augment="crop")
     tasks = lab.tasks()[:2]
     made = [make_method("bic", bias_epochs=6, bias_augment=augment) for augment in (False, True)]
@@ -140,14 +145,14 @@ def test_images_and_their_logits_give_the_same_correction(lab) -> None:
 def trained_on(monkeypatch) -> dict[str, set[bytes]]:
     """The images that every training was given, by its role."""
     seen: dict[str, set[bytes]] = {}
-    fit = ancl.stages.work.TrainingWork.fit
+    fit = TrainingWork.fit
 
     def recorded(self, network, objective, train, val, training, role, watcher=None) -> Any:
         images = (image.numpy().tobytes() for part in train for image in part.x)
         seen.setdefault(role, set()).update(images)
         return fit(self, network, objective, train, val, training, role, watcher)
 
-    monkeypatch.setattr(ancl.stages.work.TrainingWork, "fit", recorded)
+    monkeypatch.setattr(TrainingWork, "fit", recorded)
     return seen
 
 
@@ -217,14 +222,14 @@ def test_tuning_the_head_leaves_everything_else_alone(lab) -> None:
 
 def test_a_balanced_set_has_as_many_images_of_every_class(lab, monkeypatch) -> None:
     counts: list[list[int]] = []
-    batches = ancl.stages.work.StageWork.batches
+    batches = StageWork.batches
 
     def recorded(self, parts, **options) -> Any:
         if len(parts) > 1:
             counts.append(torch.cat([part.y for part in parts]).bincount().tolist())
         return batches(self, parts, **options)
 
-    monkeypatch.setattr(ancl.stages.work.StageWork, "batches", recorded)
+    monkeypatch.setattr(StageWork, "batches", recorded)
     made = make_method("eeil", balanced_epochs=1)
     lab.learn(made, lab.setting(task_aware=False, memory=Memory(total=12)))
 
@@ -237,14 +242,14 @@ def test_a_balanced_set_has_as_many_images_of_every_class(lab, monkeypatch) -> N
 )
 def test_what_tuning_is_held_to(keeps, classes, lab, monkeypatch) -> None:
     found: list[Any] = []
-    fit = ancl.stages.work.TrainingWork.fit
+    fit = TrainingWork.fit
 
     def recorded(self, network, objective, train, val, training, role, watcher=None) -> Any:
         if role == "balanced_tuning" and self.index == 2:
             found.append((objective, training))
         return fit(self, network, objective, train, val, training, role, watcher)
 
-    monkeypatch.setattr(ancl.stages.work.TrainingWork, "fit", recorded)
+    monkeypatch.setattr(TrainingWork, "fit", recorded)
     settings = {"balanced_epochs": 2, "balanced_lr": 0.5, "balanced_milestones": (1,)}
     made = make_method("eeil", lamb=3.0, balanced_keeps=keeps, **settings)
     learned = lab.learn(made, lab.setting(task_aware=False))

@@ -9,28 +9,36 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.data import Batches, Samples
-from ancl.data.samples import as_input
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.memory import Memory
-from ancl.methods.gating import (
+from ancl import (
+    CrossEntropy,
+    Events,
+    Memory,
+    MethodError,
+    Network,
+    Output,
+    Step,
+    Training,
+    make_method,
+)
+from tests.lab import (
+    Batches,
+    Gate,
+    Gated,
+    MemoryStore,
     OpenGates,
     OwnImages,
     Protect,
+    Runner,
+    Samples,
     TaskEntropy,
     TaskThenClass,
+    as_input,
     ccgn,
     frequencies,
+    patch_part,
+    plan,
+    strip_prefix,
 )
-from ancl.methods.registry import make_method
-from ancl.networks import Network
-from ancl.networks.gates import Gate, Gated
-from ancl.stages.events import Events
-from ancl.stages.plan import plan
-from ancl.stages.runner import MemoryStore, Runner
-from ancl.training.config import Training
-from ancl.types import Output, Step, strip_prefix
 
 TRAINING = Training(epochs=3, lr=0.1, batch_size=16, schedule="constant", weight_decay=0.1)
 
@@ -214,7 +222,7 @@ METHOD = make_method("ccgn", hidden=4)
 def learned(lab: Any) -> dict[bool, Any]:
     """Three tasks, where the task is told and where it is not; half of the gates begin shut."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ancl.networks.gates.OPEN", 0.0)
+        patch_part(patch, "OPEN", 0.0)
         return {aware: lab.learn(METHOD, setting(lab, aware)) for aware in (True, False)}
 
 

@@ -4,21 +4,33 @@ from dataclasses import replace
 
 import pytest
 
-from ancl.errors import MethodError, SpecError
-from ancl.methods.lambda_rules import (
+from ancl import (
+    Auto,
+    Auxiliary,
+    Balance,
+    Method,
+    MethodError,
+    SpecError,
+    Term,
+    make_method,
+    with_afec,
+    with_ancl,
+    with_auto,
+)
+from tests.lab import (
+    DEFAULT_RHO,
+    KAPPA_ON_ANSWERS,
+    KAPPA_ON_WEIGHTS,
     AdaptiveAllNew,
     AdaptiveOldNew,
+    Ewc,
     Factor,
+    Lwf,
+    MethodRef,
     NewShare,
     OldShare,
     weight_at,
 )
-from ancl.methods.method import Auxiliary, Method, Term
-from ancl.methods.registry import MethodRef, make_method
-from ancl.methods.variants import with_afec, with_ancl, with_auto
-from ancl.regularizers import Ewc, Lwf
-from ancl.training.auto import KAPPA_ON_ANSWERS, KAPPA_ON_WEIGHTS, Auto
-from ancl.training.balance import DEFAULT_RHO, Balance
 
 
 @pytest.mark.parametrize(

@@ -6,20 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from ancl.errors import MethodError
-from ancl.methods.null_space import (
+from ancl import MethodError, Network, Training, architecture, make_method
+from tests.lab import (
     LayerInputs,
+    LinearHead,
+    Projection,
     ProjectSteps,
+    ResNet,
     input_rows,
     null_space,
     projected_layers,
+    strip_prefix,
 )
-from ancl.methods.registry import make_method
-from ancl.networks import Network, ResNet, architecture
-from ancl.networks.backbones import Projection
-from ancl.networks.heads import LinearHead
-from ancl.training.config import Training
-from ancl.types import strip_prefix
 
 
 def test_the_null_space_by_hand() -> None:

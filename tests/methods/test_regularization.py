@@ -4,16 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ancl.errors import MethodError, SpecError
-from ancl.losses import CrossEntropy
-from ancl.methods.method import Method
-from ancl.methods.registry import make_method
-from ancl.methods.variants import with_afec, with_ancl
-from ancl.regularizers import Ewc, Lwf, Mas, Si
+from ancl import CrossEntropy, Method, MethodError, SpecError, make_method, with_afec, with_ancl
+from tests.lab import PLACES, Ewc, Lwf, Mas, Si, program
 
-OUTSIDE = """
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
+OUTSIDE = program("""
+from ancl import Method, Term
+from tests.lab import Lwf
 
 def mine(*, lamb: float = 4.0) -> Method:
     return Method("mine", old=Term(Lwf(1.0), lamb))
@@ -23,7 +19,7 @@ number = 3
 
 def wrong() -> int:
     return 3
-"""
+""")
 
 
 @pytest.fixture
@@ -104,8 +100,8 @@ def test_a_method_of_a_file(file: Path) -> None:
 
 
 def test_a_method_of_a_module() -> None:
-    assert make_method("ancl.methods.regularization:lwf", lamb=2) == make_method("lwf", lamb=2)
-    assert make_method("a-ancl.methods.regularization:lwf") == make_method("a-lwf")
+    assert make_method(PLACES["lwf"], lamb=2) == make_method("lwf", lamb=2)
+    assert make_method(f"a-{PLACES['lwf']}") == make_method("a-lwf")
 
 
 def test_a_modules_name_may_begin_like_a_variant(tmp_path: Path, monkeypatch) -> None:

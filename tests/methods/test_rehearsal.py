@@ -6,23 +6,33 @@ from typing import Any
 import pytest
 import torch
 
-import ancl.stages.work
-from ancl.data import from_arrays, make_stream
-from ancl.errors import ScenarioError
-from ancl.inference import Argmax, Corrected, NearestMean
-from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot
-from ancl.memory import Memory
-from ancl.methods.lambda_rules import OldShare
-from ancl.methods.registry import make_method
-from ancl.methods.task_history import check_hold_out
-from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
-from ancl.stages.events import Events
-from ancl.stages.plan import plan
-from ancl.stages.stage import Stage, TrainingStage
-from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
-from ancl.store.store import Store
-from ancl.training.config import Training
-from ancl.training.loop import Epoch
+from ancl import CrossEntropy, Events, Memory, ScenarioError, Store, Training, make_method
+from tests.lab import (
+    Argmax,
+    ClampGradients,
+    Corrected,
+    Eeil,
+    Epoch,
+    Fit,
+    GradientNoise,
+    Icarl,
+    LessForget,
+    Lwf,
+    MarginRanking,
+    Nca,
+    NearestMean,
+    NonNegativeRows,
+    OldShare,
+    OneHot,
+    Pod,
+    Stage,
+    TrainingStage,
+    check_hold_out,
+    from_arrays,
+    make_stream,
+    patch_part,
+    plan,
+)
 
 TRAINING = Training(epochs=2, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 NAMES = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")
@@ -284,14 +294,13 @@ def test_versions_are_a_training_matter_of_every_task_but_the_first(lab) -> None
 
 def test_versions_are_learned_in_place_of_the_runs_augmentation(lab, monkeypatch) -> None:
     seen: dict[tuple[str, int], int] = {}
-    fit = ancl.stages.work.Fit
 
     def recorded(network, objective, train, val, view, training, path, *others) -> Any:
         seen[path[2], path[1]] = train.count // len(train.samples)
         assert val is None or val.versions is None
-        return fit(network, objective, train, val, view, training, path, *others)
+        return Fit(network, objective, train, val, view, training, path, *others)
 
-    monkeypatch.setattr(ancl.stages.work, "Fit", recorded)
+    patch_part(monkeypatch, "stages_fit", recorded)
     made = short("a-eeil", balanced_epochs=1)
     flipped = setting(lab, "eeil", augment="flip")
     cropped = setting(lab, "eeil", augment="crop")

@@ -8,14 +8,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.data import as_input
-from ancl.errors import MethodError
-from ancl.losses import OneHot
-from ancl.methods.lambda_rules import weight_at
-from ancl.methods.registry import MethodRef, make_method
-from ancl.methods.regularization import METHODS
-from ancl.regularizers import Dmc, Eeil, Lfl, Lwf, Lwm, RWalk
-from ancl.types import strip_prefix
+from ancl import MethodError, make_method
+from tests.lab import (
+    METHODS,
+    Dmc,
+    Eeil,
+    Lfl,
+    Lwf,
+    Lwm,
+    MethodRef,
+    OneHot,
+    RWalk,
+    as_input,
+    strip_prefix,
+    weight_at,
+)
 
 
 def test_settings_become_the_parts() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ancl.methods.registry import make_method
-from ancl.methods.variants import drop_zero_terms
+from ancl import make_method
+from tests.lab import drop_zero_terms
 
 
 def test_terms_of_weight_zero_are_no_part_of_the_method() -> None:

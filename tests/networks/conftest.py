@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ancl.networks import trial
+from tests.lab import patch_part
 
 
 @pytest.fixture
@@ -31,5 +31,5 @@ def timm(monkeypatch: pytest.MonkeyPatch, offline: None) -> Any:
     fake = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fake)
     monkeypatch.setitem(sys.modules, "timm", fake.module())
-    monkeypatch.setattr(trial, "_TRIED", {})
+    patch_part(monkeypatch, "TRIED", {})
     return fake

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ancl.errors import SpecError
-from ancl.networks import Mlp
+from ancl import SpecError
+from tests.lab import Mlp
 
 
 def test_a_linear_layer_and_a_relu_for_every_hidden_size() -> None:

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ancl.errors import SpecError
-from ancl.networks import ResNet
-from ancl.seeding import seeded
+from ancl import SpecError
+from tests.lab import ResNet, seeded
 
 
 def disturbed(dtype: torch.dtype = torch.float32, last_relu: bool = True) -> ResNet:

@@ -7,10 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ancl.errors import SpecError
-from ancl.networks import Architecture, Network, architecture, frozen, train_mode
-from ancl.networks.branches import Branches, Scaled, TwoBranches
-from ancl.seeding import seeded
+from ancl import Network, SpecError, architecture, frozen
+from tests.lab import Architecture, Branches, Scaled, TwoBranches, seeded, train_mode
 
 
 def net(depth: int = 8, width: int = 4, **options: object) -> Architecture:

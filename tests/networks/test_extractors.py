@@ -6,11 +6,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.errors import MethodError, SpecError, StoreError
-from ancl.networks import Architecture, Network, architecture, frozen, train_mode
-from ancl.networks.extractors import SIDE, USED, Extractors
-from ancl.networks.heads import CosineHead, LinearHead, ProxyHead, UnbiasedHead
-from ancl.networks.masks import masked_convolutions
+from ancl import MethodError, Network, SpecError, StoreError, architecture, frozen
+from tests.lab import (
+    SIDE,
+    USED,
+    Architecture,
+    CosineHead,
+    Extractors,
+    LinearHead,
+    ProxyHead,
+    UnbiasedHead,
+    masked_convolutions,
+    train_mode,
+)
 
 
 def growing(name: str = "resnet8", head: str = "unbiased", **growth: object) -> Architecture:

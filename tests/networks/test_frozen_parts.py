@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.methods.registry import make_method
-from ancl.networks import Network, architecture, train_mode
-from ancl.networks.heads import HEADS
+from ancl import Network, architecture, make_method
+from tests.lab import HEADS, train_mode
 
 
 def net(frozen: str = "stem") -> nn.Sequential:

@@ -7,10 +7,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ancl.errors import SpecError
-from ancl.networks import Network, ResNet, architecture, frozen, train_mode
-from ancl.networks.gates import Gate, Gated, Gates, KeptRows, relaxed, straight_through
-from ancl.seeding import seeded
+from ancl import Network, SpecError, architecture, frozen
+from tests.lab import (
+    Gate,
+    Gated,
+    Gates,
+    KeptRows,
+    ResNet,
+    relaxed,
+    seeded,
+    straight_through,
+    train_mode,
+)
 
 
 def net(tasks: int = 2, *, classifier: bool = True, width: int = 4) -> Network:

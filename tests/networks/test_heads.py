@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ancl.errors import MethodError, ScenarioError
-from ancl.networks.heads import (
+from ancl import MethodError, ScenarioError
+from tests.lab import (
     HEADS,
     CosineHead,
     DirectionHead,
@@ -17,8 +17,8 @@ from ancl.networks.heads import (
     ProxyHead,
     UnbiasedHead,
     centres,
+    seeded,
 )
-from ancl.seeding import seeded
 
 
 @pytest.fixture(autouse=True)

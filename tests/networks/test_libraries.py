@@ -12,14 +12,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import ancl
-from ancl import Learner, Memory, SpecError, Training
-from ancl.data import Normalization, digits
-from ancl.experiments.settings import spec as make_spec
-from ancl.networks import architecture, network_options
-from ancl.outside import is_outside
-from ancl.seeding import seeded
-from ancl.stages.events import Events
-from ancl.store.entry import StageResult, read_entry, write_entry
+from ancl import Events, Learner, Memory, SpecError, Training, architecture
+from ancl import spec as make_spec
+from tests.lab import (
+    Normalization,
+    StageResult,
+    digits,
+    is_outside,
+    network_options,
+    read_entry,
+    seeded,
+    write_entry,
+)
 
 SHAPE = (1, 8, 8)
 SHORT = Training(epochs=1, batch_size=32, lr=0.05)

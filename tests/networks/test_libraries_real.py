@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from ancl import Learner, Memory, SpecError, Training
-from ancl.networks import architecture
+from ancl import Learner, Memory, SpecError, Training, architecture
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 OPERATORS: list[torch.library.Library] = []

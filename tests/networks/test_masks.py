@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from ancl.errors import SpecError
-from ancl.networks import Mlp, ResNet
-from ancl.networks.masks import (
+from ancl import SpecError
+from tests.lab import (
     MaskedLayer,
+    Mlp,
+    ResNet,
     annealed,
     mask_blocks,
     masked_convolutions,

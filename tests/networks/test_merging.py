@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.networks import Network, architecture
-from ancl.networks.heads import LinearHead
-from ancl.networks.merging import (
+from ancl import Network, architecture
+from tests.lab import (
+    LinearHead,
     between,
     estimate_statistics,
     importance_shares,

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.errors import MethodError, StoreError
-from ancl.networks import Mlp, Network, architecture, frozen
-from ancl.networks.heads import LinearHead
-from ancl.seeding import seeded
+from ancl import MethodError, Network, StoreError, architecture, frozen
+from tests.lab import LinearHead, Mlp, seeded
 
 
 @pytest.fixture(autouse=True)

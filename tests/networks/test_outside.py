@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.errors import SpecError
-from ancl.networks import NETWORKS, architecture, network_options
-from ancl.networks.network import frozen
-from ancl.seeding import seeded
+from ancl import SpecError, architecture, frozen
+from tests.lab import NETWORKS, network_options, seeded
 
 Write = Callable[[str, Mapping[str, str]], Path]
 
@@ -102,7 +100,7 @@ def test_weights_that_are_read_from_elsewhere_are_part_of_the_identity(write: Wr
     folder = write("mine", {"net.py": text, "w": "1"})
     first = architecture(f"{folder}/net.py:net", (3,)).identity()
     write("mine", {"w": "2", "net.py": text})
-    from ancl.networks.trial import _TRIED
+    from tests.lab import _TRIED
 
     _TRIED.clear()  # as another process would read it
     assert architecture(f"{folder}/net.py:net", (3,)).identity() != first

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.errors import SpecError
-from ancl.networks import NETWORKS, architecture, without_head
-from ancl.seeding import seeded
+from ancl import SpecError, architecture, without_head
+from tests.lab import NETWORKS, seeded
 
 
 class Scaled(nn.Module):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ancl.errors import MethodError, SpecError
-from ancl.outside import load
+from ancl import MethodError, SpecError
+from tests.lab import load, program
 
 Write = Callable[[str, Mapping[str, str]], Path]
 
@@ -155,9 +155,9 @@ def test_what_is_wrong_with_a_module_is_told(
 
 
 def test_a_file_that_loads_itself_is_told_so(write: Write) -> None:
-    text = (
-        "from pathlib import Path\nfrom ancl.errors import SpecError\n"
-        "from ancl.outside import load\nload(f'{Path(__file__)}:value', 'a function', SpecError)\n"
+    text = program(
+        "from pathlib import Path\nfrom ancl import SpecError\n"
+        "from tests.lab import load\nload(f'{Path(__file__)}:value', 'a function', SpecError)\n"
         "def value(): return 1\n"
     )
     folder = write("mine", {"script.py": text})

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from ancl.errors import SpecError
-from ancl.hashing import UnstorableError, describe, source_hash
-from ancl.outside import load, sources_of
+from ancl import SpecError
+from tests.lab import UnstorableError, describe, load, source_hash, sources_of
 
 Write = Callable[[str, Mapping[str, str]], Path]
 

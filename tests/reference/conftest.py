@@ -18,20 +18,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import ancl.data.batches
-import ancl.stages.steps
-import ancl.stages.work
-from ancl.data import Samples, Split, Task
-from ancl.memory import Exemplars
-from ancl.methods.method import Method
-from ancl.networks import architecture
-from ancl.networks.heads import Head
-from ancl.regularizers import WeightRegularizer
-from ancl.stages.plan import Setting
-from ancl.training.config import Training
-from ancl.training.loop import Epoch, Fit
-from ancl.training.objective import Objective, PenaltyTerm
-from ancl.types import Step, strip_prefix
+from ancl import Method, Objective, PenaltyTerm, Step, Training, WeightRegularizer, architecture
+from tests.lab import (
+    Epoch,
+    Exemplars,
+    Fit,
+    Head,
+    Samples,
+    Setting,
+    Split,
+    Task,
+    patch_part,
+    strip_prefix,
+)
 
 HERE = Path(__file__).parent
 S: dict[str, Any] = json.loads((HERE / "settings.json").read_text())
@@ -386,9 +385,8 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reference]:
         "randperm",
         lambda n, generator=None: order(n) if found.shuffled else torch.arange(n),
     )
-    monkeypatch.setattr(ancl.data.batches, "as_input", _as_they_are)
-    for module in (ancl.stages.work, ancl.stages.steps):
-        monkeypatch.setattr(module, "hold_out", _first_of_each)
+    patch_part(monkeypatch, "batches_as_input", _as_they_are)
+    patch_part(monkeypatch, "stages_hold_out", _first_of_each)
     grow, answers, advance = Head.grow, Objective.answers, Fit.__next__
 
     def grow_by_formula(self: Head, classes: int) -> None:

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from ancl.networks.heads import LinearHead
+from tests.lab import LinearHead
 
 
 def test_images_weights_and_orders_are_the_recorded_ones(reference) -> None:

@@ -8,16 +8,8 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from ancl.data import Samples
-from ancl.memory import Memory, select
-from ancl.methods.finishing import Align
-from ancl.methods.lambda_rules import weight_at
-from ancl.methods.method import Method
-from ancl.methods.registry import make_method
-from ancl.networks import Network
-from ancl.networks.heads import HEADS, Head, LinearHead
-from ancl.training.objective import Objective, PenaltyTerm
-from ancl.types import Anchor, Output, Step
+from ancl import Anchor, Memory, Method, Network, Objective, Output, PenaltyTerm, Step, make_method
+from tests.lab import HEADS, Align, Head, LinearHead, Samples, select, weight_at
 
 SIZES = (4, 3, 3)
 OLD, ALL = slice(0, 7), 10

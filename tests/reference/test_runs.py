@@ -6,12 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.stages.steps
-from ancl.memory import Memory
-from ancl.methods.registry import make_method
-from ancl.stages.stage import ImageFormat
-from ancl.stages.work import ImageWork, known
-from ancl.types import strip_prefix
+from ancl import Memory, make_method
+from tests.lab import ImageFormat, ImageWork, UpdateImportance, known, strip_prefix
 
 TASK_AWARE = ("ewc", "mas", "lwf", "lfl", "a-ewc", "a-mas", "a-lwf", "a-lfl")
 MOVED_BUFFERS = ("ewc", "mas", "a-ewc", "a-mas")
@@ -41,7 +37,7 @@ def stages(reference: Any, want: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.fixture
 def moved_buffers(monkeypatch) -> None:
     """Leave batch norm's statistics as an estimate of importance in training mode moves them."""
-    estimate = ancl.stages.steps.UpdateImportance.run
+    estimate = UpdateImportance.run
 
     def run(self: Any, inputs: Any, context: Any) -> Any:
         found = estimate(self, inputs, context)
@@ -53,7 +49,7 @@ def moved_buffers(monkeypatch) -> None:
             inputs["network"].tensors[f"network/{name}"].copy_(value)
         return found
 
-    monkeypatch.setattr(ancl.stages.steps.UpdateImportance, "run", run)
+    monkeypatch.setattr(UpdateImportance, "run", run)
 
 
 def check_task_aware_run(name: str, file: str, reference: Any, lab: Any) -> None:

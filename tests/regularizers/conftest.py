@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.regularizers import Regularizer
-from ancl.types import Anchor, Classes, Output, Step
+from ancl import Anchor, Output, Regularizer, Step
+from tests.lab import Classes
 
 Penalty = Callable[..., Tensor]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ancl.regularizers import Dmc
+from tests.lab import Dmc
 
 
 def test_centring_by_sample_and_by_batch(logit_penalty) -> None:

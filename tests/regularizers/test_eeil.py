@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ancl.regularizers import Eeil, Lwf, eeil_noise
+from tests.lab import Eeil, Lwf, eeil_noise
 
 TASKS = (slice(0, 2), slice(2, 5), slice(5, 7))
 

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.networks import architecture
-from ancl.regularizers import Evidence, Ewc
-from ancl.types import Anchor, Output, Step
+from ancl import Anchor, Output, Step, architecture
+from tests.lab import Evidence, Ewc
 
 TASKS = (slice(0, 2), slice(2, 4))
 

@@ -6,11 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.networks import Network, architecture
-from ancl.networks.heads import LinearHead
-from ancl.regularizers import Evidence, Ewc, Mas
-from ancl.regularizers.gradients import mean_gradients
-from ancl.types import Output
+from ancl import Network, Output, architecture
+from tests.lab import Evidence, Ewc, LinearHead, Mas, mean_gradients
 
 TASKS = (slice(0, 2), slice(2, 5))
 

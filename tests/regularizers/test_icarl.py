@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.losses import CrossEntropy, OneHot
-from ancl.regularizers import Icarl, Lwf
-from ancl.types import Output, Step
+from ancl import CrossEntropy, Output, Step
+from tests.lab import Icarl, Lwf, OneHot
 
 LOGITS = torch.tensor([[1.0, -1.0, 2.0]], dtype=torch.float64)
 OLD_LOGITS = torch.tensor([[0.0, 0.5]], dtype=torch.float64)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ancl.regularizers import Lfl
+from tests.lab import Lfl
 
 
 def slow(ours: torch.Tensor, theirs: torch.Tensor, *, centre: bool, normalize: bool) -> float:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ancl.regularizers import LessForget
+from tests.lab import LessForget
 
 
 def test_by_hand(feature_penalty) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ancl.regularizers import Lwf
-from ancl.types import Anchor, Output, Step
+from ancl import Anchor, Output, Step
+from tests.lab import Lwf
 
 
 def make_step(logits: Tensor) -> Step:

@@ -5,13 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.errors import MethodError
-from ancl.networks import Network
-from ancl.networks.backbones import ResNet
-from ancl.networks.heads import LinearHead
-from ancl.regularizers import Lwf, Lwm
-from ancl.regularizers.lwm import attention_map
-from ancl.types import Output
+from ancl import MethodError, Network, Output
+from tests.lab import LinearHead, Lwf, Lwm, ResNet, attention_map
 
 
 def test_a_map_is_the_rows_sum_of_activations() -> None:

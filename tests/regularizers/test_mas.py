@@ -2,8 +2,8 @@
 
 import torch
 
-from ancl.networks import architecture
-from ancl.regularizers import Evidence, Mas
+from ancl import architecture
+from tests.lab import Evidence, Mas
 
 
 def test_importance_is_the_mean_absolute_gradient_of_the_length_of_all_logits() -> None:

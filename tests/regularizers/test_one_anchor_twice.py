@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.losses import CrossEntropy
-from ancl.regularizers import Dmc, Eeil, Icarl, LessForget, Lfl, Lwf, Pod, Regularizer, RWalk
-from ancl.training.objective import Objective, PenaltyTerm
-from ancl.types import Anchor, Output, Step
+from ancl import Anchor, CrossEntropy, Objective, Output, PenaltyTerm, Regularizer, Step
+from tests.lab import Dmc, Eeil, Icarl, LessForget, Lfl, Lwf, Pod, RWalk
 
 ANSWERS = [
     Dmc(),

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ancl.regularizers import Pod
-from ancl.types import Output
+from ancl import Output
+from tests.lab import Pod
 
 OURS = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]], dtype=torch.float64)
 THEIRS = torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]]], dtype=torch.float64)

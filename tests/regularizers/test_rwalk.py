@@ -4,11 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.networks import Network
-from ancl.networks.heads import LinearHead
-from ancl.regularizers import Evidence, Ewc, RWalk
-from ancl.regularizers.si import PathWatcher
-from ancl.types import Anchor, Importance, Output, Step
+from ancl import Anchor, Network, Output, Step
+from tests.lab import Evidence, Ewc, Importance, LinearHead, PathWatcher, RWalk
 
 
 def walked() -> Importance:

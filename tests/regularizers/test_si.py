@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.regularizers import Evidence, Si
-from ancl.regularizers.si import PathWatcher
-from ancl.types import Anchor, Output, Step
+from ancl import Anchor, Output, Step
+from tests.lab import Evidence, PathWatcher, Si
 
 
 def walk(watcher: PathWatcher, weights: dict[str, Tensor], gradient: float, move: float) -> None:

@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ancl.networks import architecture
-from ancl.regularizers import Dmc, Eeil, Evidence, Ewc, Icarl, Lwf, Lwm, Regularizer
-from ancl.regularizers.lwm import attention_map
-from ancl.types import Output, places, positions
+from ancl import Output, Regularizer, architecture
+from tests.lab import Dmc, Eeil, Evidence, Ewc, Icarl, Lwf, Lwm, attention_map, places, positions
 
 SOME = torch.tensor([0, 2, 5])
 OMEGAS = [Lwf(), Lwf(2.0, 0.01), Icarl(), Icarl("bce_mean"), Icarl("softmax"), Dmc(), Eeil()]

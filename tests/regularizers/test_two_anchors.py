@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.regularizers import Dmc, Icarl, LessForget, Lfl, Lwf, Pod
+from tests.lab import Dmc, Icarl, LessForget, Lfl, Lwf, Pod
 
 Rule = Callable[..., Any]
 SEED, LAMB = st.integers(0, 2**31), st.floats(0.01, 100)

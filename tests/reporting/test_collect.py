@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ancl.errors import StoreError
-from ancl.reporting import collect
+from ancl import StoreError
+from tests.lab import collect
 
 Make = Callable[..., Path]
 

@@ -4,9 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ancl.reporting import collect
-from ancl.reporting.figures import _plane
-from ancl.reporting.groups import group_runs
+from tests.lab import _plane, collect, group_runs
 
 Make = Callable[..., Path]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ancl.reporting import collect
-from ancl.reporting.groups import Difference, Group, differences, group_runs, sweeps
+from tests.lab import Group, collect, differences, group_runs, sweeps
+from tests.lab import GroupDifference as Difference
 
 Make = Callable[..., Path]
 

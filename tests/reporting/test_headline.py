@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ancl.metrics import Interval, t_interval
-from ancl.reporting import collect, make_report
-from ancl.reporting.headline import Finding, change, interval_sentence
+from tests.lab import Finding, Interval, change, collect, interval_sentence, make_report, t_interval
 
 Make = Callable[..., Path]
 

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ancl.memory import Memory
-from ancl.methods.registry import MethodRef
-from ancl.stages.plan import plan
+from ancl import Memory
+from tests.lab import MethodRef, plan
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ancl.reporting import collect, make_report, page
-from ancl.reporting.page import content
+from tests.lab import collect, content, make_report, page
 
 Make = Callable[..., Path]
 

@@ -7,13 +7,23 @@ from typing import Any
 
 import pytest
 
-from ancl.experiments.results import ParameterCount
-from ancl.experiments.settings import QUICK, QUICK_CIFAR100, QUICK_LOOK
-from ancl.metrics import Estimate
-from ancl.reporting import Report, Table, collect, make_report
-from ancl.reporting.formats import comma_separated, latex, markdown
-from ancl.reporting.page import content
-from ancl.reporting.tables import Choice, Number
+from tests.lab import (
+    QUICK,
+    QUICK_CIFAR100,
+    QUICK_LOOK,
+    Choice,
+    Estimate,
+    Number,
+    ParameterCount,
+    Report,
+    Table,
+    collect,
+    comma_separated,
+    content,
+    latex,
+    make_report,
+    markdown,
+)
 
 Make = Callable[..., Path]
 

@@ -5,11 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from ancl.errors import StoreError
-from ancl.experiments.results import read_run
-from ancl.reporting import collect, make_report, page_of, report, write_report
-from ancl.reporting.groups import group_runs
-from ancl.reporting.page import MOST_POINTS, content, most_points, trainings
+from ancl import StoreError, report
+from tests.lab import (
+    MOST_POINTS,
+    collect,
+    content,
+    group_runs,
+    make_report,
+    most_points,
+    page_of,
+    patch_part,
+    read_run,
+    trainings,
+    write_report,
+)
 
 Make = Callable[..., Path]
 
@@ -34,7 +43,7 @@ def test_without_matplotlib_there_are_tables_and_the_page(
     make: Make, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make()
-    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)
+    patch_part(monkeypatch, "report_can_draw", lambda: False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
     written = write_report(make_report(collect([runs])), runs.parent / "out")
@@ -120,7 +129,7 @@ def test_a_training_has_its_learning_rate_and_every_seeds_accuracy(make: Make, r
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ancl.reporting.write.can_draw", lambda: False)
+    patch_part(monkeypatch, "report_can_draw", lambda: False)
 
 
 @pytest.mark.usefixtures("undrawn")

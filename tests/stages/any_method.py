@@ -7,14 +7,25 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
 
-from ancl.inference import Argmax, Corrected, Infer, NearestMean
-from ancl.losses import CrossEntropy, MarginRanking
-from ancl.memory import Memory
-from ancl.methods.finishing import Align, BalancedTuning, BiasCorrection
-from ancl.methods.method import Auxiliary, Finish, Method, Term
-from ancl.regularizers import Ewc, Lfl, Lwf, Regularizer, Si
-from ancl.step_hooks import ClampGradients, Constraint, GradientNoise, NonNegativeRows
-from ancl.training.objective import Extra
+from ancl import Auxiliary, CrossEntropy, Extra, Finish, Memory, Method, Regularizer, Term
+from tests.lab import (
+    Align,
+    Argmax,
+    BalancedTuning,
+    BiasCorrection,
+    ClampGradients,
+    Constraint,
+    Corrected,
+    Ewc,
+    GradientNoise,
+    Infer,
+    Lfl,
+    Lwf,
+    MarginRanking,
+    NearestMean,
+    NonNegativeRows,
+    Si,
+)
 
 Omega = Literal["none", "lwf", "lfl", "ewc", "si"]
 

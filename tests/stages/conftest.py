@@ -8,14 +8,19 @@ from typing import Any, NamedTuple
 import pytest
 from torch import Tensor
 
-from ancl.data.registry import load_source
-from ancl.experiments.build import Experiment, build
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.methods.registry import MethodRef
-from ancl.stages.events import Events
-from ancl.stages.runner import MemoryStore, Runner
-from ancl.stages.stage import Stage
-from ancl.store.entry import StageResult
+from ancl import Events, RunSpec
+from tests.lab import (
+    Experiment,
+    Layer,
+    MemoryStore,
+    MethodRef,
+    Runner,
+    Stage,
+    StageResult,
+    build,
+    load_source,
+    resolve,
+)
 
 Settings = Mapping[str, Any]
 

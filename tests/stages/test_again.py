@@ -6,14 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.stages.work
-from ancl.data import Samples, Task, task_from
-from ancl.memory import Exemplars, Memory, herd
-from ancl.methods.registry import make_method
-from ancl.methods.task_history import ClassHistory
-from ancl.stages.plan import plan
-from ancl.training.objective import anchor_for
-from ancl.types import Anchor, strip_prefix
+from ancl import Anchor, Memory, anchor_for, make_method
+from tests.lab import (
+    ClassHistory,
+    Exemplars,
+    Samples,
+    Task,
+    TrainingWork,
+    herd,
+    patch_part,
+    plan,
+    strip_prefix,
+    task_from,
+)
 
 
 def given(
@@ -136,7 +141,7 @@ def anchors(monkeypatch) -> list[Anchor]:
         made.append(anchor_for(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(ancl.stages.work, "anchor_for", recorded)
+    patch_part(monkeypatch, "stages_anchor_for", recorded)
     return made
 
 
@@ -188,7 +193,7 @@ def test_a_balanced_stage_draws_again_where_a_class_has_too_few(lab, mixed) -> N
     tuned = make_method("eeil", balanced_epochs=1, enlarge=False)
     few = (mixed[0], mixed[1], given(lab, 2, 5, 0, {3: 2}, skip=10))
     seen: list[Tensor] = []
-    original = ancl.stages.work.TrainingWork.fit
+    original = TrainingWork.fit
 
     def spied(self: Any, network: Any, objective: Any, train: Any, *rest: Any) -> Any:
         if rest[2] == "balanced_tuning":
@@ -196,7 +201,7 @@ def test_a_balanced_stage_draws_again_where_a_class_has_too_few(lab, mixed) -> N
         return original(self, network, objective, train, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ancl.stages.work.TrainingWork, "fit", spied)
+        patch.setattr(TrainingWork, "fit", spied)
         lab.learn(tuned, setting, few)
 
     assert [counts.tolist() for counts in seen] == [[8] * 5, [8] * 5]

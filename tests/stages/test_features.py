@@ -8,17 +8,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import ancl.stages.plan
-from ancl import Learner, MethodError, Training
-from ancl.memory import Memory
-from ancl.methods.method import Method
-from ancl.methods.registry import make_method
-from ancl.networks import Architecture, Network, architecture
-from ancl.regularizers import Lwf
-from ancl.stages.features import Features
-from ancl.stages.plan import Setting, plan
-from ancl.stages.plan_notes import plan_notes
-from ancl.types import Anchor, Step
+from ancl import (
+    Anchor,
+    Learner,
+    Memory,
+    Method,
+    MethodError,
+    Network,
+    Step,
+    Training,
+    architecture,
+    make_method,
+)
+from tests.lab import Architecture, Features, Lwf, Setting, patch_part, plan, plan_notes
 
 METHODS = [
     ("a-lwf", {}, True),
@@ -57,7 +59,7 @@ def frozen_network(learns: bool = False) -> Architecture:
 
 @pytest.fixture
 def uncached(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr(ancl.stages.plan, "keeps_features", lambda method: False)
+    return lambda: patch_part(monkeypatch, "keeps_features", lambda method: False)
 
 
 @pytest.mark.parametrize(("method", "options", "task_aware"), METHODS)

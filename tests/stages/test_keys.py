@@ -17,13 +17,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ancl.checks import checked
-from ancl.data import AUGMENTATIONS
-from ancl.errors import AnclError, MethodError
-from ancl.experiments.spec import Field, RunSpec, fields_for
-from ancl.methods.registry import MethodRef
-from ancl.methods.regularization import METHODS, VARIANTS
-from ancl.store.entry import StageResult
+from ancl import AnclError, MethodError, RunSpec
+from tests.lab import (
+    AUGMENTATIONS,
+    METHODS,
+    VARIANTS,
+    Field,
+    MethodRef,
+    StageResult,
+    checked,
+    fields_for,
+)
 
 Settings = Mapping[str, Any]
 OWN = f"{Path(__file__).with_name('any_method.py')}:any_method"

@@ -9,25 +9,23 @@ import pytest
 import torch
 from torch import Tensor
 
-import ancl.runtime
-from ancl.data import from_arrays, make_stream
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.memory import Memory
-from ancl.methods.method import Finish, Method
-from ancl.methods.registry import make_method
-from ancl.methods.regularization import METHODS
-from ancl.networks import Architecture
-from ancl.stages.plan import plan
-from ancl.stages.runner import MemoryStore
-from ancl.store.entry import StageResult
-from ancl.training.config import Training
-from ancl.types import Step
+from ancl import CrossEntropy, Finish, Memory, Method, MethodError, Step, Training, make_method
+from tests.lab import (
+    METHODS,
+    NUMERICS,
+    Architecture,
+    MemoryStore,
+    StageResult,
+    from_arrays,
+    make_stream,
+    patch_part,
+    plan,
+)
 
 OUTSIDE = """
 from dataclasses import dataclass
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Regularizer
+from ancl import Method, Term
+from ancl import Regularizer
 
 @dataclass(frozen=True)
 class Mine(Regularizer):
@@ -79,7 +77,7 @@ def test_a_plan_builds_no_network(name, lab, monkeypatch) -> None:
         raise AssertionError("a network was built")
 
     monkeypatch.setattr(Architecture, "build", fail)
-    monkeypatch.setattr("ancl.data.stream._load", fail)
+    patch_part(monkeypatch, "stream_load", fail)
 
     assert len({stage.key for stage in plan(make_method(name), tasks, setting)}) >= 9
 
@@ -149,7 +147,7 @@ def test_numerics_enter_every_key(keys, monkeypatch) -> None:
         patch.setattr(torch, "get_num_threads", lambda: 7)
         assert all_differ()
     with monkeypatch.context() as patch:
-        patch.setattr(ancl.runtime, "NUMERICS", ancl.runtime.NUMERICS + 1)
+        patch_part(patch, "NUMERICS", NUMERICS + 1)
         assert all_differ()
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "0.0")

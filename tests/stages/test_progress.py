@@ -8,13 +8,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ancl.executors.graph import Graph
-from ancl.experiments.run import run
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.stages.events import Events
-from ancl.stages.progress import Display, Lines, Progress, TimeLeft, epoch_line, make_progress
-from ancl.stages.stage import Stage
-from ancl.training.loop import Epoch
+from ancl import Events, RunSpec, run
+from tests.lab import (
+    Display,
+    Epoch,
+    Graph,
+    Layer,
+    Lines,
+    Progress,
+    Stage,
+    TimeLeft,
+    epoch_line,
+    make_progress,
+    resolve,
+)
 
 EPOCH = Epoch("main", 6, 0.1, {"task": 0.5, "old": 0.25}, {}, 0.979, True, "", 2.0)
 

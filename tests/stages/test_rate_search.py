@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.methods.registry import make_method
-from ancl.stages.events import Events
-from ancl.stages.stage import Stage
-from ancl.stages.steps import Rate
-from ancl.store.entry import StageResult
-from ancl.store.store import Store
-from ancl.training.config import FIRST_RATES, LATER_RATES, TRIALS, candidate_rate
-from ancl.training.loop import Epoch
+from ancl import Events, Store, make_method
+from tests.lab import (
+    FIRST_RATES,
+    LATER_RATES,
+    TRIALS,
+    Epoch,
+    Rate,
+    Stage,
+    StageResult,
+    candidate_rate,
+)
 
 SEARCHES = ("rate trial", "rate")
 

@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-import ancl.stages.runner
-from ancl.methods.registry import make_method
-from ancl.stages.events import Events
-from ancl.stages.runner import MemoryStore
-from ancl.stages.stage import Stage
-from ancl.store.entry import StageResult
-from ancl.store.store import Store
-from ancl.training.config import Training
-from ancl.training.loop import Epoch
+from ancl import Events, Store, Training, make_method
+from tests.lab import Epoch, MemoryStore, Stage, StageResult, patch_part
 
 TRAINING = Training(epochs=3, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 METHODS: dict[str, dict[str, Any]] = {
@@ -98,7 +91,7 @@ def test_interrupted_at_every_epoch_equals_uninterrupted(
     uninterrupted, lab, tmp_path, monkeypatch
 ) -> None:
     """A process that is killed leaves the last checkpoint; here one is written every epoch."""
-    monkeypatch.setattr(ancl.stages.runner, "CHECKPOINT_SECONDS", 0.0)
+    patch_part(monkeypatch, "CHECKPOINT_SECONDS", 0.0)
     made, setting, expected = uninterrupted
     kills = 0
     while True:
@@ -118,7 +111,7 @@ def test_interrupted_at_every_epoch_equals_uninterrupted(
 def test_killed_between_the_last_epoch_and_the_result(
     uninterrupted, lab, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(ancl.stages.runner, "CHECKPOINT_SECONDS", 0.0)
+    patch_part(monkeypatch, "CHECKPOINT_SECONDS", 0.0)
     made, setting, expected = uninterrupted
     last = expected.stage("main", 2)
 

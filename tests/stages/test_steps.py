@@ -8,16 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ancl.data import as_input
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.memory import Memory
-from ancl.methods.method import Method
-from ancl.methods.registry import make_method
-from ancl.networks import architecture
-from ancl.stages.plan import plan
-from ancl.training.config import Training
-from ancl.types import Step
+from ancl import (
+    CrossEntropy,
+    Memory,
+    Method,
+    MethodError,
+    Step,
+    Training,
+    architecture,
+    make_method,
+)
+from tests.lab import as_input, plan
 
 LONG = Training(epochs=15, lr=0.05, lr_first=0.1, batch_size=16, schedule="constant")
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ancl.stages.runner import CheckpointWriter, obtained
-from ancl.store.entry import StageResult
-from ancl.store.store import Store
+from ancl import Store
+from tests.lab import CheckpointWriter, StageResult, obtained
 
 
 def test_a_stored_result_is_loaded_and_a_missing_one_computed_and_saved(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-import ancl.store.index as module
-from ancl.store.entry import HEADER, TENSORS, StageResult
-from ancl.store.index import INDEX
-from ancl.store.store import Store
+from ancl import Store
+from tests.lab import (
+    HEADER,
+    INDEX,
+    MARK,
+    TENSORS,
+    StageResult,
+    patch_part,
+    read_header,
+)
 
 KEYS = ("aaa", "abb", "bcc")
 
@@ -26,7 +31,7 @@ def entry(**meta: object) -> StageResult:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Three entries whose headers have not changed for long."""
-    monkeypatch.setattr(module, "_SETTLED_NS", -1)
+    patch_part(monkeypatch, "SETTLED_NS", -1)
     found = Store(tmp_path / "store")
     for task, key in enumerate(KEYS):
         found.save(key, entry(stage="main", task=task))
@@ -37,13 +42,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of entries whose headers a listing reads."""
     names: list[str] = []
-    real = module.read_header
 
     def counted(directory: Path) -> dict[str, Any]:
         names.append(directory.name)
-        return real(directory)
+        return read_header(directory)
 
-    monkeypatch.setattr(module, "read_header", counted)
+    patch_part(monkeypatch, "index_read_header", counted)
     return names
 
 
@@ -128,7 +132,7 @@ def test_damage_is_listed_whatever_the_index_says(
 def test_a_header_that_changed_just_now_is_not_kept(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SETTLED_NS", 3600 * 10**9)
+    patch_part(monkeypatch, "SETTLED_NS", 3600 * 10**9)
     assert len(list(store.entries())) == 3
     assert not (store.root / INDEX).exists()
 
@@ -169,7 +173,7 @@ def test_a_damaged_index_that_is_ours_is_made_again(
     store: Store, read: list[str], text: str
 ) -> None:
     before = list(store.entries())
-    (store.root / INDEX).write_text(f'{{"format": "{module.MARK}"}}{text}')
+    (store.root / INDEX).write_text(f'{{"format": "{MARK}"}}{text}')
     read.clear()
 
     assert list(store.entries()) == before
@@ -209,41 +213,6 @@ def test_a_store_that_cannot_be_written_is_listed(
     def denied(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(module, "replace_text", denied)
+    patch_part(monkeypatch, "index_replace_text", denied)
     assert [info.key for info in store.entries()] == list(KEYS)
     assert not (store.root / INDEX).exists()
-
-
-LISTERS = """
-import os, sys
-from pathlib import Path
-import ancl.store.index as index
-from ancl.store.store import StageResult, Store
-import torch
-
-index._SETTLED_NS = -1
-root, number = Path(sys.argv[1]), int(sys.argv[2])
-store = Store(root)
-for turn in range(30):
-    if number < 2:
-        key = f"{number}{turn:02d}"
-        store.save(key, StageResult({"x": torch.ones(9)}, {"stage": f"w{number}", "task": turn}))
-    for info in store.entries():
-        assert info.state == "ok", info
-        assert (info.stage, info.task) == (f"w{info.key[0]}", int(info.key[1:])), info
-"""
-
-
-def test_writers_and_listers_at_once_leave_a_whole_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_SETTLED_NS", -1)
-    command = [sys.executable, "-c", LISTERS, str(tmp_path)]
-    processes = [subprocess.Popen([*command, str(number)]) for number in range(3)]
-    assert [process.wait(120) for process in processes] == [0, 0, 0]
-
-    found = list(Store(tmp_path).entries())
-
-    assert len(found) == 60
-    assert {info.state for info in found} == {"ok"}
-    assert len(lines(Store(tmp_path))) == 60

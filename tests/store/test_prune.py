@@ -5,13 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from ancl.errors import StoreError
-from ancl.experiments.results import prepare_run, run_directory
-from ancl.experiments.run import run
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.store.entry import StageResult
-from ancl.store.prune import Pruned, needed_keys, prune
-from ancl.store.store import Store
+from ancl import RunSpec, Store, StoreError, run
+from tests.lab import (
+    Layer,
+    Pruned,
+    StageResult,
+    needed_keys,
+    prepare_run,
+    prune,
+    resolve,
+    run_directory,
+)
 
 
 def entry(size: int) -> StageResult:

@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ancl.data import Batches, Samples
-from ancl.losses import CrossEntropy
-from ancl.methods.registry import make_method
-from ancl.networks import Network, architecture
-from ancl.regularizers import Ewc
-from ancl.training.afec import AlternatingTraining, following
-from ancl.training.config import Training
-from ancl.training.loop import Fit
-from ancl.training.objective import Objective, PenaltyTerm, anchor_for
-from ancl.training.view import View
+from ancl import (
+    CrossEntropy,
+    Network,
+    Objective,
+    PenaltyTerm,
+    Training,
+    anchor_for,
+    architecture,
+    make_method,
+)
+from tests.lab import AlternatingTraining, Batches, Ewc, Fit, Samples, View, following
 
 VIEW = View((slice(0, 3),), task_aware=True)
 MAIN = Training(epochs=6, lr=0.3, batch_size=4, patience=1)

@@ -7,14 +7,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.networks import Network, architecture
-from ancl.regularizers import Ewc, Lwf, Pod, Regularizer
-from ancl.training.auto import KAPPA_ON_ANSWERS, KAPPA_ON_WEIGHTS, REACH, Auto, AutoText, Mover
-from ancl.training.balance import Balance
-from ancl.training.objective import Objective, PenaltyTerm, anchor_for
-from ancl.types import Step
+from ancl import (
+    Auto,
+    Balance,
+    CrossEntropy,
+    MethodError,
+    Network,
+    Objective,
+    PenaltyTerm,
+    Regularizer,
+    Step,
+    anchor_for,
+    architecture,
+)
+from tests.lab import KAPPA_ON_ANSWERS, KAPPA_ON_WEIGHTS, REACH, AutoText, Ewc, Lwf, Mover, Pod
 
 TASKS = (slice(0, 2), slice(2, 5))
 

@@ -7,13 +7,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.networks import Network, architecture
-from ancl.regularizers import Eeil, Ewc, Icarl, LessForget, Lfl, Lwf, Lwm, Pod, Regularizer
-from ancl.training.balance import MOST, Balance, Balancer
-from ancl.training.objective import Objective, PenaltyTerm, anchor_for
-from ancl.types import Anchor, Output, Step
+from ancl import (
+    Anchor,
+    Balance,
+    CrossEntropy,
+    MethodError,
+    Network,
+    Objective,
+    Output,
+    PenaltyTerm,
+    Regularizer,
+    Step,
+    anchor_for,
+    architecture,
+)
+from tests.lab import MOST, Balancer, Eeil, Ewc, Icarl, LessForget, Lfl, Lwf, Lwm, Pod
 
 TASKS = (slice(0, 2), slice(2, 5))
 LAMB, RHO, STEPS = 3.0, 0.4, 4

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from ancl.training.config import Training, scheduled_rate
+from ancl import Training
+from tests.lab import scheduled_rate
 
 
 def test_the_first_task_has_values_of_its_own() -> None:

@@ -9,16 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.data import Batches, Samples
-from ancl.errors import TrainingError
-from ancl.losses import CrossEntropy
-from ancl.networks import Network, architecture
-from ancl.training.config import Training
-from ancl.training.loop import Fit, epoch_record
-from ancl.training.objective import Objective
-from ancl.training.quadratic import Quadratic
-from ancl.training.view import View
-from ancl.types import Output, Params, Step
+from ancl import CrossEntropy, Network, Objective, Output, Step, Training, architecture
+from tests.lab import Batches, Fit, Params, Quadratic, Samples, TrainingError, View, epoch_record
 
 VIEW = View((slice(0, 3),), task_aware=True)
 

@@ -7,25 +7,35 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl.data import Batches, Samples
-from ancl.losses import CrossEntropy
-from ancl.networks import Network, architecture
-from ancl.regularizers import Ewc, Lwf, Regularizer
-from ancl.regularizers.si import PathWatcher
-from ancl.training.auto import Auto
-from ancl.training.balance import Balance
-from ancl.training.config import Training
-from ancl.training.loop import (
+from ancl import (
+    Anchor,
+    Auto,
+    Balance,
+    CrossEntropy,
+    Network,
+    Objective,
+    Output,
+    PenaltyTerm,
+    Regularizer,
+    Training,
+    anchor_for,
+    architecture,
+)
+from tests.lab import (
+    Batches,
     Epoch,
+    Ewc,
     Fit,
+    Lwf,
+    PathWatcher,
+    Samples,
     Saved,
     View,
     correct_answers,
     epoch_of,
     epoch_record,
+    strip_prefix,
 )
-from ancl.training.objective import Objective, PenaltyTerm, anchor_for
-from ancl.types import Anchor, Output, strip_prefix
 
 TASKS = (slice(0, 2), slice(2, 4))
 VIEW = View(TASKS, task_aware=True)

@@ -3,12 +3,19 @@
 import pytest
 import torch
 
-from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.networks import Network, architecture
-from ancl.regularizers import Ewc, Lwf
-from ancl.training.objective import Objective, PenaltyTerm, anchor_for, anchor_from, only_current
-from ancl.types import Output, Step
+from ancl import (
+    CrossEntropy,
+    MethodError,
+    Network,
+    Objective,
+    Output,
+    PenaltyTerm,
+    Step,
+    anchor_for,
+    anchor_from,
+    architecture,
+)
+from tests.lab import Ewc, Lwf, only_current
 
 TASKS = (slice(0, 2), slice(2, 5))
 

@@ -8,17 +8,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl.data import Batches, Samples
-from ancl.errors import TrainingError
-from ancl.losses import CrossEntropy
-from ancl.networks import Network, architecture
-from ancl.networks.branches import Branches, TwoBranches
-from ancl.seeding import generator, seeded
-from ancl.training.config import Training
-from ancl.training.loop import Fit, Saved
-from ancl.training.objective import Objective
-from ancl.training.outer import Outer, OuterStep
-from ancl.training.view import View
+from ancl import CrossEntropy, Network, Objective, Training, architecture
+from tests.lab import (
+    Batches,
+    Branches,
+    Fit,
+    Outer,
+    OuterStep,
+    Samples,
+    Saved,
+    TrainingError,
+    TwoBranches,
+    View,
+    generator,
+    seeded,
+)
 
 OUTER = Outer(("backbone.alpha",), 0.5, momentum=0.9, bounds=(0.0, 1.0))
 PATH = (3, 1, "main")

@@ -6,16 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from ancl.data import Batches, Samples
-from ancl.losses import CrossEntropy
-from ancl.networks import architecture
-from ancl.regularizers import Ewc, Watcher
-from ancl.training.config import Training
-from ancl.training.loop import Fit
-from ancl.training.objective import Objective, PenaltyTerm
-from ancl.training.quadratic import Quadratic, QuadraticPenalty, like
-from ancl.training.view import View
-from ancl.types import Anchor, Params, Step
+from ancl import Anchor, CrossEntropy, Objective, PenaltyTerm, Step, Training, architecture
+from tests.lab import (
+    Batches,
+    Ewc,
+    Fit,
+    Params,
+    Quadratic,
+    QuadraticPenalty,
+    Samples,
+    View,
+    Watcher,
+    like,
+)
 
 
 def scalar(value: float) -> Params:

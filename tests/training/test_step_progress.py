@@ -6,15 +6,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.data import Batches, Samples
-from ancl.losses import CrossEntropy
-from ancl.networks import Network, architecture
-from ancl.regularizers import Lwf, Regularizer
-from ancl.training.config import Training
-from ancl.training.loop import Fit
-from ancl.training.objective import Objective, PenaltyTerm, anchor_for, only_current
-from ancl.training.view import View
-from ancl.types import Anchor, Output, Step
+from ancl import (
+    Anchor,
+    CrossEntropy,
+    Network,
+    Objective,
+    Output,
+    PenaltyTerm,
+    Regularizer,
+    Step,
+    Training,
+    anchor_for,
+    architecture,
+)
+from tests.lab import Batches, Fit, Lwf, Samples, View, only_current
 
 TASKS = (slice(0, 2), slice(2, 4))
 TRAINING = Training(epochs=4, lr=0.1, batch_size=4, schedule="constant")

@@ -13,9 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.memory import Memory
-from ancl.methods.registry import make_method
-from ancl.types import strip_prefix
+from ancl import Memory, make_method
+from tests.lab import strip_prefix
 
 Tensors = dict[str, Tensor]
 Images = tuple[Tensor, Tensor]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl.types import strip_prefix
+from tests.lab import strip_prefix
 
 EPOCHS = 3
 Tensors = dict[str, Tensor]

@@ -15,11 +15,10 @@ import pytest
 import torch
 from PIL import Image
 
-from ancl import Learner, Memory, Training
-from ancl.data import digits
-from ancl.stages.events import Events
+from ancl import Events, Learner, Memory, Training
+from tests.lab import digits
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "serve.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "serve.py"
 WITHOUT_TORCH = """
 import runpy, sys
 sys.modules["torch"] = sys.modules["ancl"] = None

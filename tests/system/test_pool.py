@@ -7,20 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph
-from ancl.executors.pool import ATTEMPTS, Pool
-from ancl.experiments import settings
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from ancl import Events, RunSpec, Store
+from ancl import specs as make_specs
+from tests.lab import ATTEMPTS, Graph, Layer, Pool, Serial, program, resolve
 
 SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
-METHODS = """
+METHODS = program("""
 import dataclasses, os, signal
 from pathlib import Path
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
+from ancl import Method, Term
+from tests.lab import Lwf
 
 HERE = Path(__file__).parent
 
@@ -48,7 +44,7 @@ def always(*, lamb: float = 1.0) -> Method:
 
 def broken(*, lamb: float = 1.0) -> Method:
     return Method("broken", old=Term(Broken(2.0), lamb))
-"""
+""")
 
 
 class Heard(Events):
@@ -64,7 +60,7 @@ class Heard(Events):
 
 
 def specs(*methods: str, **options: Any) -> list[RunSpec]:
-    return settings.specs(methods, "digits/5", settings=SETTINGS, **options)
+    return make_specs(methods, "digits/5", settings=SETTINGS, **options)
 
 
 def assert_same(one: Store, other: Store, keys: Any) -> None:
@@ -101,9 +97,7 @@ def test_a_pool_gives_the_bits_of_one_process_whatever_befalls_its_workers(tmp_p
 
 def test_a_pool_finds_the_same_lamb(tmp_path: Path) -> None:
     five = {**SETTINGS, "data.tasks": 5}
-    asked = settings.specs(
-        ("a-lwf", "ewc"), "digits/5", settings=five, lamb="auto", lamb_a="balance"
-    )
+    asked = make_specs(("a-lwf", "ewc"), "digits/5", settings=five, lamb="auto", lamb_a="balance")
     graph, pooled, alone = Graph(asked), Store(tmp_path / "pool"), Store(tmp_path / "serial")
 
     assert Pool(2).run(graph, pooled, Heard()) == {}
@@ -125,7 +119,7 @@ def test_a_pool_gives_the_bits_of_one_process_for_branches_and_gates(tmp_path: P
         "training.epochs": 2,
         "threads": 1,
     }
-    graph = Graph(settings.specs(("aanets-icarl", "ccgn"), "digits/5", settings=values))
+    graph = Graph(make_specs(("aanets-icarl", "ccgn"), "digits/5", settings=values))
     pooled, alone = Store(tmp_path / "pool"), Store(tmp_path / "serial")
 
     assert Pool(2).run(graph, pooled, Heard()) == {}

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ancl.data.registry import data_root
+from tests.lab import data_root
 
 RESULTS = Path(__file__).parents[2] / "docs/evidence/small/results"
 SEED = 20
 RUN = """
 import sys
 import ancl
-from ancl.experiments.spec import RunSpec
+from ancl import RunSpec
 spec = RunSpec.model_validate_json(sys.stdin.read())
 ancl.run([spec], runs=sys.argv[1])
 """

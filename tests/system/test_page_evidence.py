@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ancl.reporting import collect, make_report, page
+from tests.lab import collect, make_report, page
 
 Make = Callable[..., Path]
 AXE = "axe-core@4.14.0"

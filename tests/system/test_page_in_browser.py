@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.experiments.results import ParameterCount
-from ancl.reporting import Report, collect, make_report, page
+from tests.lab import ParameterCount, Report, collect, make_report, page
 
 Make = Callable[..., Path]
 SIZES = (390, 768, 1280, 1920)

@@ -19,12 +19,9 @@ from uuid import uuid4
 import pytest
 import torch
 
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph
-from ancl.executors.ray import Cluster
-from ancl.experiments import settings
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from ancl import Events, Store
+from ancl import specs as make_specs
+from tests.lab import Cluster, Graph, Serial
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 SLOW = (pytest.mark.slow, pytest.mark.timeout(600))
@@ -251,7 +248,7 @@ def test_a_board_that_is_killed_starts_again(tmp_path: Path, mark: str) -> None:
                     os.kill(pid, signal.SIGKILL)
 
     values = {"training.epochs": 20, "training.batch_size": 8, "threads": 1}
-    graph = Graph(settings.specs(["ewc", "a-lwf"], "digits/5", settings=values))
+    graph = Graph(make_specs(["ewc", "a-lwf"], "digits/5", settings=values))
     one, other, events = Store(tmp_path / "ray"), Store(tmp_path / "serial"), Killing()
 
     assert Cluster(None, 2).run(graph, one, events) == {}

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.cli import progress
-from ancl.stages.progress import Progress
-from ancl.store.store import Store
+from ancl import Store
+from tests.lab import Progress, patch_part, program
 
-ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
+ANCL = (sys.executable, "-c", program("from tests.lab import main; main()"))
 SHORT = ("--epochs", "2", "--tasks", "2", "--threads", "1")
 TWO_STAGE = ("search", "a-lwf", "digits/5", *SHORT, "--lamb-grid", "1,10", "--lamb-a-grid", "0.5,1")
 PER_TASK = ("search", "lwf", "digits/5", *SHORT, "--protocol", "per-task", "--lamb", "100")
@@ -98,7 +97,7 @@ def test_a_machine_lost_in_the_middle_of_a_search_changes_nothing(
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(progress, "make_progress", lambda quiet: Losing())
+            patch_part(patch, "make_progress", lambda quiet: Losing())
             shared = ancl(*TWO_STAGE, "--address", machines.address, "--runs", "shared", "--json")
     finally:
         machines.shutdown()

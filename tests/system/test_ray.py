@@ -14,23 +14,28 @@ from typing import Any
 import pytest
 import torch
 
-from ancl.errors import AnclError, SpecError
-from ancl.executors import ray as cluster
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph
-from ancl.executors.ray import Cluster, Shipped, ship, unpack
-from ancl.experiments import settings
-from ancl.experiments.spec import Layer, RunSpec, resolve
-from ancl.stages.events import Events
-from ancl.store.store import Store
+from ancl import AnclError, Events, RunSpec, SpecError, Store
+from ancl import specs as make_specs
+from tests.lab import (
+    Cluster,
+    Graph,
+    Layer,
+    RayShift,
+    Serial,
+    Shipped,
+    program,
+    resolve,
+    ship,
+    unpack,
+)
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'ancl[ray]'")
 SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
-BROKEN = """
+BROKEN = program("""
 import dataclasses
-from ancl.methods.method import Method, Term
-from ancl.regularizers import Lwf
+from ancl import Method, Term
+from tests.lab import Lwf
 
 @dataclasses.dataclass(frozen=True)
 class Broken(Lwf):
@@ -42,7 +47,7 @@ def broken(*, lamb: float = 1.0) -> Method:
 
 def mine(*, lamb: float = 1.0) -> Method:
     return Method("mine", old=Term(Lwf(2.0), lamb))
-"""
+""")
 
 
 class Heard(Events):
@@ -135,7 +140,7 @@ class Reference:
 
 
 def specs(*methods: str, **options: str) -> list[RunSpec]:
-    return settings.specs(methods, "digits/5", settings=SETTINGS, **options)
+    return make_specs(methods, "digits/5", settings=SETTINGS, **options)
 
 
 def assert_same(one: Store, other: Store, keys: Any) -> None:
@@ -155,7 +160,7 @@ def test_the_driver_orders_stages_stores_results_and_contains_failures(tmp_path:
     one, other, heard = Store(tmp_path / "ray"), Store(tmp_path / "serial"), Heard()
     stand_in = StandIn()
 
-    failures = cluster._Shift(stand_in, graph, one, heard).work(graph.todo(one))
+    failures = RayShift(stand_in, graph, one, heard).work(graph.todo(one))
     Serial().run(sound, other, Heard())
 
     [key] = failures
@@ -164,7 +169,7 @@ def test_the_driver_orders_stages_stores_results_and_contains_failures(tmp_path:
     assert_same(one, other, sound.nodes)
     # Inputs found in the driver's store are handed to tasks that lack them.
     again = Graph(specs("a-ewc", f"{file}:mine", "ewc"))
-    assert cluster._Shift(stand_in, again, one, heard).work(again.todo(one)) == {}
+    assert RayShift(stand_in, again, one, heard).work(again.todo(one)) == {}
     assert again.todo(one) == []
 
 
@@ -173,7 +178,7 @@ def test_the_board_is_beside_the_command_and_its_loss_costs_no_result(tmp_path: 
     one, other, heard = Store(tmp_path / "ray"), Store(tmp_path / "serial"), Heard()
     stand_in = StandIn(losing=["take", "take"])
 
-    failures = cluster._Shift(stand_in, graph, one, heard).work(graph.todo(one))
+    failures = RayShift(stand_in, graph, one, heard).work(graph.todo(one))
     Serial().run(graph, other, Heard())
 
     assert failures == {}
@@ -187,7 +192,7 @@ def test_a_lost_stage_fails_once_and_what_needs_it_is_left_out(tmp_path: Path) -
     graph, store = Graph(specs("finetune")), Store(tmp_path)
     first = next(iter(graph.nodes))
 
-    failures = cluster._Shift(StandIn(["_compute"]), graph, store, Heard()).work(graph.todo(store))
+    failures = RayShift(StandIn(["_compute"]), graph, store, Heard()).work(graph.todo(store))
 
     assert failures == {first: "It was lost 4 times with its worker: _compute was lost"}
     assert graph.todo(store) == list(graph.nodes)
@@ -195,18 +200,18 @@ def test_a_lost_stage_fails_once_and_what_needs_it_is_left_out(tmp_path: Path) -
 
 def test_a_machine_that_loses_its_own_part_of_the_cluster_stops(tmp_path: Path) -> None:
     graph, store, ray = Graph(specs("finetune")), Store(tmp_path), StandIn()
-    shift = cluster._Shift(ray, graph, store, Heard())
+    shift = RayShift(ray, graph, store, Heard())
 
     with pytest.raises(AnclError, match="This machine is no longer part of the Ray cluster at 127"):
         shift._receive(next(iter(graph.nodes)), Reference(LostHereError()))
 
 
 def test_threads_that_no_machine_has_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    graph = Graph(settings.specs(["ewc"], "digits/5", settings={**SETTINGS, "threads": 2}))
+    graph = Graph(make_specs(["ewc"], "digits/5", settings={**SETTINGS, "threads": 2}))
     ray = StandIn()
 
     with pytest.raises(SpecError, match="needs 2 CPUs of one machine"):
-        cluster._Shift(ray, graph, Store(tmp_path), Heard())
+        RayShift(ray, graph, Store(tmp_path), Heard())
 
     assert ray.actors == []
 
@@ -251,16 +256,16 @@ def shades():
     y = np.arange(32) % 4
     return (np.arange(32 * 4).reshape(32, 2, 2) + y[:, None, None]).astype(np.uint8), y
 """
-ELSEWHERE = """
+ELSEWHERE = program("""
 import json, pickle, sys
 from pathlib import Path
-from ancl.executors.graph import Graph
-from ancl.executors.ray import unpack
+from tests.lab import Graph
+from tests.lab import unpack
 shipped = pickle.loads(Path(sys.argv[1]).read_bytes())
 specs = [unpack(each) for each in shipped]
 print(json.dumps([[s.method, s.network["name"], s.data.source, s.data.augment] for s in specs]))
 print(json.dumps([list(Graph([spec]).nodes) for spec in specs]))
-"""
+""")
 
 
 def elsewhere(tmp_path: Path, shipped: list[Shipped]) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """Killed without warning, again and again: the work goes on and ends in the same bits.
 
 The long test is marked slow. Its length and its moments are set from outside:
-``ANCL_KILL_MINUTES=30 ANCL_KILL_SEED=7 pytest -m slow -s tests/cli/test_kill.py``.
+``ANCL_KILL_MINUTES=30 ANCL_KILL_SEED=7 pytest -m slow -s tests/system/test_kill.py``.
 """
 
 import json
@@ -20,14 +20,15 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from ancl.store.store import Store
+from ancl import Store
+from tests.lab import patching, program
 
 MINUTES = float(os.environ.get("ANCL_KILL_MINUTES", "30"))
 KILLS_PER_MINUTE = 2
-ANCL = (sys.executable, "-c", "from ancl.cli import start; start()")
+ANCL = (sys.executable, "-c", program("from tests.lab import start; start()"))
 # Read by every process at its start, also by the workers of a pool: a checkpoint after every
 # epoch, so that kills fall between checkpoints.
-EVERY_EPOCH = "import ancl.stages.runner as runner\nrunner.CHECKPOINT_SECONDS = 0.0\n"
+EVERY_EPOCH = patching("CHECKPOINT_SECONDS", "0.0")
 # Convolutions with batch norm in channels-last memory, momentum, the fused optimizer.
 CONVOLUTIONS = ("--set", "network.name=resnet8", "--set", "network.width=8", "--tasks", "2")
 CONVOLUTIONS += ("--epochs", "6", "--set", "training.batch_size=16", "--threads", "1")

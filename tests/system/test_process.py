@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-ANCL = (sys.executable, "-c", "from ancl.cli.main import main; main()")
+from tests.lab import program
+
+ANCL = (sys.executable, "-c", program("from tests.lab import main; main()"))
 RUN = ("run", "joint", "hard-digits/5", "--threads", "1", "--epochs", "12")
 
 
@@ -67,7 +69,7 @@ def test_sigterm_stops_as_ctrl_c_does(tmp_path: Path) -> None:
 
 
 def test_help_does_not_wait_for_torch() -> None:
-    code = "import sys; from ancl.cli.main import app; sys.exit('torch' in sys.modules)"
+    code = program("import sys; from tests.lab import app; sys.exit('torch' in sys.modules)")
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -90,9 +92,9 @@ def test_python_m_ancl_is_the_command() -> None:
 def test_a_shell_completes_commands_and_flags_without_torch(
     words: str, completed: list[str]
 ) -> None:
-    code = (
+    code = program(
         "import sys; sys.argv = ['ancl']; sys.modules['torch'] = None\n"
-        "from ancl.cli.main import main; main()"
+        "from tests.lab import main; main()"
     )
     asked = {"_ANCL_COMPLETE": "complete_bash", "COMP_WORDS": words}
     asked["COMP_CWORD"] = str(len(words.split()) - 1)
@@ -125,7 +127,7 @@ def test_a_closed_pipe_and_a_narrow_locale_are_no_traceback() -> None:
 
 def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command line of a shell, in which $ANCL is the command."""
-    start = f'"{sys.executable}" -c "from ancl.cli import start; start()"'
+    start = program(f'"{sys.executable}" -c "from tests.lab import start; start()"')
     return subprocess.run(
         ["bash", "-c", command.replace("$ANCL", start)],
         capture_output=True,
@@ -160,8 +162,8 @@ def test_output_that_goes_nowhere_is_no_traceback(command: str, code: int, said:
 
 @pytest.mark.parametrize("seconds", [0.05, 0.3, 0.8, 1.5])
 def test_ctrl_c_while_libraries_load_is_no_traceback(seconds: float, tmp_path: Path) -> None:
-    code = (
-        "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); from ancl.cli import start; "
+    code = program(
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); from tests.lab import start; "
         "print('go', flush=True); start()"
     )
     command = [sys.executable, "-c", code, *RUN, "--runs", str(tmp_path)]
