@@ -146,7 +146,7 @@ class Architecture:
             "stored": True,
         }
         if self.growth:
-            own["growth"] = describe(self.growth)
+            own["growth"] = describe(self.growth, versions=True)
         if self.prototype is not None:
             return own | module_identity(self.prototype)
         if self.maker and self.maker.library:
@@ -164,11 +164,11 @@ class Architecture:
         }
 
     def _code_identity(self, code: Loaded) -> dict[str, object]:
-        """Its source, without its path; what else it reads shows in its weights."""
+        """Its source, without its path, and the weights it makes with a fixed seed."""
         found = {
             "name": code.attribute,
             "weights": self.tried.weights,
-            "source": code.sources.digest,
+            "source": code.sources.identity,
         }
         try:
             known_digest(code.name, code.sources)
