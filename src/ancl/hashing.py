@@ -41,15 +41,16 @@ Unknown = Callable[[object, UnstorableError], Any]
 """What to write for a value that cannot be described."""
 
 
-def describe(value: object, unknown: Unknown | None = None, *, versions: bool = False) -> Any:
+def describe(value: object, unknown: Unknown | None = None, *, complete: bool = True) -> Any:
     """A part as JSON: its class and its fields, recursively.
 
     Args:
         value: A plain value, a dataclass, a class or function of a module, or an object with a
             method ``key_description()``.
         unknown: Gives the description of a part that has none.
-        versions: Whether code from outside goes by the versions of installed packages too that
-            it imports. They decide results, but a learner may be opened with newer ones.
+        complete: Whether all that code from outside depends on must be known, the versions of
+            installed packages too. Else it goes by its text alone, whatever that reads: enough to
+            tell whether someone gives the same code again.
 
     Raises:
         UnstorableError: There is such a part, and no ``unknown``.
@@ -58,15 +59,15 @@ def describe(value: object, unknown: Unknown | None = None, *, versions: bool = 
     [1, 0.5, 'a', None]
     """
     try:
-        return _describe(value, unknown, versions)
+        return _describe(value, unknown, complete)
     except UnstorableError as error:
         if unknown is None:
             raise
         return unknown(value, error)
 
 
-def _describe(value: object, unknown: Unknown | None, versions: bool) -> Any:
-    part = partial(describe, unknown=unknown, versions=versions)
+def _describe(value: object, unknown: Unknown | None, complete: bool) -> Any:
+    part = partial(describe, unknown=unknown, complete=complete)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Enum):
@@ -79,12 +80,12 @@ def _describe(value: object, unknown: Unknown | None, versions: bool) -> Any:
         return [part(item) for item in value]
     if isinstance(value, type) or inspect.isfunction(value):
         _of_a_module(value)
-        return {"is": _origin(value, versions)}
+        return {"is": _origin(value, complete)}
     own = getattr(value, "key_description", None)
     if own is not None:
         return own()
     if dataclasses.is_dataclass(value):
-        origin = _origin(type(value), versions)
+        origin = _origin(type(value), complete)
         # What equality leaves out is not identity either: reasons in words may be worded anew.
         fields = [each for each in dataclasses.fields(value) if each.compare]
         return {"is": origin, **{f.name: part(getattr(value, f.name)) for f in fields}}
@@ -105,7 +106,7 @@ def is_ours(module: str) -> bool:
     return module.split(".")[0] in {"ancl", "torch", "builtins"}
 
 
-def _origin(code: Any, versions: bool) -> Any:
+def _origin(code: Any, complete: bool) -> Any:
     """The name of a class or function, with the hash of each outside source file it comes from.
 
     Our own parts go by their name alone, so that moving a file changes no key.
@@ -116,7 +117,7 @@ def _origin(code: Any, versions: bool) -> Any:
         ours = code.__module__.partition(".")[0] == "ancl"
         return code.__qualname__ if ours else f"{code.__module__}.{code.__qualname__}"
     # The module's name depends on how the file was loaded; the hash of the file does not.
-    return [code.__qualname__, *sorted({source_hash(base, versions=versions) for base in outside})]
+    return [code.__qualname__, *sorted({source_hash(base, complete=complete) for base in outside})]
 
 
 def _of_a_module(code: Any) -> None:
@@ -128,11 +129,11 @@ def _of_a_module(code: Any) -> None:
         )
 
 
-def source_hash(code: Any, *, versions: bool = False) -> str:
+def source_hash(code: Any, *, complete: bool = True) -> str:
     """The hash of the file that defines a class or function, and of its own modules.
 
-    Own modules are those it imports that are not installed; see ``ancl.outside``. Installed ones
-    enter by their versions, if these are asked for.
+    Own modules are those it imports that are not installed; see ``ancl.outside``. ``complete`` is
+    as in ``describe``.
 
     Raises:
         UnstorableError: Some of its source code is not known.
@@ -147,8 +148,7 @@ def source_hash(code: Any, *, versions: bool = False) -> str:
             f"that of another version. Put it into a file to have its results stored and resumed."
         )
     sources = sources_of(code.__module__, Path(file))
-    known = known_digest(code.__qualname__, sources)
-    return known if versions else sources.digest
+    return known_digest(code.__qualname__, sources) if complete else sources.digest
 
 
 def known_digest(name: str, sources: Sources) -> str:

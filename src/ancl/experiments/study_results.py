@@ -166,8 +166,8 @@ class ResultFolder:
             if was is None:
                 return f"{part}: no hash of it was kept with its results"
             if now.get(setting) != was:
-                known = was.startswith(UNKNOWN)
-                return f"{part} {'may depend on more than its source code' if known else 'has changed'}"
+                more = was.startswith(UNKNOWN)
+                return f"{part} {'may depend on more than its code' if more else 'has changed'}"
         return ""
 
     def _outside(self, spec: RunSpec) -> Digests:

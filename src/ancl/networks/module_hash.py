@@ -90,7 +90,7 @@ class _Survey:
                 continue
             name = f"{thing.__module__}.{thing.__qualname__}"
             try:
-                self.sources[name] = source_hash(thing, versions=True)
+                self.sources[name] = source_hash(thing)
             except UnstorableError as error:
                 self.gaps.append(str(error))
 

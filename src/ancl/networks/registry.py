@@ -146,7 +146,7 @@ class Architecture:
             "stored": True,
         }
         if self.growth:
-            own["growth"] = describe(self.growth, versions=True)
+            own["growth"] = describe(self.growth)
         if self.prototype is not None:
             return own | module_identity(self.prototype)
         if self.maker and self.maker.library:

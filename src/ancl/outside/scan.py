@@ -92,11 +92,11 @@ class Seen(NamedTuple):
 def scan(data: bytes) -> Seen:
     """What the text of a file depends on."""
     try:
-        tree = ast.parse(data)
-        table = symtable.symtable(data.decode("utf-8", "replace"), "file", "exec")
+        loaded = _without_main(data)
+        nodes = [*ast.walk(ast.parse(loaded))]
+        table = symtable.symtable(loaded.decode("utf-8", "replace"), "file", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Seen((), ((1, "is not Python that can be read"),))
-    nodes = [*_loaded(tree)]
     imports: list[Import] = []
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -113,14 +113,18 @@ def scan(data: bytes) -> Seen:
     return Seen(tuple(dict.fromkeys(imports)), tuple(gaps))
 
 
-def _loaded(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those that run only where the file is the program."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        skipped = node.body if isinstance(node, ast.If) and _is_main(node.test) else []
-        waiting += [child for child in ast.iter_child_nodes(node) if child not in skipped]
+def _without_main(data: bytes) -> bytes:
+    """The same lines, with those emptied that run only where the file is the program."""
+    lines = data.split(b"\n")
+    for node in ast.parse(data).body:
+        first = node.body[0] if isinstance(node, ast.If) and _is_main(node.test) else None
+        if first is None or first.lineno == node.lineno:
+            continue
+        assert isinstance(node, ast.If)
+        last = node.body[-1].end_lineno or first.lineno
+        indent = lines[first.lineno - 1][: first.col_offset]
+        lines[first.lineno - 1 : last] = [indent + b"pass", *[b""] * (last - first.lineno)]
+    return b"\n".join(lines)
 
 
 def _is_main(test: ast.expr) -> bool:
@@ -163,7 +167,8 @@ def _named(nodes: list[ast.AST], names: dict[str, str]) -> Iterator[tuple[int, s
     for node in nodes:
         if isinstance(node, ast.Attribute):
             whole = _whole(node, names)
-            if use := _reads(whole) or (f".{node.attr}" if node.attr in _WORDS else ""):
+            word = node.attr in _WORDS and isinstance(node.ctx, ast.Load)
+            if use := _reads(whole) or (f".{node.attr}" if word else ""):
                 yield node.lineno, use
         elif isinstance(node, ast.Call) and (use := _fetched(node, names, owners)):
             yield node.lineno, use

@@ -88,7 +88,7 @@ class Stage(ABC):
     def key(self) -> str:
         """The hash of the name and of every field."""
         fields = {
-            each.name: describe(getattr(self, each.name), unknown=_by_object, versions=True)
+            each.name: describe(getattr(self, each.name), unknown=_by_object)
             for each in dataclasses.fields(self)
             if each.name != "unstored" and not _means_nothing(self, each)
         }
