@@ -39,7 +39,8 @@ class Replacing(Events):
 def test_a_file_replaced_during_a_run_stops_it_and_nothing_false_is_stored(
     suffix: str, timm: Any, tmp_path: Path
 ) -> None:
-    file, other = tmp_path / f"w{suffix}", tmp_path / f"other{suffix}"
+    file, other = tmp_path / f"w{suffix}", tmp_path / "b" / f"w{suffix}"
+    other.parent.mkdir()
     write = save_file if suffix == ".safetensors" else torch.save
     for seed, place in enumerate((file, other)):
         write(tensors(timm, seed), place)
