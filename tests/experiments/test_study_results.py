@@ -28,7 +28,7 @@ DONE: dict[str, Any] = {
 def forge(request: pytest.FixtureRequest, tmp_path: Path) -> Forge:
     """Writes the file of a run with some fields changed, and reads it."""
     [spec] = study_specs("lwf", "digits/5", {"data.scenario": request.param}, [0])
-    ResultFolder(tmp_path).fail(spec, "it diverged")
+    ResultFolder(tmp_path).fail(spec, "it diverged", {})
     [place] = tmp_path.iterdir()
     stored = {**json.loads(place.read_text()), **DONE}
 
@@ -95,7 +95,7 @@ def test_results_of_another_spec_or_arithmetic_are_none(forge: Forge) -> None:
 
 def test_failures_are_kept_and_damage_is_told(tmp_path: Path) -> None:
     [one] = study_specs("lwf", "digits/5", {}, [0])
-    ResultFolder(tmp_path).fail(one, "it diverged")
+    ResultFolder(tmp_path).fail(one, "it diverged", {})
     found = ResultFolder(tmp_path).get(one)
     assert found is not None
     assert (found.failed, np.isnan(found.score)) == ("it diverged", True)
@@ -106,7 +106,7 @@ def test_failures_are_kept_and_damage_is_told(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="is damaged"):
             ResultFolder(tmp_path).get(one)
     with pytest.raises(StoreError, match=place.name):  # a file that is not ours stays
-        ResultFolder(tmp_path).fail(one, "again")
+        ResultFolder(tmp_path).fail(one, "again", {})
     assert place.read_text() == "[1]"
     place.unlink()
     os.mkfifo(place)

@@ -100,7 +100,7 @@ def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
         f"taken seed by seed."
     )
     parts = [f"{title}\n\n{_table(comparison)}"]
-    finished, failures = comparison.outcome
+    finished, failures = comparison.outcome.finished, comparison.outcome.failures
     if failures:
         parts.append(failures_text(failures))
     noted = [(e.result.spec.method, note) for e in finished for note in e.result.notes]

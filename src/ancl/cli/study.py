@@ -52,8 +52,12 @@ def study(
 
     if tables and results.dry_run:
         raise SpecError("--tables trains nothing, and --dry-run draws nothing. Leave out one.")
-    asked, place = open_study(file, folder, overwrite=results.overwrite), out or file.parent
+    place = out or file.parent
+    asked = open_study(file, folder, overwrite=results.overwrite, root=data_root)
     claim_study(asked.result(), place, overwrite=results.overwrite)
+    if tables or results.dry_run:
+        for change in asked.changes:
+            typer.echo(change, err=True)
     if not tables:
         machines = Machines(executor=executor, workers=workers, address=address, threads="1")
         choice = machines.choose()

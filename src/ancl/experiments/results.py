@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
@@ -107,6 +107,7 @@ class RunResult:
         notes: Limits of the result that a reader should know.
         parameters: Of the network after every task; empty where a stage was stored before
             parameters were counted.
+        outside: The hashes of your own code, weights and images that decided it, by setting.
     """
 
     spec: RunSpec
@@ -119,6 +120,7 @@ class RunResult:
     state: FinalState | None = None
     notes: tuple[str, ...] = ()
     parameters: tuple[ParameterCount, ...] = ()
+    outside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -321,6 +323,7 @@ def read_run(directory: Path) -> RunResult:
             None if found.state is None else FinalState.read(found.state),
             found.notes,
             found.parameters,
+            found.outside,
         )
         _check_state(result)
         return result
@@ -348,6 +351,7 @@ class _Written(BaseModel):
     state: Any = None
     notes: tuple[str, ...] = ()
     parameters: tuple[ParameterCount, ...] = ()
+    outside: dict[str, str] = {}
 
 
 class _Epoch(BaseModel):
@@ -407,6 +411,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "notes": list(result.notes),
         "parameters": [each._asdict() for each in result.parameters],
         "state": result.state and result.state.model_dump(mode="json"),
+        "outside": dict(result.outside),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }
 

@@ -142,7 +142,7 @@ class FinalState(BaseModel):
             tasks=tuple(map(TaskState.of, tasks)),
             input_shape=setting.architecture.input_shape,
             normalization={"mean": moments.mean, "std": moments.std} if moments else None,
-            method=digest(describe(method)),
+            method=digest(describe(method, complete=False)),
             network=code.sources.digest if code else None,
             pretrained=setting.architecture.pretrained,
             augment=augment_digest(setting.augment),
@@ -183,7 +183,7 @@ def augment_digest(augment: Augment) -> str | None:
     if isinstance(augment, str):
         return None
     try:
-        return digest(describe(augment))
+        return digest(describe(augment, complete=False))
     except UnstorableError:
         return None
 

@@ -155,7 +155,10 @@ class LearnerConfig:
             named: The name of the network it was learned with.
         """
         accepted: list[str] = []
-        if given.method is not None and digest(describe(self.method)) != state.method:
+        if (
+            given.method is not None
+            and digest(describe(self.method, complete=False)) != state.method
+        ):
             if not given.accept_changed:
                 raise MethodError(
                     f"The method given to {given.call} is not the one that {given.path} was "

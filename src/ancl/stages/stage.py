@@ -5,7 +5,6 @@ is the hash of exactly those fields, so what decides a result and what names it 
 """
 
 import dataclasses
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ancl.data import Augment, Batches, Normalization, Samples, Split
-from ancl.hashing import UnstorableError, describe, digest
+from ancl.hashing import PROCESS, UnstorableError, describe, digest
 from ancl.inference import Infer
 from ancl.losses import TaskLoss
 from ancl.methods.method import Auxiliary, MainTrainer, Term
@@ -104,18 +103,15 @@ def _means_nothing(stage: Stage, each: dataclasses.Field[Any]) -> bool:
     return "optional" in each.metadata and bool(getattr(stage, each.name) == each.default)
 
 
-_PROCESS = uuid.uuid4().hex
-"""Stands for code that cannot be described: such a key is found by no other process."""
-
 _UNKNOWN: dict[int, object] = {}
 """Such code by its id, kept alive so that no later object gets the same id, and with it the key."""
 
 
 def _by_object(part: object, error: UnstorableError) -> Any:
     if error.known is not None:
-        return [_PROCESS, error.known]
+        return [PROCESS, error.known]
     _UNKNOWN[id(part)] = part
-    return [_PROCESS, repr(type(part)), id(part)]
+    return [PROCESS, repr(type(part)), id(part)]
 
 
 @dataclass(frozen=True)
