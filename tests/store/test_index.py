@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import ancl.store.index as module
-from ancl.store.entry import HEADER, TENSORS, StageResult
+from ancl.store.entry import StageResult
 from ancl.store.index import INDEX
+from ancl.store.places import HEADER, TENSORS
 from ancl.store.store import Store
 
 KEYS = ("aaa", "abb", "bcc")

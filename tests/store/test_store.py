@@ -14,7 +14,8 @@ import torch
 
 import ancl.store.store as stored
 from ancl.errors import StoreError
-from ancl.store.entry import HEADER, TENSORS, read_entry
+from ancl.store.entry import read_entry
+from ancl.store.places import HEADER, TENSORS
 from ancl.store.store import StageResult, Store
 
 PAIR = """
