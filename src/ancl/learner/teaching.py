@@ -244,7 +244,8 @@ def _has_learned(learner: Learner, x: Tensor, labels: Sequence[Label]) -> bool:
                 seed=config.seed,
                 val_fraction=config.val_fraction,
             )
-            if again.key == task.key:
+            # A key is of images and numbers of classes: their names are compared here.
+            if (again.key, again.names) == (task.key, task.names):
                 return True
     return False
 
