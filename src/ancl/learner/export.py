@@ -21,6 +21,7 @@ from ancl.data import Normalization
 from ancl.errors import ExportError, SpecError, StoreError, printable, unknown
 from ancl.files import MARK, carries_mark, check_place, read_plain, replace_text
 from ancl.inference import Infer
+from ancl.learner.place import check_outside_learners
 from ancl.networks import Network, frozen
 from ancl.types import Params
 
@@ -180,6 +181,7 @@ def write_export(
         StoreError: The file cannot be written, or another is there.
     """
     beside = path.with_name(f"{path.name}.md")
+    check_outside_learners(path)
     _claim(check_place(path, "an exported file"), beside, overwrite)
     form = _FORMATS[name]
     new = path.with_name(f".{uuid.uuid4().hex}.{name}")

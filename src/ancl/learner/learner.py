@@ -12,7 +12,6 @@ from ancl.data import Augment, Task, channel_statistics
 from ancl.errors import ScenarioError, StoreError, counted
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
 from ancl.experiments.state import FinalState, TaskState
-from ancl.files import check_place
 from ancl.inference import Known
 from ancl.learner.answers import Answers, Scorer, built, make_scorer, measured, set_apart
 from ancl.learner.card import CARD, Measured, model_card, read_measured
@@ -32,6 +31,7 @@ from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.inputs import Data, Form, read_labelled
 from ancl.learner.new_task import next_task
 from ancl.learner.notices import Warner, announce, reporting
+from ancl.learner.place import check_descent, claimed, learner_place
 from ancl.learner.saved import Size, read_held, read_values, sizes
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
@@ -139,6 +139,7 @@ class Learner(Answers):
         self._scorer: Scorer | None = None
         self._measured: tuple[Measured | None, ...] = ()
         self._fitted = {}
+        self._descent = set[str]()  # the digests of all that it was read from or saved as
         self.accepted_changes: tuple[str, ...] = ()
         """Parts whose code differs from what was trained with, as the caller accepted."""
 
@@ -249,8 +250,9 @@ class Learner(Answers):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything needed to answer and to learn more, elsewhere, into one directory.
 
-        Its ``README.md`` is a model card, for readers.
-        A learner that was saved there before is replaced; anything else is left alone.
+        Its ``README.md`` is a model card, for readers. The learner that this one was loaded from,
+        or saved as, is replaced; anything else is left alone, also what another process made of
+        it meanwhile. Another process that changes the directory now is waited for.
 
         Args:
             path: The directory.
@@ -259,8 +261,15 @@ class Learner(Answers):
         Raises:
             StoreError: The directory cannot be written, or holds something else.
         """
-        place = check_place(path, "a learner")
+        place = learner_place(path)
         self._learned()
+        check_descent(place, self._descent, overwrite=overwrite)
+        with claimed(place, self._say):
+            self._save(place, overwrite=overwrite)
+
+    def _save(self, place: Path, *, overwrite: bool) -> None:
+        """Write it; the caller has claimed the place."""
+        check_descent(place, self._descent, overwrite=overwrite)
         tensors: dict[str, Tensor] = {}
         for part, entry in self._entries().items():
             tensors |= prefixed(part, entry.tensors)
@@ -276,14 +285,15 @@ class Learner(Answers):
             "metas": {part: entry.meta for part, entry in self._entries().items()},
         }
         try:
-            write_entry(
+            digest = write_entry(
                 place, StageResult(tensors, meta), overwrite=overwrite, beside={CARD: self.card()}
             )
         except OSError as error:
             raise StoreError(
-                f"The learner cannot be written to {path} ({error.strerror}). Give a directory "
+                f"The learner cannot be written to {place} ({error.strerror}). Give a directory "
                 f"that can be written; nothing was changed."
             ) from error
+        self._descent.add(digest)
 
     @classmethod
     def load(
@@ -327,6 +337,7 @@ class Learner(Answers):
             count = len(learner.classes), len(learner._tasks)
             learner._held = read_held(tensors, form, *count)
             learner._measured = read_measured(meta["measured"], state.columns)
+        learner._descent.add(entry.digest)
         return learner
 
     # -- inside ------------------------------------------------------------------------------

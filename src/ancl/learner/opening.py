@@ -12,21 +12,17 @@ from ancl.files import STAGES
 from ancl.learner.card import Measured
 from ancl.learner.config import Given, config_of_spec, explained
 from ancl.learner.learner import Learner
+from ancl.learner.place import is_saved, tidy
 from ancl.methods.method import Method
 from ancl.metrics import learned_after
 from ancl.stages.events import Events
-from ancl.store.entry import HEADER, StageResult, current
+from ancl.store.entry import StageResult
 from ancl.store.store import Store
 
 
 def is_run(place: Path) -> bool:
     """Whether a directory is that of a run, finished or not."""
     return (place / STAGES).is_file() and (place / "spec.yaml").is_file()
-
-
-def is_saved(place: Path) -> bool:
-    """Whether a directory is that of a saved learner, as far as its files tell."""
-    return (current(place) / HEADER).is_file()
 
 
 def open_learner(
@@ -54,6 +50,8 @@ def open_learner(
             f"{place} {there}. Give the directory of a run (ancl run), or of a learner "
             f"(ancl learn, Learner.save)."
         )
+    if not is_run(place):
+        tidy(place, (events or Events()).say)
     opened = load_run if is_run(place) else Learner.load
     return opened(
         place,
