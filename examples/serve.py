@@ -10,7 +10,11 @@ It is small on purpose: one process, no login. Put a real server in front of it 
 import argparse
 import io
 import json
+import re
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import BoundedSemaphore
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,9 @@ import onnxruntime
 from PIL import Image, ImageOps
 
 MOST_BYTES = 20_000_000
+MOST_PIXELS = 25_000_000
+SECONDS = 10
+AT_ONCE = 4
 SHOWN = 5
 
 
@@ -34,6 +41,8 @@ class Model:
     def read(self, data: bytes) -> np.ndarray[Any, Any]:
         """An image file as the learner reads it: the right way up, its channels and its size."""
         with Image.open(io.BytesIO(data)) as opened:
+            if opened.width * opened.height > MOST_PIXELS:  # before any of them is decoded
+                raise ValueError(f"it has more than {MOST_PIXELS:,} pixels")
             image = ImageOps.exif_transpose(opened).convert("L" if self.channels == 1 else "RGB")
         if image.size != (self.width, self.height):
             image = image.resize((self.width, self.height), Image.Resampling.BILINEAR)
@@ -53,6 +62,13 @@ class Handler(BaseHTTPRequestHandler):
     """GET lists the labels; POST answers the image in its body."""
 
     model: Model
+    busy = BoundedSemaphore(AT_ONCE)
+    timeout = SECONDS  # of a client that sends nothing more
+
+    def handle(self) -> None:
+        """One connection; a client that leaves is nothing to report."""
+        with suppress(ConnectionError, TimeoutError):
+            super().handle()
 
     def do_GET(self) -> None:
         """The labels, and the size of images."""
@@ -62,15 +78,31 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """The labels of one image."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or not 0 < int(length) <= MOST_BYTES:
+        if not re.fullmatch("[0-9]{1,9}", length) or not 0 < int(length) <= MOST_BYTES:
             self.reply(413, {"error": f"Send one image of at most {MOST_BYTES:,} bytes."})
             return
+        data = self.body(int(length))
+        if len(data) < int(length):
+            self.reply(400, {"error": f"Of {length} bytes {len(data)} came in {SECONDS} s."})
+            return
         try:
-            answers = self.model.answer(self.rfile.read(int(length)))
+            with self.busy:  # each has a decoded image in memory
+                answers = self.model.answer(data)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             self.reply(400, {"error": f"This is not an image that can be read ({error})."})
             return
         self.reply(200, {"answers": answers})
+
+    def body(self, length: int) -> bytes:
+        """What a client sends; less where it leaves, or is slow."""
+        data, end = bytearray(), time.monotonic() + SECONDS
+        with suppress(TimeoutError):
+            while len(data) < length and time.monotonic() < end:
+                part = self.rfile.read1(length - len(data))
+                if not part:
+                    break
+                data += part
+        return bytes(data)
 
     def reply(self, code: int, content: dict[str, Any]) -> None:
         """Send JSON."""
@@ -78,6 +110,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 

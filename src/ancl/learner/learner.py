@@ -32,7 +32,7 @@ from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.inputs import Data, Form, read_labelled
 from ancl.learner.new_task import next_task
 from ancl.learner.notices import Warner, announce, reporting
-from ancl.learner.saved import Size, read_held, read_values, sizes
+from ancl.learner.saved import Size, check_parts, check_scores, read_held, read_values, sizes
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
@@ -313,7 +313,7 @@ class Learner(Answers):
         with explained(given.path, "Give a directory that Learner.save wrote."):
             state = FinalState.read(meta["state"])
             config = config_of_meta(meta, given, state)
-            changes = config.check_given(given, state, meta["network"])
+            changes = config.check_given(given, state, meta["network"], meta["augment"])
             learner = cls.__new__(cls)
             learner._begin(config, device, store, events, verbose)
             learner._accept(changes, checked(list[str], meta["accepted_changes"]))
@@ -382,7 +382,15 @@ class Learner(Answers):
     def _score(self, x: Tensor) -> Tensor:
         if self._scorer is None:
             self._scorer = make_scorer(self.method, *self._built())
-        return self._scorer(x)
+        scores = self._scorer(x)
+        wrong = (scores.isnan() | scores.isposinf()).any(dim=1)
+        if bool(wrong.any()):
+            raise ScenarioError(
+                f"The learner has no answer to {int(wrong.sum())} of {len(x)} images: their scores "
+                f"are not finite numbers. Its weights are damaged, or the values of the images are "
+                f"far too large."
+            )
+        return scores
 
     def _built(self) -> tuple[Network, Known]:
         """The network as it was learned, and what inference may look at."""
@@ -435,4 +443,8 @@ class Learner(Answers):
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
         self._form = Form(state.input_shape, state.moments is not None, values)
         self._measured, self._opened = (None,) * len(tasks), len(tasks)
-        self._scorer = make_scorer(self.method, *self._built())  # what does not fit is refused now
+        # What does not fit is refused now.
+        count, (network, looked) = (len(self.classes), len(tasks)), self._built()
+        check_parts(entries, network, self.method, self._form, *count)
+        self._scorer = make_scorer(self.method, network, looked)
+        check_scores(self._scorer, self._form, count[0])

@@ -128,7 +128,8 @@ def load_run(
     given = Given(place, "ancl.load_run", method, network, augment, accept_changed)
     with explained(place, f"Run it again: {_again(place)}"):
         config = config_of_spec(spec, given, state)
-        changes = config.check_given(given, state, str(spec.network["name"]))
+        named = str(spec.network["name"]), spec.data.augment
+        changes = config.check_given(given, state, *named)
         learner = Learner.__new__(Learner)
         learner._begin(config, device, at, events, verbose)
         learner._accept(changes)
