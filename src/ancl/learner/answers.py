@@ -342,6 +342,22 @@ def make_scorer(method: Method, network: Network, looked: Known) -> Scorer:
     return scores
 
 
+def numbers(scores: Tensor) -> Tensor:
+    """The scores, if they are an answer.
+
+    Raises:
+        ScenarioError: Some are not a number, or infinitely large.
+    """
+    wrong = (scores.isnan() | scores.isposinf()).any(dim=1)
+    if bool(wrong.any()):
+        raise ScenarioError(
+            f"The learner has no answer to {int(wrong.sum())} of {len(scores)} images: their "
+            f"scores are not finite numbers. Its weights are damaged, or the values of the images "
+            f"are far too large."
+        )
+    return scores
+
+
 @torch.no_grad()
 def measured(
     scorer: Scorer, held: Exemplars | None, tasks: Sequence[Task], *, task_known: bool

@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -281,8 +280,22 @@ class Given:
     accept_changed: bool = False
 
     def method_or(self, saved: str | None) -> str | Method:
-        """The method given, or one of ours by its saved name."""
-        return self.method if self.method is not None else self._ours("method", saved)
+        """The method given, or one of ours by its saved name.
+
+        Raises:
+            MethodError: Both are ours, and not the same.
+        """
+        if self.method is None:
+            return self._ours("method", saved)
+        names = [each for each in (self.method, saved) if isinstance(each, str)]
+        if len(names) == 2 and not any(map(is_outside, names)) and not self.accept_changed:
+            given, own = (MethodRef(name).name for name in names)
+            if given != own:
+                raise MethodError(
+                    f"The method given to {self.call} is not the one that {self.path} was trained "
+                    f"with ({own}). Leave it out, or begin a new learner in another directory."
+                )
+        return self.method
 
     def network_or(self, saved: str | None) -> str | nn.Module:
         """The network given, or one of ours by its saved name."""
@@ -423,23 +436,3 @@ def _checked_options(
         except ValueError as error:
             raise SpecError(f"network.{name} is {taken[name]!r}; it {error}.") from error
     return taken
-
-
-_UNFIT = (
-    *(ValueError, TypeError, LookupError, AttributeError, RuntimeError),
-    *(ArithmeticError, AssertionError),
-)
-"""What is raised where values that were read do not fit together."""
-
-
-@contextmanager
-def explained(path: Path, remedy: str) -> Iterator[None]:
-    """Refuse what does not fit together, as an error a user understands."""
-    try:
-        yield
-    except AnclError:
-        raise
-    except _UNFIT as error:
-        raise StoreError(
-            f"{path} cannot be opened ({type(error).__name__}: {error}). {remedy}"
-        ) from error

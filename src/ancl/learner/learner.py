@@ -14,7 +14,15 @@ from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
 from ancl.experiments.state import FinalState, TaskState
 from ancl.files import check_place
 from ancl.inference import Known
-from ancl.learner.answers import Answers, Scorer, built, make_scorer, measured, set_apart
+from ancl.learner.answers import (
+    Answers,
+    Scorer,
+    built,
+    make_scorer,
+    measured,
+    numbers,
+    set_apart,
+)
 from ancl.learner.card import CARD, Measured, model_card, read_measured
 from ancl.learner.config import (
     HELD,
@@ -24,7 +32,6 @@ from ancl.learner.config import (
     config_of_meta,
     decided_memory,
     decided_trainings,
-    explained,
     named_method,
     read_saved,
 )
@@ -32,7 +39,7 @@ from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.inputs import Data, Form, read_labelled
 from ancl.learner.new_task import next_task
 from ancl.learner.notices import Warner, announce, reporting
-from ancl.learner.saved import Size, check_parts, check_scores, read_held, read_values, sizes
+from ancl.learner.saved import Size, checked_scorer, explained, read_held, read_values, sizes
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
@@ -382,15 +389,7 @@ class Learner(Answers):
     def _score(self, x: Tensor) -> Tensor:
         if self._scorer is None:
             self._scorer = make_scorer(self.method, *self._built())
-        scores = self._scorer(x)
-        wrong = (scores.isnan() | scores.isposinf()).any(dim=1)
-        if bool(wrong.any()):
-            raise ScenarioError(
-                f"The learner has no answer to {int(wrong.sum())} of {len(x)} images: their scores "
-                f"are not finite numbers. Its weights are damaged, or the values of the images are "
-                f"far too large."
-            )
-        return scores
+        return numbers(self._scorer(x))
 
     def _built(self) -> tuple[Network, Known]:
         """The network as it was learned, and what inference may look at."""
@@ -443,8 +442,5 @@ class Learner(Answers):
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
         self._form = Form(state.input_shape, state.moments is not None, values)
         self._measured, self._opened = (None,) * len(tasks), len(tasks)
-        # What does not fit is refused now.
-        count, (network, looked) = (len(self.classes), len(tasks)), self._built()
-        check_parts(entries, network, self.method, self._form, *count)
-        self._scorer = make_scorer(self.method, network, looked)
-        check_scores(self._scorer, self._form, count[0])
+        parts = (entries, *self._built(), self._form, len(tasks))
+        self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

@@ -10,8 +10,9 @@ from ancl.experiments.spec import GENERAL, RunSpec
 from ancl.experiments.state import FinalState
 from ancl.files import STAGES
 from ancl.learner.card import Measured
-from ancl.learner.config import Given, config_of_spec, explained
+from ancl.learner.config import Given, config_of_spec
 from ancl.learner.learner import Learner
+from ancl.learner.saved import explained
 from ancl.methods.method import Method
 from ancl.metrics import learned_after
 from ancl.stages.events import Events

@@ -1,13 +1,18 @@
 """What a learner carries with it besides what it learned: checked when read, and its size."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ancl.checks import checked
+from ancl.errors import AnclError, StoreError
+from ancl.inference import Known
+from ancl.learner.answers import Scorer, make_scorer
 from ancl.learner.inputs import Form
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
@@ -79,19 +84,37 @@ def read_held(tensors: Params, form: Form, classes: int, tasks: int) -> Exemplar
     return held
 
 
-def check_parts(
+def checked_scorer(
+    method: Method,
     entries: Mapping[str, StageResult],
     network: Network,
+    looked: Known,
+    form: Form,
+    tasks: int,
+) -> Scorer:
+    """The scorer of a learner that was read, whose parts belong together.
+
+    Raises:
+        ValueError: One of them does not belong to this network, these classes and these tasks.
+    """
+    _check_parts(method, entries, network, form, looked.classes, tasks)
+    scorer = make_scorer(method, network, looked)
+    shape = (1, *form.shape[1:], form.shape[0]) if form.pixels else (1, *form.shape)
+    black = torch.zeros(shape, dtype=torch.uint8 if form.pixels else torch.float32)
+    with torch.no_grad():
+        if scorer(black).shape != (1, looked.classes):
+            raise ValueError("the network does not answer with one score for each class")
+    return scorer
+
+
+def _check_parts(
     method: Method,
+    entries: Mapping[str, StageResult],
+    network: Network,
     form: Form,
     classes: int,
     tasks: int,
 ) -> None:
-    """Refuse parts that do not belong to this network, these classes and these tasks.
-
-    Raises:
-        ValueError: One of them does not.
-    """
     for entry in entries.values():
         _check_numbers(entry.tensors)
     if "memory" in entries:
@@ -106,21 +129,9 @@ def check_parts(
         omega = method.old and method.old.regularizer
         assert isinstance(omega, WeightRegularizer)
         for name, values in omega.curvature(importance).items():
-            if name not in weights or values.shape != weights[name].shape:
+            fits = name in weights and values.shape == weights[name].shape
+            if not fits or not values.is_floating_point():
                 raise ValueError(f"the importance of {name} is not that of a weight")
-
-
-def check_scores(score: Callable[[Tensor], Tensor], form: Form, classes: int) -> None:
-    """Have one image answered: what does not fit together is found now.
-
-    Raises:
-        ValueError: There is not one score for each class.
-    """
-    shape = (1, *form.shape[1:], form.shape[0]) if form.pixels else (1, *form.shape)
-    black = torch.zeros(shape, dtype=torch.uint8 if form.pixels else torch.float32)
-    with torch.no_grad():
-        if score(black).shape != (1, classes):
-            raise ValueError("the network does not answer with one score for each class")
 
 
 def _check_numbers(tensors: Params) -> None:
@@ -157,3 +168,23 @@ def read_values(values: Any) -> tuple[float, float] | None:
     if not low <= high:
         raise ValueError("the values learned from are not a range")
     return low, high
+
+
+_UNFIT = (
+    *(ValueError, TypeError, LookupError, AttributeError, RuntimeError),
+    *(ArithmeticError, AssertionError),
+)
+"""What is raised where values that were read do not fit together."""
+
+
+@contextmanager
+def explained(path: Path, remedy: str) -> Iterator[None]:
+    """Refuse what does not fit together, as an error a user understands."""
+    try:
+        yield
+    except AnclError:
+        raise
+    except _UNFIT as error:
+        raise StoreError(
+            f"{path} cannot be opened ({type(error).__name__}: {error}). {remedy}"
+        ) from error
