@@ -105,9 +105,8 @@ def test_every_tensor_that_is_forged_is_refused_or_changes_no_answer(
         write_entry(tmp_path / "forged", entry)
         try:
             answers = used(tmp_path / "forged")
-        except AnclError as error:
+        except AnclError:
             refused += 1
-            assert len(str(error)) < 1000, name
         except Exception as error:
             raise AssertionError(f"{name}: {type(error).__name__}: {error}") from error
         else:
