@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ancl.errors import StoreError, printable
+from ancl.errors import StoreError, one_line, printable
 
 MARK = "written by ancl"
 """What a file begins with, within its first bytes, where this library wrote it."""
@@ -43,11 +43,14 @@ def open_plain(path: Path) -> BinaryIO:
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "no file has such a name", str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    file = os.fdopen(descriptor, "rb")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
-    return file
+    try:
+        # Asked before a file is made of it: that of a directory is refused without its name.
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def read_json(path: Path) -> Any:
@@ -164,13 +167,18 @@ def read_stages(directory: Path) -> frozenset[str]:
 def csv_cell(value: Any) -> Any:
     """A cell that a spreadsheet does not take for a formula; numbers are left as they are.
 
+    A text is one line, and shows control characters instead of having them.
+
     >>> csv_cell("=1+1"), csv_cell("-0.5"), csv_cell("a-lwf")
     ("'=1+1", '-0.5', 'a-lwf')
     """
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+    if not isinstance(value, str):
         return value
+    text = one_line(value)
+    if not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
     try:
         float(value)
     except ValueError:
-        return f"'{value}"
-    return value
+        return f"'{text}"
+    return text

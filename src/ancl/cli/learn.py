@@ -145,12 +145,13 @@ def taught_json(taught: Taught) -> dict[str, Any]:
 
 def taught_text(taught: Taught) -> str:
     """What was learned, in a few lines."""
+    from ancl.errors import one_line
     from ancl.wording import percent
 
     held = taught.learner.report()
     known = len(taught.learner.classes)
-    new = ", ".join(map(str, taught.learner.tasks[-1])) or "no new classes"
-    again = ", ".join(map(str, taught.learner.returning[-1]))
+    new = ", ".join(map(one_line, taught.learner.tasks[-1])) or "no new classes"
+    again = ", ".join(map(one_line, taught.learner.returning[-1]))
     lines = [
         f"{taught.directory} has learned exactly these images before: nothing was done."
         if taught.found

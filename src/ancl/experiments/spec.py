@@ -24,7 +24,7 @@ from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, arguments, method_defaults, section_of
 from ancl.networks import NAMES, network_options
-from ancl.runtime import resolve_device
+from ancl.runtime import MOST_AT_ONCE, resolve_device
 from ancl.training.config import Training
 
 T = TypeVar("T")
@@ -206,7 +206,9 @@ GENERAL = {
     "seed": Field(Annotated[int, Ge(0)], 0, "The seed of all randomness."),
     "device": Field(str, "auto", "auto, cpu, cuda, cuda:N or mps."),
     "threads": Field(
-        Annotated[int, Ge(1), Le(1024)] | None, None, "CPU threads; they change the last bits."
+        Annotated[int, Ge(1), Le(MOST_AT_ONCE)] | None,
+        None,
+        "CPU threads; they change the last bits.",
     ),
 }
 SECTIONS = ("data", "network", "memory", "training", "auxiliary")

@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,7 +143,9 @@ class LearnerConfig:
             "held": self.held,
         }
 
-    def check_given(self, given: "Given", state: FinalState, named: str | None) -> tuple[str, ...]:
+    def check_given(
+        self, given: "Given", state: FinalState, named: str | None, augmented: str | None
+    ) -> tuple[str, ...]:
         """Refuse parts that are given again and are not those that a state was learned with.
 
         Where changes are accepted, they are named instead.
@@ -153,6 +154,7 @@ class LearnerConfig:
             given: What was given, and where it belongs.
             state: What was learned.
             named: The name of the network it was learned with.
+            augmented: The same of the augmentation.
         """
         accepted: list[str] = []
         if (
@@ -167,7 +169,7 @@ class LearnerConfig:
                 )
             accepted.append(f"method, trained as {state.method[:12]}")
         if given.augment is not None:
-            accepted += self._check_augment(given, state)
+            accepted += self._check_augment(given, state, augmented)
         if given.network is None:
             return tuple(accepted)
         source = None
@@ -190,16 +192,20 @@ class LearnerConfig:
             accepted.append(f"network {shown}, trained as {(state.network or 'a module')[:12]}")
         return tuple(accepted)
 
-    def _check_augment(self, given: "Given", state: FinalState) -> list[str]:
-        """Refuse an augmentation whose code differs; where that is accepted, name it."""
-        if augment_digest(find_augmentation(self.augment)) == state.augment:
+    def _check_augment(self, given: "Given", state: FinalState, named: str | None) -> list[str]:
+        """Refuse an augmentation that is another one; where that is accepted, name it."""
+        ours = [isinstance(each, str) and not is_outside(each) for each in (self.augment, named)]
+        same = augment_digest(find_augmentation(self.augment)) == state.augment
+        if self.augment == named if any(ours) else same:
             return []
+        shown = named or "code of your own"
         if not given.accept_changed:
             raise SpecError(
                 f"The augmentation given to {given.call} is not the one that {given.path} was "
-                f"trained with: its code differs. Give the same one, or accept_changed=True."
+                f"trained with ({shown}): its name or its code differs. Give the same one, leave "
+                f"it out if it is not code of your own, or accept_changed=True (--accept-changed)."
             )
-        return [f"augmentation, trained as {(state.augment or 'one of ours')[:12]}"]
+        return [f"augmentation, trained as {(state.augment or shown)[:12]}"]
 
     def _memory_problems(self, groups: int) -> list[str]:
         return memory_problems(self.memory, self.method, self.scenario, groups)
@@ -277,8 +283,22 @@ class Given:
     accept_changed: bool = False
 
     def method_or(self, saved: str | None) -> str | Method:
-        """The method given, or one of ours by its saved name."""
-        return self.method if self.method is not None else self._ours("method", saved)
+        """The method given, or one of ours by its saved name.
+
+        Raises:
+            MethodError: Both are ours, and not the same.
+        """
+        if self.method is None:
+            return self._ours("method", saved)
+        names = [each for each in (self.method, saved) if isinstance(each, str)]
+        if len(names) == 2 and not any(map(is_outside, names)) and not self.accept_changed:
+            given, own = (MethodRef(name).name for name in names)
+            if given != own:
+                raise MethodError(
+                    f"The method given to {self.call} is not the one that {self.path} was trained "
+                    f"with ({own}). Leave it out, or begin a new learner in another directory."
+                )
+        return self.method
 
     def network_or(self, saved: str | None) -> str | nn.Module:
         """The network given, or one of ours by its saved name."""
@@ -419,16 +439,3 @@ def _checked_options(
         except ValueError as error:
             raise SpecError(f"network.{name} is {taken[name]!r}; it {error}.") from error
     return taken
-
-
-@contextmanager
-def explained(path: Path, remedy: str) -> Iterator[None]:
-    """Refuse what does not fit together, as an error a user understands."""
-    try:
-        yield
-    except AnclError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
-        raise StoreError(
-            f"{path} cannot be opened ({type(error).__name__}: {error}). {remedy}"
-        ) from error

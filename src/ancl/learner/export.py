@@ -118,16 +118,22 @@ def export_format(path: Path, given: str | None) -> str:
     """The format given, or the one that the name of a file ends with.
 
     Raises:
-        SpecError: There is no such format.
+        SpecError: There is no such format, or the name of the file ends with another one.
     """
-    if given is None and path.suffix.lstrip(".") not in _FORMATS:
+    named = path.suffix.lstrip(".")
+    if given is None and named not in _FORMATS:
         raise SpecError(
             f"{path} does not end with the name of a format. Possible: "
             f"{', '.join(f'.{name}' for name in _FORMATS)}. Rename it, or give the format."
         )
-    name = given or path.suffix.lstrip(".")
+    name = given or named
     if name not in _FORMATS:
         raise SpecError(unknown("format", name, _FORMATS))
+    if named in _FORMATS and named != name:
+        raise SpecError(
+            f"{path} ends with .{named}, and the format given is {name}: programs would take the "
+            f"file for another. Name it {path.with_suffix(f'.{name}')}, or leave out the format."
+        )
     _FORMATS[name].check()
     return name
 

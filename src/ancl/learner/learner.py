@@ -13,7 +13,15 @@ from ancl.errors import ScenarioError, StoreError, counted
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
 from ancl.experiments.state import FinalState, TaskState
 from ancl.inference import Known
-from ancl.learner.answers import Answers, Scorer, built, make_scorer, measured, set_apart
+from ancl.learner.answers import (
+    Answers,
+    Scorer,
+    built,
+    make_scorer,
+    measured,
+    numbers,
+    set_apart,
+)
 from ancl.learner.card import CARD, Measured, model_card, read_measured
 from ancl.learner.config import (
     HELD,
@@ -23,7 +31,6 @@ from ancl.learner.config import (
     config_of_meta,
     decided_memory,
     decided_trainings,
-    explained,
     named_method,
     read_saved,
 )
@@ -32,7 +39,7 @@ from ancl.learner.inputs import Data, Form, read_labelled
 from ancl.learner.new_task import next_task
 from ancl.learner.notices import Warner, announce, reporting
 from ancl.learner.place import check_descent, claimed, learner_place
-from ancl.learner.saved import Size, read_held, read_values, sizes
+from ancl.learner.saved import Size, checked_scorer, explained, read_held, read_values, sizes
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
@@ -323,7 +330,7 @@ class Learner(Answers):
         with explained(given.path, "Give a directory that Learner.save wrote."):
             state = FinalState.read(meta["state"])
             config = config_of_meta(meta, given, state)
-            changes = config.check_given(given, state, meta["network"])
+            changes = config.check_given(given, state, meta["network"], meta["augment"])
             learner = cls.__new__(cls)
             learner._begin(config, device, store, events, verbose)
             learner._accept(changes, checked(list[str], meta["accepted_changes"]))
@@ -393,7 +400,7 @@ class Learner(Answers):
     def _score(self, x: Tensor) -> Tensor:
         if self._scorer is None:
             self._scorer = make_scorer(self.method, *self._built())
-        return self._scorer(x)
+        return numbers(self._scorer(x))
 
     def _built(self) -> tuple[Network, Known]:
         """The network as it was learned, and what inference may look at."""
@@ -446,4 +453,5 @@ class Learner(Answers):
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
         self._form = Form(state.input_shape, state.moments is not None, values)
         self._measured, self._opened = (None,) * len(tasks), len(tasks)
-        self._scorer = make_scorer(self.method, *self._built())  # what does not fit is refused now
+        parts = (entries, *self._built(), self._form, len(tasks))
+        self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

@@ -10,9 +10,10 @@ from ancl.experiments.spec import GENERAL, RunSpec
 from ancl.experiments.state import FinalState
 from ancl.files import STAGES
 from ancl.learner.card import Measured
-from ancl.learner.config import Given, config_of_spec, explained
+from ancl.learner.config import Given, config_of_spec
 from ancl.learner.learner import Learner
 from ancl.learner.place import is_saved, tidy
+from ancl.learner.saved import explained
 from ancl.methods.method import Method
 from ancl.metrics import learned_after
 from ancl.stages.events import Events
@@ -126,7 +127,8 @@ def load_run(
     given = Given(place, "ancl.load_run", method, network, augment, accept_changed)
     with explained(place, f"Run it again: {_again(place)}"):
         config = config_of_spec(spec, given, state)
-        changes = config.check_given(given, state, str(spec.network["name"]))
+        named = str(spec.network["name"]), spec.data.augment
+        changes = config.check_given(given, state, *named)
         learner = Learner.__new__(Learner)
         learner._begin(config, device, at, events, verbose)
         learner._accept(changes)

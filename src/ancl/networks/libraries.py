@@ -195,7 +195,16 @@ class _Timm(LibraryBackbone):
         return self.library.get_pretrained_cfg(self.model)
 
     def _made(self, options: Mapping[str, Any]) -> nn.Module:
-        made: nn.Module = self.library.create_model(self.model, pretrained=False, **options)
+        try:
+            made: nn.Module = self.library.create_model(self.model, pretrained=False, **options)
+        except (TypeError, ValueError, RuntimeError, AssertionError, ArithmeticError) as error:
+            given = ", ".join(f"{name}={value}" for name, value in options.items())
+            why = printable(" ".join(str(error).split()).rstrip("."), 300)
+            raise SpecError(
+                f"timm cannot make {self.name} with {given} ({type(error).__name__}: {why}). Leave "
+                f"out options that it does not have, such as network.patch_size, give images of "
+                f"another size, or take another model."
+            ) from error
         return made
 
     def _loaded(self, options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:
