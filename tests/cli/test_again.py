@@ -12,7 +12,7 @@ import torch
 
 from ancl import Learner, Memory, Training, load_run, run, spec
 from ancl.data import labelled_part
-from ancl.experiments.results import read_run
+from ancl.experiments.read_results import read_run
 from ancl.stages.events import Events
 from ancl.store.store import Store
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from ancl.data import from_arrays
-from ancl.experiments.results import read_run, run_directory
+from ancl.experiments.read_results import read_run
+from ancl.experiments.results import run_directory
 from ancl.experiments.run import run
 from ancl.experiments.settings import spec
 from ancl.reporting import report

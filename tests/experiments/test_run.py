@@ -14,7 +14,8 @@ from ancl.errors import TrainingError
 from ancl.executors import choose_executor
 from ancl.executors.graph import Graph
 from ancl.experiments import run as engine
-from ancl.experiments.results import Places, read_run
+from ancl.experiments.read_results import read_run
+from ancl.experiments.results import Places
 from ancl.experiments.run import run, run_all
 from ancl.experiments.spec import Layer, RunSpec, resolve
 from ancl.methods import registry

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ancl.errors import StoreError
-from ancl.experiments.results import read_run
+from ancl.experiments.read_results import read_run
 from ancl.reporting import collect, make_report, page_of, report, write_report
 from ancl.reporting.groups import group_runs
 from ancl.reporting.page import MOST_POINTS, content, most_points, trainings

@@ -11,7 +11,8 @@ from ancl.errors import StoreError
 from ancl.experiments import Expected, benchmark, expected
 from ancl.experiments.pairing import conditions, pairing, settings_of
 from ancl.experiments.paper import RUNS
-from ancl.experiments.results import RunResult, estimate_json, estimates, read_run
+from ancl.experiments.read_results import read_run
+from ancl.experiments.results import RunResult, estimate_json, estimates
 from ancl.experiments.spec import SEARCH, RunSpec, resolve
 from ancl.metrics import Estimate, intransigence, mean_and_error
 from ancl.outside import is_outside
