@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ancl.data import Domain, domains
 from ancl.errors import ScenarioError
-from ancl.experiments.spec import DataSpec
+from ancl.experiments.data_spec import DataSpec
 from ancl.seeding import generator
 
 

@@ -87,7 +87,7 @@ class AnalysisResult:
         spec = self.specs[0]
         return {
             "method": spec.method,
-            "benchmark": spec.benchmark,
+            "benchmark": spec.stream,
             "seeds": self.seeds,
             "lamb": spec.options.get("lamb"),
             "options": asdict(self.options),

@@ -29,10 +29,10 @@ class Verdict(NamedTuple):
 
 
 def verdict(results: Sequence[RunResult]) -> Verdict | None:
-    """The paper's numbers for these runs, or nothing where it has none."""
+    """The paper's numbers for these runs; nothing where it has none for what was learned."""
     spec = results[0].spec
     numbers = expected(spec.benchmark, spec.method)
-    if not numbers:
+    if not numbers or spec.stream != spec.benchmark:
         return None
     return Verdict(numbers, protocol_differences(results), _notes(spec))
 

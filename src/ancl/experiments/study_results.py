@@ -63,6 +63,11 @@ class StudyRun:
         """The metric that counts in the scenario."""
         return self.metrics.get(main_metric(self.spec), math.nan)
 
+    @property
+    def test_image(self) -> float:
+        """What one of all its test images counts."""
+        return 1 / sum(column_sizes(self.images))
+
     @classmethod
     def read(cls, spec: RunSpec, stored: Mapping[str, Any]) -> Self:
         """The run of a file's content.

@@ -148,8 +148,9 @@ def _check_trial(place: Path, trial: Mapping[str, Any], decision: Mapping[str, A
     """Refuse a mean that is not its scores', and a choice that is not the decision's."""
     scores, mean, step = trial.get("scores"), trial.get("mean"), trial.get("step")
     try:
-        seeds = {} if mean is None or scores is None else checked(dict[str, float], scores)
-        other = bool(seeds) and abs(math.fsum(seeds.values()) / len(seeds) - mean) > _ROUNDED
+        seeds = list(checked(dict[str, float], scores or {}).values())
+        written = None if mean is None or not seeds else checked(float, mean)
+        other = written is not None and abs(math.fsum(seeds) / len(seeds) - written) > _ROUNDED
         unlike = bool(trial.get("chosen")) and trial.get(str(step)) != decision.get(str(step))
     except (ValueError, TypeError) as error:
         raise StoreError(f"{place}: a trial is damaged ({printable(str(error), 200)}).") from error
