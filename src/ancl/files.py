@@ -1,8 +1,10 @@
 """Files: only plain ones are read, and only our own are replaced or removed."""
 
 import errno
+import hashlib
 import json
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterable
@@ -147,21 +149,40 @@ def write_stages(directory: Path, keys: Iterable[str]) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    replace_text(directory / STAGES, json.dumps({"format": f"stages, {MARK}", "keys": [*keys]}))
+    noted = [*keys]
+    content = {"format": f"stages, {MARK}", "sha256": _keys_digest(noted), "keys": noted}
+    replace_text(directory / STAGES, json.dumps(content))
 
 
 def read_stages(directory: Path) -> frozenset[str]:
     """The keys that ``write_stages`` noted.
 
+    Files from before their hash was noted are compared with the keys in ``result.json``, if the
+    directory has one.
+
     Raises:
         OSError: There are none.
-        ValueError: The file is damaged.
+        ValueError: The file is damaged: these are not the keys that were noted.
     """
     found = read_json(directory / STAGES)
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ValueError(f"{STAGES} is damaged")
+    if odd := next((key for key in keys if not re.fullmatch("[0-9a-f]{64}", key)), None):
+        raise ValueError(f"{STAGES} is damaged: {printable(odd, 80)!r} is no key")
+    if "sha256" in found:
+        if found["sha256"] != _keys_digest(keys):
+            raise ValueError(f"{STAGES} is damaged: its keys are not those that were written")
+    elif (directory / "result.json").is_file():
+        result = read_json(directory / "result.json")
+        others = result.get("keys", keys) if isinstance(result, dict) else None
+        if not isinstance(others, list) or {*map(str, others)} != {*keys}:
+            raise ValueError(f"{STAGES} is damaged: result.json names other keys")
     return frozenset(keys)
+
+
+def _keys_digest(keys: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
 def csv_cell(value: Any) -> Any:

@@ -96,7 +96,7 @@ def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
     from ancl.experiments.settings import QUICK_LOOK
 
     title = (
-        f"{comparison.specs[0].benchmark}: mean ± standard error over n seeds; differences are "
+        f"{comparison.specs[0].stream}: mean ± standard error over n seeds; differences are "
         f"taken seed by seed."
     )
     parts = [f"{title}\n\n{_table(comparison)}"]

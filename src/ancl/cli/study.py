@@ -117,6 +117,6 @@ def result_text(result: StudyResult) -> str:
     if primary:
         lines.append(
             f"ANCL − CL at equal search, mean over methods, points [95 % t-interval over "
-            f"{counted(primary.n, 'seed')}]: {interval_text(primary)}"
+            f"{counted(primary.n, 'seed')}, on these test images]: {interval_text(primary)}"
         )
     return "\n".join(lines or ["No row of the table is complete yet."])

@@ -78,7 +78,7 @@ def check_augmentation(
     """
     if isinstance(given, str):
         return
-    if normalization is None:
+    if normalization is None or normalization.floats:
         raise SpecError(
             "Your own augmentation changes uint8 images (N, H, W, C), and this data has other "
             "inputs. Use augment=none, or give uint8 images."

@@ -182,7 +182,7 @@ class Graph:
         runs = counted(counts["runs"], "run")
         if len(self.plans) == 1:
             spec = self.plans[0].spec
-            runs = f"{spec.method} on {spec.benchmark}, seed {spec.seed}"
+            runs = f"{spec.method} on {spec.stream}, seed {spec.seed}"
         shared = counts["stages"] - counts["unique_stages"]
         stored = counts["unique_stages"] - counts["stages_to_do"]
         return (

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import torch
 
-from ancl.data import Source, Stream, find_augmentation, make_stream
+from ancl.data import (
+    Source,
+    Stream,
+    chosen_normalization,
+    find_augmentation,
+    make_stream,
+    raw_floats,
+)
 from ancl.data.augment import augmentation_code
 from ancl.data.registry import load_source
 from ancl.data.repetition import returning_classes
@@ -65,6 +72,7 @@ class Experiment:
         found += self.setting.architecture.notes
         found += _room_notes(self.spec, self.setting, self.stream)
         found += plan_notes(self.method, self.stream.tasks, self.setting)
+        found += raw_floats(self.stream.source.train.x, self.spec.data.normalization)
         return (*found, *self.stream.source.notes)
 
 
@@ -128,7 +136,9 @@ def build(
         architecture=network,
         training=spec.training,
         auxiliary=spec.auxiliary,
-        normalization=network.moments(source.normalization),
+        normalization=chosen_normalization(
+            data.normalization, source.train.x, network.moments(source.normalization)
+        ),
         augment=find_augmentation(augment.value if augment else data.augment),
         memory=affordable(spec.memory, network, sizes, source.train.x[0].nbytes),
         task_aware=spec.task_aware,

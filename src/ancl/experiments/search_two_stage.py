@@ -262,7 +262,7 @@ class TwoStageSearch(Search):
         result = SearchResult(
             "two-stage",
             self.spec.method,
-            self.spec.benchmark,
+            self.spec.stream,
             score_name(self.spec),
             self.seeds,
             dict(self.chosen),

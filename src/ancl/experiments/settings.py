@@ -383,7 +383,7 @@ def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
     names = [name for task in experiment.stream.tasks for name in task.names]
     return {
         "method": spec.method,
-        "benchmark": spec.benchmark,
+        "benchmark": spec.stream,
         "seed": spec.seed,
         "directory": str(run_directory(places.runs, spec)),
         "notes": list(experiment.warnings),

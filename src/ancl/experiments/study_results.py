@@ -14,8 +14,10 @@ from ancl.checks import checked
 from ancl.errors import SpecError, StoreError, counted, printable
 from ancl.experiments.build import validation_weights
 from ancl.experiments.outside_parts import UNKNOWN, Digests, outside_digests, part_name
+from ancl.experiments.read_results import derived
 from ancl.experiments.results import (
     ParameterCount,
+    column_sizes,
     decode_matrix,
     main_metric,
     run_directory,
@@ -31,7 +33,6 @@ _Images = Annotated[tuple[tuple[_Count, _Count, _Count], ...], MinLen(1)]
 _Rows = tuple[tuple[Annotated[float, Ge(0), Le(1)] | None, ...], ...]
 _Seconds = Annotated[float, Ge(0)]
 _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-_READ = ("forgetting", "learning_accuracy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,11 @@ class StudyRun:
         """The metric that counts in the scenario."""
         return self.metrics.get(main_metric(self.spec), math.nan)
 
+    @property
+    def test_image(self) -> float:
+        """What one of all its test images counts."""
+        return 1 / sum(column_sizes(self.images))
+
     @classmethod
     def read(cls, spec: RunSpec, stored: Mapping[str, Any]) -> Self:
         """The run of a file's content.
@@ -81,12 +87,13 @@ class StudyRun:
         if val.shape != (len(images), len(weights)) or not sum(weights):
             raise ValueError(f"accuracies of shape {val.shape} for {counted(len(images), 'task')}")
         score = aac(val) if spec.task_aware else aiac(val, weights)
-        found = checked(dict[str, float | None], stored["metrics"])
-        metrics = {k: math.nan if v is None else v for k, v in found.items()}
+        written = checked(dict[str, float | None], stored["metrics"])
+        test = decode_matrix(checked(_Rows, stored["matrices"][spec.accuracy]))
+        if test.shape != (len(images), len(column_sizes(images))):
+            raise ValueError(f"accuracies of shape {test.shape} for {counted(len(images), 'task')}")
+        metrics = derived(test, column_sizes(images), written)
         if not (math.isfinite(score) and 0 <= metrics[main_metric(spec)] <= 1):
             raise ValueError("an accuracy is missing")
-        if lost := [name for name in _READ if name not in metrics]:
-            raise ValueError(f"no {' and no '.join(lost)}")
         seconds, numerics = checked(_Seconds, stored["seconds"]), stored["numerics"]
         counts = checked(tuple[ParameterCount, ...], stored.get("parameters", ()))
         versions = checked(dict[str, Any], numerics)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ancl.checks import checked
-from ancl.data import Augment, Normalization, Task, find_augmentation
+from ancl.data import Augment, Normalization, Task, check_normalization, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError, unknown
 from ancl.experiments.build import affordable
 from ancl.experiments.spec import RunSpec, memory_problems
@@ -57,6 +57,7 @@ class LearnerConfig:
     val_fraction: float
     augment: Augment
     held: int = HELD
+    normalization: str | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.scenario not in LEARNED:
@@ -68,10 +69,14 @@ class LearnerConfig:
             problems.append(f"val_fraction is {self.val_fraction}; it must be from 0 to below 1.")
         if self.held < 0:
             problems.append(f"held is {self.held}; it must be 0 or more.")
-        try:
-            find_augmentation(self.augment)
-        except AnclError as error:
-            problems.append(str(error))
+        for check in (
+            lambda: find_augmentation(self.augment),
+            lambda: check_normalization(self.normalization),
+        ):
+            try:
+                check()
+            except AnclError as error:
+                problems.append(str(error))
         problems += self.method.training_problems(self.training)
         if self.training.schedule == "patience" and self.val_fraction == 0:
             problems.append("schedule=patience needs val_fraction above 0, or use cosine.")
@@ -99,7 +104,7 @@ class LearnerConfig:
             architecture=network,
             training=self.training,
             auxiliary=self.auxiliary,
-            normalization=network.moments(normalization),
+            normalization=normalization if self.normalization else network.moments(normalization),
             augment=find_augmentation(self.augment),
             memory=self.memory if self.memory.size else None,
             task_aware=self.scenario == "til",
@@ -141,6 +146,7 @@ class LearnerConfig:
             "val_fraction": self.val_fraction,
             "augment": self.augment if isinstance(self.augment, str) else None,
             "held": self.held,
+            "normalization": self.normalization,
         }
 
     def check_given(
@@ -344,6 +350,7 @@ def config_of_spec(spec: RunSpec, given: Given, state: FinalState | None) -> Lea
         auxiliary=spec.auxiliary,
         val_fraction=spec.data.val_fraction,
         augment=given.augment_or(spec.data.augment),
+        normalization=spec.data.normalization,
     )
     return replace(config, memory=_plain_memory(spec.memory, config, state))
 
@@ -365,7 +372,7 @@ def _plain_memory(memory: RunMemory, config: LearnerConfig, state: FinalState | 
     network = config.setting(state.input_shape, None, torch.device("cpu")).architecture
     sizes = [len(task.names) for task in state.tasks]
     # Images are kept as bytes, other inputs as numbers of 4 bytes.
-    image_bytes = math.prod(state.input_shape) * (1 if state.normalization else 4)
+    image_bytes = math.prod(state.input_shape) * (1 if state.pixels else 4)
     return affordable(memory, network, sizes, image_bytes) or Memory(selection=memory.selection)
 
 
@@ -389,6 +396,8 @@ def config_of_meta(meta: Mapping[str, Any], given: Given, state: FinalState) -> 
         val_fraction=checked(float, meta["val_fraction"]),
         augment=given.augment_or(meta["augment"]),
         held=checked(int, meta["held"]),
+        # A learner that was saved before there was such a setting has none.
+        normalization=checked(str | tuple[float, ...] | None, meta.get("normalization")),
     )
 
 

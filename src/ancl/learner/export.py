@@ -50,7 +50,7 @@ class ImageClassifier(nn.Module):
         network: The network; a copy of it is kept, for inference, on the CPU.
         infer: How a class is chosen.
         fixed: What ``infer`` computes scores from, besides the network's output.
-        normalization: Of uint8 images; none for floats.
+        normalization: Of uint8 images, or of floats; none where floats are read as they are.
     """
 
     mean: Tensor | None
@@ -67,11 +67,15 @@ class ImageClassifier(nn.Module):
         for part in ("mean", "std"):
             moments = getattr(normalization, part) if normalization else None
             self.register_buffer(part, None if moments is None else torch.tensor(moments))
+        self._floats = normalization is not None and normalization.floats
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
         """Scores (B, classes)."""
-        if self.mean is not None and self.std is not None:
+        if self.mean is not None and self.std is not None and self._floats:
+            mean, std = (each.view(-1, *[1] * (images.ndim - 2)) for each in (self.mean, self.std))
+            images = (images - mean) / std
+        elif self.mean is not None and self.std is not None:
             images = ((images.float() / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
         fixed = {name: self.get_buffer(buffer) for name, buffer in self._fixed.items()}
         return self._infer.scores(self.network(images), fixed)
@@ -96,7 +100,7 @@ class Exported(NamedTuple):
 def export_learner(learner: Learner, path: Path, format: str | None, overwrite: bool) -> Exported:
     """See ``Learner.export``."""
     setting, kept, warmth = learner._learned(), learner._exemplars(), learner.calibration()
-    name, uint8 = export_format(path, format), setting.normalization is not None
+    name, uint8 = export_format(path, format), learner._final_state().pixels
     channels, *size = shape = setting.architecture.input_shape
     images = examples(shape, uint8=uint8, kept=kept.samples.x if kept else None)
     facts = {

@@ -8,9 +8,10 @@ from typing import Any, Literal, Self
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import Augment, Task, channel_statistics
+from ancl.data import Augment, Task, channel_statistics, chosen_normalization, raw_floats
 from ancl.errors import ScenarioError, StoreError, counted
-from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
+from ancl.experiments.data_spec import DataSpec
+from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL
 from ancl.experiments.state import FinalState, TaskState
 from ancl.inference import Known
 from ancl.learner.answers import (
@@ -75,6 +76,10 @@ class Learner(Answers):
         val_fraction: Share of each class's images kept for validation.
         augment: Augmentation of training images: a name, or your own function of a batch of uint8
             images (N, H, W, C), or of a batch and a ``torch.Generator``.
+        normalization: What is subtracted from images and divided by: ``moments`` (each channel's
+            own in the first task), ``none``, or numbers: (mean, std), or every channel's mean, then
+            every std. Left out, bytes have moments, or what pretrained weights expect, and floats
+            are read as they are.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.
@@ -99,6 +104,7 @@ class Learner(Answers):
         memory: Memory | None = None,
         val_fraction: float = DataSpec.val_fraction,
         augment: Augment = DataSpec.augment,
+        normalization: str | tuple[float, ...] | None = DataSpec.normalization,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         held: int = HELD,
@@ -122,6 +128,7 @@ class Learner(Answers):
             val_fraction=val_fraction,
             augment=augment,
             held=held,
+            normalization=normalization,
         )
         self._begin(config, device, store, events, verbose)
 
@@ -207,7 +214,12 @@ class Learner(Answers):
         )
         form = self._form.widened(x) if self._form else Form.of(x)
         device = resolve_device(self._device)
-        setting = self._setting or config.setting(form.shape, channel_statistics(x), device)
+        setting = self._setting
+        if setting is None:
+            for note in raw_floats(x, config.normalization):
+                self._say_once("floats", note)
+            moments = chosen_normalization(config.normalization, x, channel_statistics(x))
+            setting = config.setting(form.shape, moments, device)
         with reporting(self._events, self._verbose) as events:
             return self._learn_task(task, setting, form, events)
 
@@ -451,7 +463,7 @@ class Learner(Answers):
         for part, key in state.keys.items():
             self._memory.save(key, entries[part])
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
-        self._form = Form(state.input_shape, state.moments is not None, values)
+        self._form = Form(state.input_shape, state.pixels, values)
         self._measured, self._opened = (None,) * len(tasks), len(tasks)
         parts = (entries, *self._built(), self._form, len(tasks))
         self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from ancl.data import Augment
 from ancl.errors import StoreError
-from ancl.experiments.results import Places, RunResult, read_run
+from ancl.experiments.read_results import read_run
+from ancl.experiments.results import Places, RunResult
 from ancl.experiments.spec import GENERAL, RunSpec
 from ancl.experiments.state import FinalState
 from ancl.files import STAGES
