@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from ancl import AnclError, Learner, load_run
-from ancl.cli.flags import Weights
-from ancl.cli.learn import Start, learn
-from ancl.experiments.spec import fields_for
-from ancl.learner.config import LearnerConfig
-from ancl.learner.teaching import teach
-from ancl.methods.registry import MethodRef
+from ancl import AnclError, Learner, load_run, teach
+from tests.lab import LearnerConfig, MethodRef, Start, Weights, fields_for, learn
 
 BEGIN = (
     *("--method", "icarl", "--network", "mlp", "--epochs", "1", "--memory-per-class", "3"),

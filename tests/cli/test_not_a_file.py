@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ancl.files import open_plain
+from tests.lab import open_plain
 
 KINDS: dict[str, Callable[[Path], None]] = {
     "directory": lambda path: path.mkdir(),

@@ -9,15 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from ancl import AnclError, Learner, Memory, SpecError, Training, spec
-from ancl.cli.flag_values import is_count
-from ancl.data import digits
-from ancl.experiments.settings import specs
-from ancl.methods.method import Method
-from ancl.methods.registry import list_methods, make_method
-from ancl.networks import architecture
-from ancl.runtime import MOST_AT_ONCE
-from ancl.stages.events import Events
+from ancl import (
+    AnclError,
+    Events,
+    Learner,
+    Memory,
+    Method,
+    SpecError,
+    Training,
+    architecture,
+    list_methods,
+    make_method,
+    spec,
+    specs,
+)
+from tests.lab import MOST_AT_ONCE, digits, is_count
 
 ESCAPE, BREAK = "\x1b[31mred", "two\nlines\r\tof\u2028it"
 BAD = ("\x1b", "\r", "\u2028")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ancl.data import digits
+from tests.lab import digits
 
 FILE = """
 search_seeds: [0]

@@ -7,13 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ancl.experiments import BENCHMARKS
-from ancl.experiments.paper_check import verdict
-from ancl.experiments.read_results import read_run
-from ancl.experiments.spec import Layer, resolve
-from ancl.metrics import t_interval
-from ancl.reporting import collect, make_report
-from ancl.reporting.formats import latex, markdown
+from tests.lab import (
+    BENCHMARKS,
+    Layer,
+    collect,
+    latex,
+    make_report,
+    markdown,
+    read_run,
+    resolve,
+    t_interval,
+    verdict,
+)
 
 from ..reporting.conftest import write_synthetic
 

@@ -9,11 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import AnclError, Learner, Memory, Training
-from ancl.data import Samples, digits
-from ancl.errors import ScenarioError
-from ancl.stages.events import Events
-from ancl.store.entry import StageResult, read_entry, write_entry
+from ancl import AnclError, Events, Learner, Memory, ScenarioError, Training
+from tests.lab import Samples, StageResult, digits, patch_part, read_entry, write_entry
 
 SHORT = Training(epochs=1, batch_size=32, lr=0.05)
 METHODS = ("icarl", "bic", "rwalk")
@@ -62,9 +59,9 @@ def forgeries(place: Path, kinds: Sequence[str]) -> Iterator[tuple[str, StageRes
     for name, tensor in entry.tensors.items():
         for kind in kinds:
             changed = FORGERIES[kind](tensor)
-            if changed.shape == tensor.shape and changed.dtype == tensor.dtype:
-                if torch.equal(changed, tensor):
-                    continue
+            alike = changed.shape == tensor.shape and changed.dtype == tensor.dtype
+            if alike and torch.equal(changed, tensor):
+                continue
             yield f"{name}, {kind}", StageResult({**entry.tensors, name: changed}, entry.meta)
 
 
@@ -98,7 +95,7 @@ def test_every_tensor_that_is_forged_is_refused_or_changes_no_answer(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ancl.store.entry.os.fsync", lambda descriptor: None)
+    patch_part(monkeypatch, "fsync", lambda descriptor: None)
     expected, refused, tried = used(saved(method)), 0, 0
     for name, entry in forgeries(saved(method), kinds):
         tried += 1

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 
 import ancl
-from ancl import AnclError, Learner, StoreError, Training
-from ancl.stages.events import Events
-from ancl.store import places
-from ancl.store.places import HEADER, TENSORS
+from ancl import AnclError, Events, Learner, StoreError, Training
+from tests.lab import HEADER, TENSORS, delete, discard, exchange, flush, patch_part
 
 TRAINING = Training(epochs=1, batch_size=8)
 SETTINGS = {"training.epochs": 1, "network.hidden": [8]}
@@ -124,7 +122,7 @@ def test_a_reader_finds_a_whole_learner_at_every_moment(
     exchange: bool, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(places, "_exchange", lambda one, other: False)
+        patch_part(monkeypatch, "exchange", lambda one, other: False)
     old, new = Learner.load(place), Learner.load(place)
     new.learn(*images("c", "d"))
     new._descent = old._descent  # each came from the other: they replace each other for ever
@@ -153,8 +151,8 @@ def test_a_reader_finds_a_whole_learner_at_every_moment(
 @pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged on Linux")
 def test_the_name_of_a_learner_never_vanishes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[bool] = []
-    for name in ("_exchange", "flush", "_discard", "delete"):
-        step = getattr(places, name)
+    steps = {"exchange": exchange, "flush": flush, "discard": discard, "delete": delete}
+    for name, step in steps.items():
 
         def watched(*args: Any, step: Callable[..., Any] = step) -> Any:
             there.append((place / HEADER).is_file() and (place / TENSORS).is_file())
@@ -162,7 +160,7 @@ def test_the_name_of_a_learner_never_vanishes(place: Path, monkeypatch: pytest.M
             there.append((place / HEADER).is_file() and (place / TENSORS).is_file())
             return result
 
-        monkeypatch.setattr(places, name, watched)
+        patch_part(monkeypatch, name, watched)
     Learner.load(place).save(place)
     assert len(there) >= 6
     assert all(there)
@@ -348,13 +346,11 @@ def test_an_export_into_a_learner_is_refused_at_once(inside: str, place: Path) -
 def test_what_comes_while_a_learner_is_replaced_goes_along(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange = places._exchange
-
     def late(one: Path, other: Path) -> bool:
         (place / "late.txt").write_text(TEXT)
         return exchange(one, other)
 
-    monkeypatch.setattr(places, "_exchange", late)
+    patch_part(monkeypatch, "exchange", late)
     learner = Learner.load(place)
     learner.learn(*images("c", "d"))
     learner.save(place)
@@ -385,7 +381,7 @@ def left(place: Path, form: str) -> Path:
 @pytest.mark.parametrize("form", ["whole", "empty", "begun", "half", "no text"])
 def test_what_a_kill_left_is_removed_by_the_next_command(form: str, place: Path) -> None:
     left(place, form)
-    ancl.learner.opening.open_learner(place, events=Events())
+    ancl.open_learner(place, events=Events())
     assert os.listdir(place.parent) == ["L"]
     left(place, form)
     Learner.load(place).save(place)

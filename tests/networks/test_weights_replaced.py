@@ -10,9 +10,7 @@ import torch
 from safetensors.torch import save, save_file
 
 import ancl
-from ancl.errors import AnclError, SpecError
-from ancl.networks import architecture
-from ancl.stages.events import Events
+from ancl import AnclError, Events, SpecError, architecture
 
 SETTINGS = {
     **{"network.name": "timm:tinynet", "training.epochs": 1, "threads": 1, "device": "cpu"},

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ancl
-from ancl.executors.graph import Graph
+from tests.lab import KNOWN_SOURCES, Graph, installed_version
 
 Write = Callable[[str, Mapping[str, str]], Path]
 ROOT = Path(__file__).parents[2]
@@ -72,11 +72,9 @@ def test_code_of_ones_own_is_hashed_wherever_it_is(
     monkeypatch.syspath_prepend(folder / "lib")
     before = planned(f"{folder}/aug.py:j")
     if case == "installed":
-        from ancl.outside import source
-
         shutil.rmtree(folder / "lib/shop_things-1.0.dist-info")
-        source._version.cache_clear()  # as another process would read it
-        source._KNOWN.clear()
+        installed_version.cache_clear()  # as another process would read it
+        KNOWN_SOURCES.clear()
     write("mine", {**later, "unrelated.py": "K = 3\n"})
 
     after = planned(f"{folder}/aug.py:j")

@@ -15,6 +15,7 @@ from tests.lab import (
     DamagedError,
     StageResult,
     entry_names,
+    patch_part,
     read_entry,
     read_header,
     write_entry,
@@ -207,7 +208,7 @@ def test_an_entry_survives_a_crash_between_the_two_renames(
         return rename(self, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ancl.store.places._exchange", lambda one, other: False)
+        patch_part(patch, "exchange", lambda one, other: False)
         patch.setattr(Path, "rename", crash)
         with pytest.raises(KeyboardInterrupt):
             write_entry(tmp_path / "key", StageResult({}, {"epoch": 2}))

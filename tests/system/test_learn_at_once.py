@@ -19,16 +19,16 @@ from typing import NamedTuple
 
 import pytest
 
-from ancl import Learner, StoreError, teach
-from ancl.stages.events import Events
+from ancl import Events, Learner, StoreError, teach
+from tests.lab import program
 
 # Imported once and forked for every command: most of a short command's time are its imports.
-PROGRAM = """
+PROGRAM = program("""
 import json, os, sys
 import torch
-import ancl.experiments.build, ancl.learner.teaching, ancl.learner.files, ancl.stages.progress
+import ancl; [getattr(ancl, name) for name in ancl.__all__]
 import safetensors.torch
-from ancl.cli.main import main
+from tests.lab import main
 torch.set_num_threads(1)
 
 def command(words):
@@ -57,7 +57,7 @@ for line in sys.stdin:
     print(json.dumps(children), flush=True)
     codes = {child: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children}
     print(json.dumps([codes[child] for child in children]), flush=True)
-"""
+""")
 MONTHS = {f"m{n}": (f"c{n}a", f"c{n}b") for n in range(6)}
 SETTINGS = ("--method", "lwf", "--network", "mlp", "--epochs", "1", "--set", "network.hidden=[8]")
 BEGIN = ("--data", "folder:m0", *SETTINGS, "--threads", "1", "--quiet")
@@ -182,7 +182,7 @@ def test_the_same_images_with_other_labels_are_another_month(
 
 
 def test_who_does_not_wait_says_who_is_at_work(commands: Commands, place: Path) -> None:
-    from ancl.learner.place import claimed
+    from tests.lab import claimed
 
     with claimed(place / "L", print):
         (ended,) = commands.run(place, [month("m1", "--wait", "0.1")])
