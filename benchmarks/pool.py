@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ancl.executors import Executor
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph
-from ancl.executors.pool import Pool
-from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.compute import Executor
+from ancl.compute.graph import Graph
+from ancl.compute.pool import Pool
+from ancl.compute.serial import Serial
+from ancl.recipe.recipe import Layer, RunSpec, resolve
 from ancl.stages.events import Events
 from ancl.stages.stage import Stage
 from ancl.store.store import Store

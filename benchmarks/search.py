@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
+from ancl.compute.graph import Graph, Node
+from ancl.compute.serial import Serial
 from ancl.errors import AnclError
-from ancl.executors.compute import Serial
-from ancl.executors.graph import Graph, Node
-from ancl.experiments import grids
 from ancl.experiments.search_two_stage import validation_matrix, validation_score
-from ancl.experiments.spec import Layer, RunSpec, resolve
+from ancl.recipe.paper import grids
+from ancl.recipe.recipe import Layer, RunSpec, resolve
 from ancl.stages.events import Events
 from ancl.store.store import Store
 

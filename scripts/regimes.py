@@ -26,9 +26,9 @@ import numpy as np
 import ancl
 from ancl.data import class_order
 from ancl.errors import TrainingError
-from ancl.experiments.build import equal_epochs, images_per_epoch, validation_weights
 from ancl.experiments.results import environment, spec_hash
 from ancl.metrics import aac, aiac
+from ancl.recipe.build import equal_epochs, images_per_epoch, validation_weights
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "evidence" / "regimes"

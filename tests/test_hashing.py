@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
 from ancl import AnclError, CrossEntropy, make_method
-from tests.lab import Ewc, Lwf, UnstorableError, describe, digest, program, source_hash
+from tests.lab import LATER, Ewc, Lwf, UnstorableError, describe, digest, program, source_hash
 
 
 class Colour(Enum):
@@ -107,3 +108,24 @@ def test_a_hash_does_not_depend_on_the_order_of_names() -> None:
     assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
     assert digest({"a": 1}) != digest({"a": 1.0})
     assert digest([1, 2]) != digest([2, 1])
+
+
+@dataclass(frozen=True)
+class _Inner:
+    size: int = 1
+    added: Annotated[int | None, LATER] = None
+
+
+@dataclass(frozen=True)
+class _Outer:
+    inner: _Inner = _Inner()
+    also: Annotated[bool, LATER] = False
+
+
+def test_a_later_setting_is_described_only_where_it_is_not_its_default() -> None:
+    before = describe(_Outer())
+
+    assert "also" not in before
+    assert before["inner"] == {"is": before["inner"]["is"], "size": 1}
+    assert describe(_Outer(_Inner(added=3)))["inner"]["added"] == 3
+    assert describe(_Outer(also=True))["also"] is True

@@ -20,14 +20,10 @@ if TYPE_CHECKING:
         SpecError,
         StoreError,
     )
-    from ancl.experiments.benchmarks import list_benchmarks
     from ancl.experiments.compare import Comparison, compare
-    from ancl.experiments.listing import list_options
     from ancl.experiments.results import RunResult
     from ancl.experiments.run import run
     from ancl.experiments.search import SearchResult, search
-    from ancl.experiments.settings import spec, specs
-    from ancl.experiments.spec import RunSpec
     from ancl.experiments.study import StudyResult
     from ancl.experiments.study_rules import RuleResult, study
     from ancl.learner.learner import Learner
@@ -49,6 +45,10 @@ if TYPE_CHECKING:
     from ancl.methods.registry import list_methods, make_method
     from ancl.methods.variants import with_afec, with_ancl, with_auto
     from ancl.networks import Network, architecture, frozen, without_head
+    from ancl.recipe.benchmarks import list_benchmarks
+    from ancl.recipe.listing import list_options
+    from ancl.recipe.recipe import RunSpec
+    from ancl.recipe.request import spec, specs
     from ancl.regularizers import Regularizer, WeightRegularizer
     from ancl.reporting.write import report
     from ancl.stages.events import Events
@@ -69,14 +69,14 @@ _PLACES = {
         "SpecError",
         "StoreError",
     ),
-    "experiments.benchmarks": ("list_benchmarks",),
+    "recipe.benchmarks": ("list_benchmarks",),
     "experiments.compare": ("Comparison", "compare"),
     "experiments.results": ("RunResult",),
     "experiments.run": ("run",),
     "experiments.search": ("SearchResult", "search"),
-    "experiments.listing": ("list_options",),
-    "experiments.settings": ("spec", "specs"),
-    "experiments.spec": ("RunSpec",),
+    "recipe.listing": ("list_options",),
+    "recipe.request": ("spec", "specs"),
+    "recipe.recipe": ("RunSpec",),
     "experiments.study": ("StudyResult",),
     "experiments.study_rules": ("RuleResult", "study"),
     "learner.learner": ("Learner",),

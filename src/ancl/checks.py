@@ -101,7 +101,8 @@ def type_text(kind: Any) -> str:
     if origin is Annotated and isinstance(arguments[1], Text):
         return arguments[1].form
     if origin is Annotated:
-        return f"{type_text(arguments[0])} {' and '.join(map(_bound, arguments[1:]))}"
+        bounds = " and ".join(_bound(mark) for mark in arguments[1:] if type(mark) in _BOUNDS)
+        return f"{type_text(arguments[0])} {bounds}".rstrip()
     if origin is Literal:
         return " | ".join(map(str, arguments))
     if origin in (Union, types.UnionType):

@@ -11,9 +11,9 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from ancl.errors import AnclError
 from ancl.outside import Sources, sources_of
@@ -35,6 +35,37 @@ class UnstorableError(AnclError):
     def __init__(self, message: str, known: Any = None) -> None:
         super().__init__(message)
         self.known = known
+
+
+class Later:
+    """Marks a setting that came after results were stored: ``Annotated[bool, LATER] = False``.
+
+    It is left out of descriptions, specs and keys while it has its default, wherever it is
+    nested, so that what was stored before it came is still found.
+    """
+
+
+LATER = Later()
+
+
+@cache
+def later_defaults(owner: Callable[..., Any]) -> Mapping[str, Any]:
+    """The settings of a dataclass or function that are marked as later, with their defaults."""
+    hints = get_type_hints(owner, include_extras=True)
+    marked = {name for name, hint in hints.items() if _is_later(hint)}
+    if not marked:
+        return {}
+    parameters = inspect.signature(owner).parameters
+    return {name: parameters[name].default for name in parameters if name in marked}
+
+
+def _is_later(hint: Any) -> bool:
+    return get_origin(hint) is Annotated and any(isinstance(m, Later) for m in get_args(hint))
+
+
+def not_later(later: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values without later settings that have their default."""
+    return {n: v for n, v in values.items() if not (n in later and later[n] == v)}
 
 
 Unknown = Callable[[object, UnstorableError], Any]
@@ -86,13 +117,19 @@ def _describe(value: object, unknown: Unknown | None, complete: bool) -> Any:
         return own()
     if dataclasses.is_dataclass(value):
         origin = _origin(type(value), complete)
-        # What equality leaves out is not identity either: reasons in words may be worded anew.
-        fields = [each for each in dataclasses.fields(value) if each.compare]
-        return {"is": origin, **{f.name: part(getattr(value, f.name)) for f in fields}}
+        return {"is": origin, **{n: part(v) for n, v in described_fields(value).items()}}
     raise UnstorableError(
         f"{type(value).__name__} has no description: make it a frozen dataclass or a function of "
         f"a module, so that its settings can enter the keys of stored results."
     )
+
+
+def described_fields(part: Any) -> dict[str, Any]:
+    """The fields of a dataclass that say what it is, by name."""
+    # What equality leaves out is not identity either: reasons in words may be worded anew.
+    names = [field.name for field in dataclasses.fields(part) if field.compare]
+    kind: Callable[..., Any] = type(part)
+    return not_later(later_defaults(kind), {name: getattr(part, name) for name in names})
 
 
 def digest(description: object) -> str:

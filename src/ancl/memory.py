@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ancl.data import Samples
 from ancl.errors import SpecError
+from ancl.hashing import LATER
 from ancl.types import Output, Params
 
 Selection = Literal["herding", "random", "entropy", "distance"]
@@ -63,7 +64,7 @@ class RunMemory(Memory):
             A network that does not grow keeps all its images.
     """
 
-    fair: bool = False
+    fair: Annotated[bool, LATER] = False
 
     def paid(self, weights: int, groups: int, image_bytes: int) -> Memory:
         """What is left after paying.

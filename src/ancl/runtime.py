@@ -1,5 +1,6 @@
 """Where to compute, and with how many threads."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,8 @@ def numerics(device: torch.device) -> dict[str, Any]:
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
     }
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None

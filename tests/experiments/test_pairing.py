@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lab import Conditions, Layer, pairing, resolve, settings_of
+from tests.lab import Conditions, Layer, pairing, resolve
 
 IMAGES = ((40, 10, 10), (40, 10, 10))
 
@@ -12,7 +12,7 @@ IMAGES = ((40, 10, 10), (40, 10, 10))
 def made(method: str, benchmark: str = "digits/5", **values: object) -> Conditions:
     given = {key.replace("__", "."): value for key, value in values.items()}
     spec = resolve(method, benchmark, [Layer("test", {"threads": 1, **given})]).spec
-    return Conditions(settings_of(spec), IMAGES, ("a", "b"))
+    return Conditions(spec.settings(), IMAGES, ("a", "b"))
 
 
 def test_a_variant_and_its_host_with_equal_settings_have_nothing_to_name() -> None:

@@ -128,7 +128,7 @@ def children_gone(store: Path) -> bool:
             words = entry.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"ancl.executors.worker" in words and os.fsencode(store) in words:
+        if b"ancl.compute.worker" in words and os.fsencode(store) in words:
             return False
     return True
 

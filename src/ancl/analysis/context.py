@@ -13,11 +13,11 @@ from ancl.analysis.interpolation import parameter_names
 from ancl.analysis.networks import ComparedNetworks, Trained, TrainingPlans
 from ancl.data import Samples, Task
 from ancl.errors import ScenarioError, SpecError, unknown
-from ancl.experiments.build import Experiment
 from ancl.losses import own_task_logits
 from ancl.methods.lambda_rules import weight_at
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Network
+from ancl.recipe.build import Experiment
 from ancl.regularizers import Regularizer
 from ancl.seeding import generator, seeded
 from ancl.stages.events import Events

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ancl.errors import MethodError, ScenarioError
-from ancl.experiments.build import Experiment
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.regularization import joint
 from ancl.methods.task_history import ClassHistory
+from ancl.recipe.build import Experiment
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.events import Events
 from ancl.stages.importance import read_importance

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from ancl.analysis.context import REFERENCES, AnalysisOptions, Row, Tables
 from ancl.errors import StoreError
 from ancl.experiments.results import environment
-from ancl.experiments.spec import RunSpec
 from ancl.files import STAGES, claim, csv_cell, replace_text, write_stages
 from ancl.hashing import digest
 from ancl.metrics import Estimate, mean_and_error
+from ancl.recipe.recipe import RunSpec
 
 
 @dataclass(frozen=True, eq=False)

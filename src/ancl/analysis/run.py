@@ -33,12 +33,12 @@ from ancl.analysis.networks import (
 from ancl.analysis.results import AnalysisResult
 from ancl.analysis.tables import TableFunction, check_names, make_tables
 from ancl.errors import MethodError, SpecError
-from ancl.experiments import settings as run_settings
-from ancl.experiments.build import Experiment, build, threads
 from ancl.experiments.results import Places
-from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
-from ancl.reporting.figures import can_draw
+from ancl.recipe import request as run_settings
+from ancl.recipe.build import Experiment, build, threads
+from ancl.recipe.recipe import RunSpec
+from ancl.runtime import can_draw
 from ancl.stages.events import Events
 from ancl.stages.runner import Storage
 from ancl.stages.stage import Stage

@@ -17,7 +17,7 @@ from ancl.errors import SpecError, counted
 
 if TYPE_CHECKING:
     from ancl.analysis import AnalysisPlan, AnalysisResult
-    from ancl.experiments.spec import RunSpec
+    from ancl.recipe.recipe import RunSpec
 
 Analyzed = Annotated[
     str,

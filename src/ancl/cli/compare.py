@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ancl.experiments.compare import Comparison
     from ancl.experiments.results import Places
-    from ancl.experiments.spec import RunSpec
+    from ancl.recipe.recipe import RunSpec
 
 Methods = Annotated[
     list[str], Argument(metavar="METHOD…", show_default=False, help="Such as lwf a-lwf joint")
@@ -53,7 +53,7 @@ def compare(
     from ancl.cli.progress import progress_and_log
     from ancl.cli.text import FAILED
     from ancl.experiments.compare import choose_baselines, compare_specs
-    from ancl.experiments.settings import resolve_methods
+    from ancl.recipe.request import resolve_methods
     from ancl.reporting import page_of
 
     choice = machines.choose()
@@ -83,7 +83,7 @@ def compare(
 
 
 def _show_plan(specs: Sequence[RunSpec], places: Places, as_json: bool) -> None:
-    from ancl.executors.graph import Graph
+    from ancl.compute.graph import Graph
     from ancl.store.store import Store
 
     graph, store = Graph(specs, places.data), Store(places.store)
@@ -93,7 +93,7 @@ def _show_plan(specs: Sequence[RunSpec], places: Places, as_json: bool) -> None:
 def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
     """A table, what failed, and where everything is."""
     from ancl.cli.text import failures_text, time_text
-    from ancl.experiments.settings import QUICK_LOOK
+    from ancl.recipe.request import QUICK_LOOK
 
     title = (
         f"{comparison.specs[0].stream}: mean ± standard error over n seeds; differences are "

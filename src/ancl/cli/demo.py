@@ -40,10 +40,10 @@ def demo(
     """Fine-tuning, LwF, LwF with ANCL and joint training on embedded images: what each does."""
     from ancl.cli.progress import progress_and_log
     from ancl.cli.text import FAILED, failures_text
-    from ancl.executors import choose_executor, cores
+    from ancl.compute import choose_executor, cores
     from ancl.experiments.compare import compare_specs
     from ancl.experiments.results import Places
-    from ancl.experiments.settings import resolve_methods
+    from ancl.recipe.request import resolve_methods
     from ancl.reporting import page_of
 
     # One thread is the fastest for images this small, and gives the same bits everywhere.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ancl.errors import SpecError, printable
 
 if TYPE_CHECKING:
-    from ancl.experiments.settings import Request
-    from ancl.experiments.spec import Layer
+    from ancl.recipe.recipe import Layer
+    from ancl.recipe.request import Request
 
 MOST_SEEDS = 10_000
 """More runs than this in one command are taken for a mistake."""
@@ -24,7 +24,7 @@ def scalar(text: str) -> Any:
     """
     from ruamel.yaml.error import YAMLError
 
-    from ancl.experiments.config_file import parse_yaml
+    from ancl.recipe.yaml_file import parse_yaml
 
     try:
         return parse_yaml(text)
@@ -67,7 +67,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 def make_request(method: str | None, benchmark: str | None, *groups: object) -> Request:
     """What groups of flags ask for; flags that are not about runs are ignored."""
-    from ancl.experiments.settings import Request
+    from ancl.recipe.request import Request
 
     given = {name: value for group in groups for name, value in vars(group).items()}
     mistakes: list[str] = []
@@ -99,7 +99,7 @@ def make_layer(*groups: object) -> Layer:
 
 def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
     """``--set`` and flags as one layer, so that neither replaces a rival that the other gives."""
-    from ancl.experiments.spec import Layer
+    from ancl.recipe.recipe import Layer
 
     values: dict[str, Any] = {}
     labels: dict[str, str] = {}

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from ancl.cli.flag_values import is_count, read_count
 
 if TYPE_CHECKING:
-    from ancl.executors import ExecutorChoice
+    from ancl.compute import ExecutorChoice
     from ancl.experiments.results import Places
 
 # -- single flags ----------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Machines(Machine):
 
     def choose(self) -> ExecutorChoice:
         """The executor that the flags ask for."""
-        from ancl.executors import choose_executor
+        from ancl.compute import choose_executor
 
         workers = read_count("--workers", self.workers)
         # A mistake in --threads is reported together with those of the other settings.

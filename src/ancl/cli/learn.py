@@ -102,8 +102,8 @@ def learn(
 
     A second command on the same learner waits for the first, and learns on from there.
     """
-    from ancl.experiments.build import threads
     from ancl.learner.teaching import teach
+    from ancl.recipe.build import threads
     from ancl.stages.progress import make_progress
 
     layer, count = (

@@ -12,8 +12,8 @@ from ancl.cli import flags
 from ancl.cli.text import table
 
 if TYPE_CHECKING:
-    from ancl.experiments.benchmarks import BenchmarkInfo
     from ancl.methods.registry import MethodInfo
+    from ancl.recipe.benchmarks import BenchmarkInfo
 
 _NOTE = (
     "Numbers: mean ± standard error in percent, over 3 seeds in the ANCL paper; those of "
@@ -31,9 +31,9 @@ Options = Annotated[
 @app.command("methods")
 def methods(*, of: Options = None, as_json: flags.Json = False) -> None:
     """Methods and their variants, or every setting of one."""
-    from ancl.experiments.listing import list_options
     from ancl.methods.differences import list_differences
     from ancl.methods.registry import MethodRef, list_methods
+    from ancl.recipe.listing import list_options
 
     if of is None:
         found = list_methods()
@@ -49,7 +49,7 @@ def methods(*, of: Options = None, as_json: flags.Json = False) -> None:
 @app.command("benchmarks")
 def benchmarks(*, as_json: flags.Json = False) -> None:
     """Streams of tasks with the training that goes with them."""
-    from ancl.experiments.benchmarks import list_benchmarks
+    from ancl.recipe.benchmarks import list_benchmarks
 
     found = list_benchmarks()
     _show({"benchmarks": found}, benchmarks_text(found), as_json)
@@ -73,8 +73,8 @@ def data(*, as_json: flags.Json = False) -> None:
 def networks(*, as_json: flags.Json = False) -> None:
     """Networks for --network NAME, with their options."""
     from ancl.cli.text import shown_value
-    from ancl.experiments.listing import list_networks
     from ancl.networks import NAMES
+    from ancl.recipe.listing import list_networks
 
     found = list_networks()
     rows = [

@@ -72,7 +72,8 @@ def _overview_text(shown: Table) -> str:
 
 
 def _files_text(files: Sequence[Path]) -> str:
-    from ancl.reporting import INSTALL, can_draw
+    from ancl.reporting import INSTALL
+    from ancl.runtime import can_draw
 
     page, *others = files
     lines = [f"Report: {page}"]

@@ -15,12 +15,12 @@ from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ancl.executors import ExecutorChoice
+    from ancl.compute import ExecutorChoice
     from ancl.experiments.paper_check import Verdict
     from ancl.experiments.results import Places, RunResult
     from ancl.experiments.run import Outcome
-    from ancl.experiments.settings import Request
     from ancl.metrics import Estimate
+    from ancl.recipe.request import Request
 
 _INTRANSIGENCE = "1/T sum_j (R_joint[j,j] - R[j,j])"
 
@@ -53,7 +53,7 @@ def run(
 
 def _preview(request: Request, places: Places, as_json: bool) -> None:
     from ancl.cli.text import preview_text
-    from ancl.experiments.settings import preview
+    from ancl.experiments.run import preview
 
     shown = [preview(resolved, places) for resolved in request.resolve()]
     print(json.dumps({"runs": shown}) if as_json else preview_text(shown))
@@ -107,7 +107,7 @@ def outcome_json(outcome: Outcome, seconds: float) -> dict[str, Any]:
 def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[str]:
     """The lines after the numbers: the gap to joint training, and the paper's numbers."""
     from ancl.experiments.paper_check import joint_gap, verdict
-    from ancl.experiments.settings import QUICK_LOOK
+    from ancl.recipe.request import QUICK_LOOK
 
     found = None if quick else verdict(results)
     gap = joint_gap(results, runs)

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from ancl.hashing import LATER
 from ancl.seeding import generator
 
 Label = str | int
@@ -86,12 +87,7 @@ class Normalization:
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    floats: bool = False
-
-    def key_description(self) -> dict[str, Any]:
-        """Without what bytes do not need, so that keys from before floats had one are the same."""
-        own = {"is": type(self).__name__, "mean": [*self.mean], "std": [*self.std]}
-        return {**own, "floats": True} if self.floats else own
+    floats: Annotated[bool, LATER] = False
 
 
 def as_input(x: Tensor, normalization: Normalization | None, device: torch.device) -> Tensor:

@@ -6,17 +6,17 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from ancl.compute import ExecutorChoice, choose_executor
 from ancl.errors import SpecError, StoreError, unknown
-from ancl.executors import ExecutorChoice, choose_executor
 from ancl.experiments.pairing import Pairing, conditions, pairing
 from ancl.experiments.results import Finished, Places, estimate_json, estimates
 from ancl.experiments.run import Outcome, run_all
-from ancl.experiments.settings import is_quick_look, make_request, resolve_methods
-from ancl.experiments.spec import RunSpec
 from ancl.files import MARK, claim, replace_text
 from ancl.hashing import digest
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, Estimate, paired_difference
+from ancl.recipe.recipe import RunSpec
+from ancl.recipe.request import is_quick_look, make_request, resolve_methods
 from ancl.stages.events import Events
 
 _TASK_AWARE = ("aac", "forgetting", "learning_accuracy")

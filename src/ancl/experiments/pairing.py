@@ -9,17 +9,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ancl.experiments.results import RunResult
-from ancl.experiments.spec import LATER, RunSpec
 
-_WHERE = ("seed", "device", "threads")
 _SAME = ("data.", "network.")
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 _LONGEST = 24
-_LATER = {
-    name if section == "options" else f"{section}.{name}": default
-    for section, defaults in LATER.items()
-    for name, default in defaults.items()
-}
 VARIANTS = {"CL": "", "AFEC": "afec-", "ANCL": "a-"}
 """The variants of a method, and what its name then starts with."""
 
@@ -67,7 +60,7 @@ class Conditions:
 def conditions(result: RunResult) -> Conditions:
     """What decided a result."""
     tests = tuple(task.test_key for task in result.state.tasks) if result.state else ()
-    return Conditions(settings_of(result.spec), result.images, tests)
+    return Conditions(result.spec.settings(), result.images, tests)
 
 
 def pairing(ours: Conditions, theirs: Conditions) -> Pairing:
@@ -77,7 +70,7 @@ def pairing(ours: Conditions, theirs: Conditions) -> Pairing:
     both are the same method, with or without a variant.
     """
     bases = [split_method(str(each.settings["method"]))[0] for each in (ours, theirs)]
-    own, other = ({**_LATER, **each.settings} for each in (ours, theirs))
+    own, other = ours.settings, theirs.settings
     keys = [
         key
         for key, value in own.items()
@@ -125,20 +118,6 @@ def value_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return f"{value:g}" if isinstance(value, float) else json.dumps(value)
-
-
-def settings_of(spec: RunSpec) -> dict[str, Any]:
-    """Every setting by dotted key, without the seed and where it ran."""
-    found: dict[str, Any] = {}
-    for key, value in spec.plain().items():
-        if key in _WHERE:
-            continue
-        if isinstance(value, Mapping):
-            start = "" if key == "options" else f"{key}."
-            found |= {f"{start}{name}": inner for name, inner in value.items()}
-        else:
-            found[key] = value
-    return found
 
 
 def split_method(method: str) -> tuple[str, str]:

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from ancl.data import PUBLISHED
 from ancl.errors import StoreError
-from ancl.experiments import Expected, benchmark, expected
-from ancl.experiments.pairing import conditions, pairing, settings_of
-from ancl.experiments.paper import RUNS
+from ancl.experiments.pairing import conditions, pairing
 from ancl.experiments.read_results import read_run
 from ancl.experiments.results import RunResult, estimate_json, estimates
-from ancl.experiments.spec import SEARCH, RunSpec, resolve
 from ancl.metrics import Estimate, intransigence, mean_and_error
 from ancl.outside import is_outside
+from ancl.recipe.benchmarks import benchmark
+from ancl.recipe.paper import RUNS, Expected, expected
+from ancl.recipe.recipe import SEARCH, RunSpec, resolve
 
 _RATES = frozenset({"lr", "lr_first", "lr_search"})
 
@@ -102,11 +102,11 @@ def changed_settings(spec: RunSpec) -> dict[str, tuple[Any, Any]]:
     """Settings that are not the recipe's, and the recipe's; a searched rate is the paper's rule."""
     if is_outside(spec.method):  # read back from a run: its code is not ours to import
         return {}
-    recipe = settings_of(resolve(spec.method, spec.benchmark).spec)
+    recipe = resolve(spec.method, spec.benchmark).spec.settings()
     searched = _RATES if spec.training.lr_search else frozenset()
     return {
         key: (value, recipe.get(key))
-        for key, value in settings_of(spec).items()
+        for key, value in spec.settings().items()
         if value != recipe.get(key) and key.rpartition(".")[2] not in searched
     }
 

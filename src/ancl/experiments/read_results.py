@@ -22,10 +22,10 @@ from ancl.experiments.results import (
     column_sizes,
     decode_matrix,
 )
-from ancl.experiments.spec import RunSpec
-from ancl.experiments.state import FinalState
 from ancl.files import read_plain
 from ancl.metrics import Matrix, read_matrix, summary
+from ancl.recipe.recipe import RunSpec
+from ancl.stages.state import FinalState
 
 
 def read_run(directory: Path) -> RunResult:

@@ -17,8 +17,6 @@ import torch
 from ruamel.yaml import YAML
 
 from ancl.errors import StoreError
-from ancl.experiments.spec import RunSpec
-from ancl.experiments.state import FinalState
 from ancl.files import (
     STAGES,
     check_place,
@@ -36,8 +34,10 @@ from ancl.metrics import (
     summary,
     write_matrix,
 )
+from ancl.recipe.recipe import RunSpec
 from ancl.runtime import numerics
 from ancl.stages.stage import Stage
+from ancl.stages.state import FinalState
 from ancl.stages.steps import UpdateMemory
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")

@@ -7,12 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, overload
 
-from ancl.errors import StoreError, TrainingError, counted
-from ancl.executors import ExecutorChoice, choose_executor
-from ancl.executors.compute import reason, runner_of
-from ancl.executors.graph import Graph, Node, Plan
-from ancl.experiments.build import build, threads
-from ancl.experiments.outside_parts import Digests
+from ancl.compute import ExecutorChoice, choose_executor
+from ancl.compute.graph import Graph, Node, Plan
+from ancl.compute.serial import reason, runner_of
+from ancl.errors import SpecError, StoreError, TrainingError, counted
 from ancl.experiments.results import (
     Finished,
     Places,
@@ -24,7 +22,10 @@ from ancl.experiments.results import (
     spec_hash,
     write_run,
 )
-from ancl.experiments.spec import RunSpec
+from ancl.recipe.build import build, threads
+from ancl.recipe.outside_parts import Digests
+from ancl.recipe.recipe import SEARCH, Resolved, RunSpec
+from ancl.recipe.request import spec as make_spec
 from ancl.stages.events import Events, Forward
 from ancl.stages.stage import Stage
 from ancl.store.store import Store
@@ -67,37 +68,16 @@ class Outcome(NamedTuple):
 
 
 @overload
-def run(
-    specs: RunSpec,
-    *,
-    runs: str | Path | None = ...,
-    store: str | Path | None = ...,
-    executor: str | None = ...,
-    workers: int | None = ...,
-    address: str | None = ...,
-    data_root: str | Path | None = ...,
-    overwrite: bool = ...,
-    events: Events | None = ...,
-) -> RunResult: ...
+def run(specs: RunSpec | str, benchmark: str | None = ..., **values: Any) -> RunResult: ...
 
 
 @overload
-def run(
-    specs: Sequence[RunSpec],
-    *,
-    runs: str | Path | None = ...,
-    store: str | Path | None = ...,
-    executor: str | None = ...,
-    workers: int | None = ...,
-    address: str | None = ...,
-    data_root: str | Path | None = ...,
-    overwrite: bool = ...,
-    events: Events | None = ...,
-) -> list[RunResult]: ...
+def run(specs: Sequence[RunSpec], benchmark: None = ..., **values: Any) -> list[RunResult]: ...
 
 
 def run(
-    specs: RunSpec | Sequence[RunSpec],
+    specs: RunSpec | Sequence[RunSpec] | str,
+    benchmark: str | None = None,
     *,
     runs: str | Path | None = "runs",
     store: str | Path | None = None,
@@ -107,13 +87,16 @@ def run(
     data_root: str | Path | None = None,
     overwrite: bool = False,
     events: Events | None = None,
+    **settings: Any,
 ) -> RunResult | list[RunResult]:
     """Learn streams of tasks and measure the accuracy; stages in common are computed once.
 
     A run that was stopped is resumed by the same call, and a finished one is only read.
 
     Args:
-        specs: One run, or several with the same number of threads.
+        specs: A method's name, or what ``ancl.spec`` returns; or several specs with the same
+            number of threads.
+        benchmark: Beside a method's name, the benchmark's.
         runs: Where run directories are written; ``None`` keeps nothing on disk.
         store: Where stages are kept; by default ``.store`` below ``runs``.
         executor: ``serial`` (the default), ``pool`` or ``ray``.
@@ -122,13 +105,24 @@ def run(
         data_root: Where data is; see ``ancl.data.data_root``.
         overwrite: Whether results replace files in their way that ancl did not write.
         events: Receives progress; silent by default.
+        settings: Beside a method's name, all that ``ancl.spec`` takes: ``lamb``, ``seed``,
+            ``training=dict(epochs=3)`` …
 
     Returns:
         The result of a single spec, or a list with one result for each.
 
     Raises:
+        SpecError: Settings beside a spec, or wrong ones beside a method's name.
         TrainingError: A run failed; all others are finished and stored.
     """
+    if isinstance(specs, str):
+        specs = make_spec(specs, benchmark, **settings)
+    elif benchmark is not None or settings:
+        surplus = ", ".join([*settings, *(["benchmark"] if benchmark is not None else [])])
+        raise SpecError(
+            f"{surplus}: a spec has its settings already. Give them to ancl.spec, or give the "
+            f'method\'s name: ancl.run("lwf", "digits/5", …).'
+        )
     given = [specs] if isinstance(specs, RunSpec) else list(specs)
     count = given[0].threads if given else None
     choice = choose_executor(executor, workers, address, count)
@@ -138,8 +132,8 @@ def run(
         outcome = run_all(given, places, choice, events)
     if outcome.failures:
         raise TrainingError(failures_message(outcome.failures))
-    found = {each.directory: each.result for each in outcome.finished}
-    results = [found[run_directory(places.runs, spec)] for spec in given]
+    by_directory = {finished.directory: finished.result for finished in outcome.finished}
+    results = [by_directory[run_directory(places.runs, spec)] for spec in given]
     return results[0] if isinstance(specs, RunSpec) else results
 
 
@@ -289,3 +283,59 @@ def chance_note(result: RunResult, classes: int) -> tuple[str, ...]:
         f"the network is right in {accuracy:.1%}, and chance among its {classes} classes is "
         f"{chance:.1%}. Lower λ or train longer.",
     )
+
+
+# -- what a run would do ---------------------------------------------------------------------
+
+
+def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
+    """A run that is not started, as JSON: its tasks, its stages, its settings and their sources."""
+    spec, store = resolved.spec, Store(places.store)
+    with threads(spec.threads):
+        experiment = build(spec, places.data)
+    values = spec.values()
+    names = [name for task in experiment.stream.tasks for name in task.names]
+    return {
+        "method": spec.method,
+        "benchmark": spec.stream,
+        "seed": spec.seed,
+        "directory": str(run_directory(places.runs, spec)),
+        "notes": list(experiment.warnings),
+        "tasks": [
+            {
+                "task": task.index,
+                "classes": list(task.names),
+                **({"returning": [names[n] for n in task.returning]} if task.returning else {}),
+                **dict(zip(("train", "val", "test"), task.sizes, strict=True)),
+            }
+            for task in experiment.stream.tasks
+        ],
+        "stages": [
+            {
+                "task": stage.task,
+                "stage": stage.name,
+                "key": stage.key,
+                "stored": store.has(stage.key),
+                "most_epochs": stage.epochs,
+            }
+            for stage in experiment.stages
+        ],
+        "settings": {
+            key: {"value": _value(values, key), "source": resolved.sources[_decides(values, key)]}
+            for key in resolved.sources
+        },
+    }
+
+
+def _decides(values: Mapping[str, Any], key: str) -> str:
+    """The setting that decides a value: a rate may be one to search."""
+    section, _, name = key.partition(".")
+    searched = name in ("lr", "lr_first") and values[section]["lr_search"]
+    return f"{section}.lr_search" if searched else key
+
+
+def _value(values: Mapping[str, Any], key: str) -> Any:
+    section, dot, name = key.partition(".")
+    if dot:
+        return SEARCH if _decides(values, key) != key else values[section][name]
+    return values[key] if key in values else values["options"][key]

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ancl.compute import ExecutorChoice, choose_executor
+from ancl.compute.graph import Graph
 from ancl.errors import SpecError, StoreError, unknown
-from ancl.executors import ExecutorChoice, choose_executor
-from ancl.executors.graph import Graph
 from ancl.experiments.results import Places, run_directory
 from ancl.experiments.run import Failure, compute
-from ancl.experiments.settings import Request, make_request
-from ancl.experiments.spec import RunSpec
 from ancl.files import STAGES, claim, csv_cell, read_stages, replace_text, write_stages
 from ancl.hashing import digest
+from ancl.recipe.recipe import RunSpec
+from ancl.recipe.request import Request, make_request
 from ancl.stages.events import Events
 from ancl.store.store import Store
 
@@ -220,7 +220,7 @@ def run_command(request: Request, data_root: Path | None = None) -> str:
     """The command that runs a request: a value given by a flag by that flag, others by ``--set``.
 
     Examples:
-        >>> from ancl.experiments.settings import make_request
+        >>> from ancl.recipe.request import make_request
         >>> run_command(make_request("lwf", "digits/5", {"data.tasks": 2}, (0, 1, 2, 7)))
         'ancl run lwf digits/5 --set data.tasks=2 --seeds 0-2,7'
     """

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ancl.compute.graph import Graph
 from ancl.errors import SpecError, TrainingError
-from ancl.executors.graph import Graph
-from ancl.experiments.build import build, threads
 from ancl.experiments.results import column_sizes, decode_matrix
 from ancl.experiments.run import failures_message
 from ancl.experiments.search import (
@@ -24,8 +23,9 @@ from ancl.experiments.search import (
     SearchResult,
 )
 from ancl.experiments.search_two_stage import seconds_to_train
-from ancl.experiments.spec import RunSpec
 from ancl.metrics import summary
+from ancl.recipe.build import build, threads
+from ancl.recipe.recipe import RunSpec
 from ancl.stages.events import Events
 from ancl.stages.runner import Storage
 from ancl.store.entry import StageResult

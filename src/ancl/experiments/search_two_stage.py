@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ancl.compute.graph import Node, Plan
 from ancl.errors import SpecError, TrainingError
-from ancl.executors.graph import Node, Plan
-from ancl.experiments.benchmarks import benchmark as benchmark_named
-from ancl.experiments.build import build, images_per_epoch, threads
 from ancl.experiments.results import decode_matrix
 from ancl.experiments.run import Failure, failures_message
 from ancl.experiments.search import (
@@ -29,10 +27,12 @@ from ancl.experiments.search import (
     seeds_to_report,
 )
 from ancl.experiments.search_race import FAVOURED, Standing, Stop, earliest, race, standing
-from ancl.experiments.settings import resolve_methods
-from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
 from ancl.metrics import Matrix, aac, aiac
+from ancl.recipe.benchmarks import benchmark as benchmark_named
+from ancl.recipe.build import build, images_per_epoch, threads
+from ancl.recipe.recipe import RunSpec
+from ancl.recipe.request import resolve_methods
 from ancl.stages.events import Events
 from ancl.stages.runner import Storage, image_loader
 from ancl.stages.stage import StageContext

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ancl.executors.graph import Graph
-from ancl.experiments.build import equal_epochs
-from ancl.experiments.config_file import EXTENDED_FROM, StudyPlan, read_study_plan
+from ancl.compute.graph import Graph
 from ancl.experiments.search import check_searchable
 from ancl.experiments.search_two_stage import around, beyond
-from ancl.experiments.spec import RunSpec
 from ancl.experiments.study_file import StudyFile, study_specs
 from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
 from ancl.metrics import SEEDS, Interval, frontier_difference, holm, t_interval
+from ancl.recipe.build import equal_epochs
+from ancl.recipe.recipe import RunSpec
+from ancl.recipe.yaml_file import EXTENDED_FROM, StudyPlan, read_study_plan
 
 ROWS = {
     "cl": "CL",

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ancl.compute import ExecutorChoice
+from ancl.compute.graph import Graph
 from ancl.errors import counted
-from ancl.executors import ExecutorChoice
-from ancl.executors.graph import Graph
-from ancl.experiments.benchmarks import BENCHMARKS
 from ancl.experiments.results import Places, spec_hash
 from ancl.experiments.run import failures_message, run_all
 from ancl.experiments.search_two_stage import passes, seconds_an_image
-from ancl.experiments.settings import make_request, resolve_methods
-from ancl.experiments.spec import RunSpec
 from ancl.experiments.study_results import ResultFolder
+from ancl.recipe.benchmarks import BENCHMARKS
+from ancl.recipe.recipe import RunSpec
+from ancl.recipe.request import make_request, resolve_methods
 from ancl.stages.events import Events, Forward
 
 Result = TypeVar("Result")

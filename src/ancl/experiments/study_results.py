@@ -12,8 +12,6 @@ from annotated_types import Ge, Le, MinLen
 
 from ancl.checks import checked
 from ancl.errors import SpecError, StoreError, counted, printable
-from ancl.experiments.build import validation_weights
-from ancl.experiments.outside_parts import UNKNOWN, Digests, outside_digests, part_name
 from ancl.experiments.read_results import derived
 from ancl.experiments.results import (
     ParameterCount,
@@ -23,9 +21,11 @@ from ancl.experiments.results import (
     run_directory,
     spec_hash,
 )
-from ancl.experiments.spec import RunSpec
 from ancl.files import MARK, carries_mark, claim, read_json, replace_text
 from ancl.metrics import aac, aiac
+from ancl.recipe.build import validation_weights
+from ancl.recipe.outside_parts import UNKNOWN, Digests, outside_digests, part_name
+from ancl.recipe.recipe import RunSpec
 from ancl.runtime import NUMERICS
 
 _Count = Annotated[int, Ge(0), Le(10**12)]

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from ancl.compute import ExecutorChoice, choose_executor
 from ancl.errors import SpecError
-from ancl.executors import ExecutorChoice, choose_executor
-from ancl.experiments.config_file import MethodPlan, RulesPlan, read_rules_plan, studies_rules
 from ancl.experiments.results import Places
-from ancl.experiments.spec import RunSpec
 from ancl.experiments.study import MethodResult, Study, StudyResult
 from ancl.experiments.study_file import StudyFile, study_specs
 from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
+from ancl.recipe.recipe import RunSpec
+from ancl.recipe.yaml_file import MethodPlan, RulesPlan, read_rules_plan, studies_rules
 from ancl.stages.events import Events
 
 RULE_ROWS = {

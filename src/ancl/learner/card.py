@@ -14,9 +14,9 @@ from annotated_types import Ge, Le
 from ancl.checks import checked
 from ancl.data import Label
 from ancl.errors import printable
-from ancl.experiments.state import FinalState, TaskState
 from ancl.files import MARK
 from ancl.learner.config import LearnerConfig
+from ancl.stages.state import FinalState, TaskState
 
 CARD = "README.md"
 """The card's name in the directory of a saved learner."""

@@ -13,9 +13,6 @@ from torch import nn
 from ancl.checks import checked
 from ancl.data import Augment, Normalization, Task, check_normalization, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError, unknown
-from ancl.experiments.build import affordable
-from ancl.experiments.spec import RunSpec, memory_problems
-from ancl.experiments.state import FinalState, augment_digest
 from ancl.hashing import describe, digest
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
@@ -23,7 +20,10 @@ from ancl.methods.registry import MethodRef, method_defaults, section_of
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import architecture, network_maker, network_options
 from ancl.outside import in_library, is_outside
+from ancl.recipe.build import affordable
+from ancl.recipe.recipe import RunSpec, memory_problems
 from ancl.stages.plan import Setting
+from ancl.stages.state import FinalState, augment_digest
 from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.training.config import Training
 

@@ -10,9 +10,6 @@ from torch import Tensor, nn
 from ancl.checks import checked
 from ancl.data import Augment, Task, channel_statistics, chosen_normalization, raw_floats
 from ancl.errors import ScenarioError, StoreError, counted
-from ancl.experiments.data_spec import DataSpec
-from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL
-from ancl.experiments.state import FinalState, TaskState
 from ancl.inference import Known
 from ancl.learner.answers import (
     Answers,
@@ -45,10 +42,13 @@ from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Network
+from ancl.recipe.data_spec import DataSpec
+from ancl.recipe.recipe import DEFAULT_NETWORK, GENERAL
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting, StateKeys, lasting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
+from ancl.stages.state import FinalState, TaskState
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training

@@ -7,8 +7,6 @@ from ancl.data import Augment
 from ancl.errors import StoreError
 from ancl.experiments.read_results import read_run
 from ancl.experiments.results import Places, RunResult
-from ancl.experiments.spec import GENERAL, RunSpec
-from ancl.experiments.state import FinalState
 from ancl.files import STAGES
 from ancl.learner.card import Measured
 from ancl.learner.config import Given, config_of_spec
@@ -17,7 +15,9 @@ from ancl.learner.place import is_saved, tidy
 from ancl.learner.saved import explained
 from ancl.methods.method import Method
 from ancl.metrics import learned_after
+from ancl.recipe.recipe import GENERAL, RunSpec
 from ancl.stages.events import Events
+from ancl.stages.state import FinalState
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
 

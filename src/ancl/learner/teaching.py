@@ -14,13 +14,13 @@ from torch import Tensor
 
 from ancl.data import Label, labelled_part
 from ancl.errors import ScenarioError, SpecError, StoreError
-from ancl.experiments.settings import Request
-from ancl.experiments.spec import GENERAL, Layer, RunSpec
 from ancl.learner.learner import Learner
 from ancl.learner.new_task import next_task
 from ancl.learner.opening import is_run, learner_of, open_learner
 from ancl.learner.place import check_outside_learners, claimed, is_saved, learner_place
 from ancl.methods.method import Method
+from ancl.recipe.recipe import GENERAL, Layer, RunSpec
+from ancl.recipe.request import Request
 from ancl.stages.events import Events
 from ancl.store.places import check_replaceable
 from ancl.store.store import Store

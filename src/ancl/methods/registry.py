@@ -3,11 +3,13 @@
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict
 
 from ancl.checks import checked
 from ancl.errors import MethodError, SpecError, did_you_mean, unknown
+from ancl.hashing import later_defaults
 from ancl.methods.lambda_rules import LambText
 from ancl.methods.method import Method
 from ancl.methods.regularization import ALIASES, METHODS, VARIANTS, Maker
@@ -218,6 +220,15 @@ def method_defaults(method: Method) -> dict[str, Any]:
     if method.auxiliary_decay is not None:
         found["auxiliary.weight_decay"] = method.auxiliary_decay
     return found
+
+
+@cache
+def later_options() -> Mapping[str, Any]:
+    """The settings of our methods that came after results were stored, with their defaults.
+
+    By name alone: a spec that is read back must not load the code of a method from outside.
+    """
+    return {n: v for maker in METHODS.values() for n, v in later_defaults(maker).items()}
 
 
 def section_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Lt
 
 from ancl.errors import MethodError
+from ancl.hashing import LATER
 from ancl.inference import Argmax, Corrected, Infer, NearestMean
 from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot, Over
 from ancl.memory import Memory
@@ -217,7 +218,7 @@ def lucir(
     balanced_milestones: tuple[int, ...] = (10,),
     classify: Classify = "logits",
     loss_over: Over = "auto",
-    train_old_rows: bool = False,
+    train_old_rows: Annotated[bool, LATER] = False,
 ) -> Method:
     """LUCIR: a cosine classifier that keeps the direction of features, and a margin between tasks.
 
@@ -276,7 +277,7 @@ def podnet(
     balanced_lr: Positive = 0.05,
     classify: Classify = "logits",
     loss_over: Over = "auto",
-    train_old_rows: bool = False,
+    train_old_rows: Annotated[bool, LATER] = False,
 ) -> Method:
     """PODNet: keep every stage's pooled maps; each class has several proxies.
 

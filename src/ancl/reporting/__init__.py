@@ -1,7 +1,7 @@
 """Stored results as tables, figures and one HTML page. Deterministic; nothing is trained."""
 
 from ancl.reporting.collect import Collected, collect, from_results
-from ancl.reporting.figures import INSTALL, can_draw
+from ancl.reporting.figures import INSTALL
 from ancl.reporting.page import Report, make_report, page
 from ancl.reporting.studies import claim_study, write_study
 from ancl.reporting.tables import Table
@@ -21,7 +21,6 @@ __all__ = [
     "Report",
     "ReportResult",
     "Table",
-    "can_draw",
     "claim_study",
     "collect",
     "from_results",

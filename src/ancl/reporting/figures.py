@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,11 +25,6 @@ _PLANE = ("forgetting", "learning_accuracy")
 _MOST_LINES = 12
 _PANELS = 4
 _MOST_PANELS = 12
-
-
-def can_draw() -> bool:
-    """Whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
 
 
 def draw(

@@ -10,22 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ancl.experiments import Expected, expected
 from ancl.experiments.pairing import (
     Conditions,
     Pairing,
     conditions,
     pairing,
     setting_text,
-    settings_of,
     split_method,
     value_text,
 )
 from ancl.experiments.paper_check import obstacles, protocol_differences
 from ancl.experiments.results import RunResult
-from ancl.experiments.settings import QUICK_LOOK, is_quick_look
-from ancl.experiments.spec import RunSpec
 from ancl.metrics import Estimate, Interval, Matrix, mean_and_error, t_interval
+from ancl.recipe.paper import Expected, expected
+from ancl.recipe.recipe import RunSpec
+from ancl.recipe.request import QUICK_LOOK, is_quick_look
 from ancl.reporting.collect import Damaged, Run
 from ancl.reporting.naming import method_rank, method_title, natural, stream_rank
 
@@ -199,7 +198,7 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[Damaged]]:
     duplicates: list[Damaged] = []
     for run in sorted(runs, key=lambda each: each.directory.name):
         spec = run.result.spec
-        own = settings_of(spec)
+        own = spec.settings()
         key = json.dumps(own, sort_keys=True)
         first = found[key].setdefault(spec.seed, run)
         if first is not run:

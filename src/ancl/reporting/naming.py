@@ -3,7 +3,7 @@
 import re
 
 from ancl.experiments.pairing import VARIANTS, split_method
-from ancl.experiments.spec import RunSpec
+from ancl.recipe.recipe import RunSpec
 
 METHODS = {
     "finetune": "Fine-tuning",

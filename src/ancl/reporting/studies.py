@@ -11,11 +11,12 @@ from ancl.experiments.study import StudyResult
 from ancl.experiments.study_rules import RuleResult
 from ancl.files import MARK, claim
 from ancl.metrics import mean_and_error
-from ancl.reporting.figures import can_draw, draw_frontiers, frontier_name
+from ancl.reporting.figures import draw_frontiers, frontier_name
 from ancl.reporting.formats import markdown
 from ancl.reporting.rules import draw_rules, rule_figures, rule_tables
 from ancl.reporting.tables import study_tables
 from ancl.reporting.write import unwritable
+from ancl.runtime import can_draw
 
 
 def write_study(

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ancl.experiments import grids
 from ancl.experiments.results import main_metric
 from ancl.experiments.study import ROWS, StudyResult
 from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, SEEDS, Estimate, Interval, mean_and_error
+from ancl.recipe.paper import grids
 from ancl.reporting.collect import Document
 from ancl.reporting.groups import Difference, Group
 from ancl.reporting.naming import method_rank, method_title, natural

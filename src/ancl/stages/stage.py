@@ -4,17 +4,16 @@
 is the hash of exactly those fields, so what decides a result and what names it cannot differ.
 """
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 
 from ancl.data import Augment, Batches, Normalization, Samples, Split
-from ancl.hashing import PROCESS, UnstorableError, describe, digest
+from ancl.hashing import LATER, PROCESS, UnstorableError, describe, described_fields, digest
 from ancl.inference import Infer
 from ancl.losses import TaskLoss
 from ancl.methods.method import Auxiliary, MainTrainer, Term
@@ -68,7 +67,7 @@ class Stage(ABC):
     seed: int
     numerics: Mapping[str, Any]
     inputs: Mapping[str, str] = field(default_factory=dict)
-    unstored: str = ""
+    unstored: str = field(default="", compare=False)
 
     @property
     @abstractmethod
@@ -87,20 +86,8 @@ class Stage(ABC):
     @cached_property
     def key(self) -> str:
         """The hash of the name and of every field."""
-        fields = {
-            each.name: describe(getattr(self, each.name), unknown=_by_object)
-            for each in dataclasses.fields(self)
-            if each.name != "unstored" and not _means_nothing(self, each)
-        }
+        fields = {n: describe(v, unknown=_by_object) for n, v in described_fields(self).items()}
         return digest({"version": KEY_VERSION, "stage": self.name, **fields})
-
-
-OPTIONAL = {"optional": True}
-"""Marks a field that is part of the key only where it is not its default."""
-
-
-def _means_nothing(stage: Stage, each: dataclasses.Field[Any]) -> bool:
-    return "optional" in each.metadata and bool(getattr(stage, each.name) == each.default)
 
 
 _UNKNOWN: dict[int, object] = {}
@@ -251,4 +238,4 @@ class MainLearning(TrainingStage):
     alternating: AuxiliaryTraining | None = None
     correction: Infer | None = None
     trainer: MainTrainer | None = None
-    outer: Outer | None = field(default=None, metadata=OPTIONAL)
+    outer: Annotated[Outer | None, LATER] = None

@@ -6,9 +6,9 @@ from typing import Any, TypedDict
 from pydantic import TypeAdapter
 
 from ancl.checks import type_text
-from ancl.experiments.spec import DEFAULT_NETWORK, Field, fields_for
 from ancl.methods.registry import MethodRef, method_defaults
 from ancl.networks import NETWORKS
+from ancl.recipe.recipe import DEFAULT_NETWORK, Field, fields_for
 
 
 class SettingInfo(TypedDict):

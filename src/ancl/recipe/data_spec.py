@@ -11,6 +11,7 @@ from ancl.data import class_order, task_domains, task_sizes
 from ancl.data.registry import known_source, names_code
 from ancl.data.repetition import check_repetition
 from ancl.errors import printable
+from ancl.hashing import LATER
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,9 @@ class DataSpec:
     per_class: Annotated[int, Ge(1)] | None = None
     test_per_class: Annotated[int, Ge(1)] | None = None
     augment: str = "none"
-    normalization: str | tuple[float, ...] | None = None
-    returning: Annotated[float, Gt(0), Le(1)] | None = None
-    per_coming: Annotated[int, Ge(1)] | None = None
+    normalization: Annotated[str | tuple[float, ...] | None, LATER] = None
+    returning: Annotated[Annotated[float, Gt(0), Le(1)] | None, LATER] = None
+    per_coming: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
 
     def sizes(self) -> tuple[int, ...] | None:
         """The number of classes of every task; None where the images must be read to know."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ancl.errors import SpecError, counted, unknown
 
 if TYPE_CHECKING:
-    from ancl.executors.graph import Graph
+    from ancl.compute.graph import Graph
     from ancl.stages.events import Events
     from ancl.store.store import Store
 
@@ -80,20 +80,20 @@ def choose_executor(
 
 
 def _serial(threads: int | None) -> ExecutorChoice:
-    from ancl.executors.compute import Serial
+    from ancl.compute.serial import Serial
 
     return ExecutorChoice(Serial(), threads=threads)
 
 
 def _pool(count: int, threads: int | None) -> ExecutorChoice:
-    from ancl.executors.pool import Pool
+    from ancl.compute.pool import Pool
 
     each = threads or max(cores() // count, 1)
     return ExecutorChoice(Pool(count), count, each, _shares(count, each))
 
 
 def _ray(count: int, address: str | None, threads: int | None) -> ExecutorChoice:
-    from ancl.executors.ray import Cluster
+    from ancl.compute.ray import Cluster
 
     each = threads or 1
     if address is None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ancl.data.augment import augmentation_code
 from ancl.data.registry import SOURCES, load_source
-from ancl.experiments.spec import RunSpec
 from ancl.hashing import PROCESS, UnstorableError, digest, known_digest
 from ancl.methods.registry import MethodRef
 from ancl.networks.makers import Maker, network_maker
 from ancl.outside import Loaded
+from ancl.recipe.recipe import RunSpec
 
 Digests = Mapping[str, str]
 """The hash of each part from outside, by its setting: ``method``, ``data.source`` and so on."""

@@ -16,8 +16,8 @@ from ruamel.yaml.tokens import AliasToken
 
 from ancl.checks import readable
 from ancl.errors import SpecError, printable, unknown
-from ancl.experiments.spec import SECTIONS, Layer
 from ancl.files import read_plain
+from ancl.recipe.recipe import SECTIONS, Layer
 
 _MOST, _DEEPEST, _MOST_VALUES = 1_000_000, 50, 100_000
 _COMPACT = re.compile(rf"(?:[-?:] +){{{_DEEPEST}}}")

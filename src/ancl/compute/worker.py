@@ -1,4 +1,4 @@
-"""A worker of the pool: ``python -m ancl.executors.worker STORE [DATA_ROOT]``.
+"""A worker of the pool: ``python -m ancl.compute.worker STORE [DATA_ROOT]``.
 
 A line of JSON on standard input is a job (a spec, the λ of its tasks where each has its own, and
 the key of one of its stages), a line on standard output is an event. The worker ends with its
@@ -35,9 +35,9 @@ def _work(channel: TextIO) -> None:
     # Imported only now: the handler above works before torch is imported.
     from pathlib import Path
 
+    from ancl.compute.serial import Workshop, reason
     from ancl.errors import StoreError
-    from ancl.executors.compute import Workshop, reason
-    from ancl.experiments.spec import RunSpec
+    from ancl.recipe.recipe import RunSpec
     from ancl.store.store import Store
 
     def tell(event: dict[str, Any]) -> None:

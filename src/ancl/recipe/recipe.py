@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import torch
@@ -13,26 +14,25 @@ from pydantic import BaseModel, ConfigDict
 from ancl.checks import checked
 from ancl.data import check_normalization, enough_classes, find_augmentation
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
-from ancl.experiments import BENCHMARKS
-from ancl.experiments import benchmark as benchmark_named
-from ancl.experiments.data_spec import DEFINING, DataSpec, data_name, data_title
+from ancl.hashing import later_defaults, not_later
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
-from ancl.methods.registry import MethodRef, arguments, method_defaults, section_of
+from ancl.methods.registry import (
+    MethodRef,
+    arguments,
+    later_options,
+    method_defaults,
+    section_of,
+)
 from ancl.networks import NAMES, network_options
+from ancl.recipe.benchmarks import BENCHMARKS
+from ancl.recipe.benchmarks import benchmark as benchmark_named
+from ancl.recipe.data_spec import DEFINING, DataSpec, data_name, data_title
 from ancl.runtime import MOST_AT_ONCE, resolve_device
 from ancl.training.config import Training
 
 T = TypeVar("T")
 _INHERITED = "as training"
-LATER: Mapping[str, Mapping[str, Any]] = {
-    "data": {"returning": None, "per_coming": None, "normalization": None},
-    "options": {"train_old_rows": False},
-    "memory": {"fair": False},
-}
-"""Settings that came after results were filed, with their defaults, by section.
-
-They are left out of a spec where they have them, so that earlier runs keep their names."""
 SEARCH = "search"
 """What ``training.lr`` may be instead of a number; it sets ``training.lr_search``."""
 
@@ -62,12 +62,25 @@ class RunSpec(BaseModel):
 
         It is not a serializer of the model: a Ctrl-C in one would become an error of pydantic.
         """
-        found: dict[str, Any] = json.loads(self.model_dump_json())
-        for section, defaults in LATER.items():
-            dumped = found.get(section, {})
-            for name in [each for each in defaults if dumped.get(each) == defaults[each]]:
-                dumped.pop(name, None)
-        return found
+        values = self.values()
+        for section, later in _later_settings().items():
+            values[section] = not_later(later, values[section])
+        return values
+
+    def values(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        values: dict[str, Any] = json.loads(self.model_dump_json())
+        return values
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting by dotted key, without the seed and where it runs."""
+        values = self.values()
+        # Not every method has a later option: one at its default is as one that is not there.
+        options = not_later(later_options(), values["options"])
+        settings = {"method": self.method, "benchmark": self.benchmark, **options}
+        for section in SECTIONS:
+            settings |= {f"{section}.{name}": value for name, value in values[section].items()}
+        return settings
 
     @property
     def stream(self) -> str:
@@ -91,6 +104,18 @@ class RunSpec(BaseModel):
     def accuracy(self) -> Literal["taw", "tag"]:
         """The accuracy that counts: task-aware in TIL, else task-agnostic."""
         return "taw" if self.task_aware else "tag"
+
+
+@cache
+def _later_settings() -> dict[str, Mapping[str, Any]]:
+    """The settings that came after runs were filed, with their defaults, by section."""
+    return {
+        "data": later_defaults(DataSpec),
+        "memory": later_defaults(RunMemory),
+        "training": later_defaults(Training),
+        "auxiliary": later_defaults(Training),
+        "options": later_options(),
+    }
 
 
 class Layer(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Protocol
 
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, counted
-from ancl.experiments.build import Experiment, Reading, build, threads, validation_weights
-from ancl.experiments.spec import RunSpec
-from ancl.experiments.state import FinalState
 from ancl.hashing import UnstorableError
+from ancl.recipe.build import Experiment, Reading, build, threads, validation_weights
+from ancl.recipe.recipe import RunSpec
 from ancl.stages.stage import Stage
+from ancl.stages.state import FinalState
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,11 +6,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from ancl.compute.graph import Graph, Node, Schedule
 from ancl.data.registry import load_source
 from ancl.errors import AnclError, SpecError, StoreError
-from ancl.executors.graph import Graph, Node, Schedule
-from ancl.experiments.build import Experiment, Reading, build, threads
-from ancl.experiments.spec import RunSpec
+from ancl.recipe.build import Experiment, Reading, build, threads
+from ancl.recipe.recipe import RunSpec
 from ancl.stages.events import Events
 from ancl.stages.runner import Runner, Storage
 from ancl.stages.stage import Stage
@@ -111,7 +111,7 @@ class Serial:
     """Computes stages here, in the order of the plans."""
 
     def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
-        """See :class:`~ancl.executors.Executor`."""
+        """See :class:`~ancl.compute.Executor`."""
         schedule = Schedule(graph.nodes, graph.todo(store))
         workshop = Workshop(graph.root, graph.read)
         while (key := schedule.take()) is not None:

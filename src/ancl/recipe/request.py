@@ -1,31 +1,29 @@
 """Settings: from layers of values to checked runs. All mistakes are found together."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from ancl.errors import AnclError, SpecError
-from ancl.experiments.benchmarks import BENCHMARKS
-from ancl.experiments.benchmarks import preset as preset_settings
-from ancl.experiments.build import build, threads
-from ancl.experiments.config_file import ConfigFile, read_config
-from ancl.experiments.pairing import settings_of
-from ancl.experiments.results import Places, run_directory
-from ancl.experiments.spec import (
+from ancl.errors import AnclError, SpecError, printable
+from ancl.memory import Memory
+from ancl.methods.registry import MethodRef
+from ancl.recipe.benchmarks import BENCHMARKS
+from ancl.recipe.benchmarks import preset as preset_settings
+from ancl.recipe.data_spec import DataSpec
+from ancl.recipe.recipe import (
     DEFAULT_NETWORK,
     GENERAL,
-    LATER,
-    SEARCH,
     Layer,
     Resolved,
     RunSpec,
     fields_for,
     resolve,
 )
-from ancl.methods.registry import MethodRef
-from ancl.store.store import Store
+from ancl.recipe.yaml_file import ConfigFile, read_config
+from ancl.training.config import Training
 
 RIVALS = {
     "data.tasks": ("data.classes",),
@@ -92,13 +90,15 @@ def spec(
         quick: Whether trainings are short and on few images: does it run?
         config: A YAML file of settings, such as the ``spec.yaml`` of a run.
         settings: Values by dotted key, such as ``training.epochs``.
-        options: The method's own settings, such as ``lamb``, and ``device`` and ``threads``.
+        options: The method's own settings, such as ``lamb``; ``device`` and ``threads``; and whole
+            sections, as ``Learner`` takes them: ``training=Training(...)`` or ``dict(epochs=3)``,
+            ``auxiliary``, ``memory=20`` (per class), ``network="mlp"``, ``data="folder:photos"``.
 
     Raises:
         SpecError: All mistakes, each on its own line.
     """
     seeds = () if seed is None else (seed,)
-    values = {**(settings or {}), **options}
+    values = dotted_settings({**(settings or {}), **options})
     asked = make_request(method, benchmark, values, seeds, preset, quick, config)
     return asked.resolve()[0].spec
 
@@ -125,9 +125,61 @@ def specs(
     Raises:
         SpecError: All mistakes, each once, on its own line.
     """
-    values = {**(settings or {}), **options}
+    values = dotted_settings({**(settings or {}), **options})
     asked = make_request(None, benchmark, values, seeds, preset, quick, config)
     return resolve_methods(asked, methods)
+
+
+def dotted_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted key; a whole section may be a mapping, its dataclass, or one value.
+
+    Examples:
+        >>> dotted_settings({"lamb": 3, "training": {"epochs": 2}, "memory": 20, "network": "mlp"})
+        {'lamb': 3, 'training.epochs': 2, 'memory.per_class': 20, 'network.name': 'mlp'}
+
+    Raises:
+        SpecError: A section is something else.
+    """
+    settings: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in _WHOLE or value is None:
+            settings[key] = value
+            continue
+        whole = _WHOLE[key]
+        if isinstance(value, Mapping):
+            settings |= {f"{key}.{name}": inner for name, inner in value.items()}
+        elif whole.kind and isinstance(value, whole.kind):
+            settings |= {f"{key}.{n}": v for n, v in dataclasses.asdict(value).items()}
+        elif whole.value and type(value) is whole.value:
+            settings[f"{key}.{whole.name}"] = value
+        else:
+            raise SpecError(f"{key} is {printable(repr(value), 80)}. Write {whole.example}.")
+    return settings
+
+
+class _Whole(NamedTuple):
+    """What a whole section may be given as.
+
+    Args:
+        example: How to write it.
+        kind: Its dataclass, if it has one.
+        value: The type of the one value that stands for it, if there is one.
+        name: The setting that this value is of.
+    """
+
+    example: str
+    kind: type[Any] | None = None
+    value: type[Any] | None = None
+    name: str = ""
+
+
+_WHOLE: Mapping[str, _Whole] = {
+    "data": _Whole("data='folder:photos', or data=dict(tasks=5)", DataSpec, str, "source"),
+    "network": _Whole("network='resnet8', or network=dict(name='mlp')", None, str, "name"),
+    "memory": _Whole("memory=20 (per class), or memory=dict(total=500)", Memory, int, "per_class"),
+    "training": _Whole("training=dict(epochs=3), or a Training", Training),
+    "auxiliary": _Whole("auxiliary=dict(epochs=3), or a Training", Training),
+}
 
 
 def make_request(
@@ -315,7 +367,7 @@ def is_quick_look(spec: RunSpec) -> bool:
 
     Nothing that the spec names is imported.
     """
-    own, source = settings_of(spec), spec.data.source
+    own, source = spec.settings(), spec.data.source
     cut = QUICK_CIFAR100 if source.startswith("cifar100") else QUICK
     return all(own[key] == value for key, value in cut.items() if key.startswith("data."))
 
@@ -369,65 +421,3 @@ def _settings_of(method: str) -> list[str]:
         return list(MethodRef(method).settings)
     except AnclError:
         return []  # reported when the method itself is resolved
-
-
-# -- what a run would do ---------------------------------------------------------------------
-
-
-def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
-    """A run that is not started, as JSON: its tasks, its stages, its settings and their sources."""
-    spec, store = resolved.spec, Store(places.store)
-    with threads(spec.threads):
-        experiment = build(spec, places.data)
-    values = spec.plain()
-    names = [name for task in experiment.stream.tasks for name in task.names]
-    return {
-        "method": spec.method,
-        "benchmark": spec.stream,
-        "seed": spec.seed,
-        "directory": str(run_directory(places.runs, spec)),
-        "notes": list(experiment.warnings),
-        "tasks": [
-            {
-                "task": task.index,
-                "classes": list(task.names),
-                **({"returning": [names[n] for n in task.returning]} if task.returning else {}),
-                **dict(zip(("train", "val", "test"), task.sizes, strict=True)),
-            }
-            for task in experiment.stream.tasks
-        ],
-        "stages": [
-            {
-                "task": stage.task,
-                "stage": stage.name,
-                "key": stage.key,
-                "stored": store.has(stage.key),
-                "most_epochs": stage.epochs,
-            }
-            for stage in experiment.stages
-        ],
-        "settings": {
-            key: {"value": _value(values, key), "source": resolved.sources[_decides(values, key)]}
-            for key in resolved.sources
-        },
-    }
-
-
-def _decides(values: Mapping[str, Any], key: str) -> str:
-    """The setting that decides a value: a rate may be one to search."""
-    section, _, name = key.partition(".")
-    searched = name in ("lr", "lr_first") and values[section]["lr_search"]
-    return f"{section}.lr_search" if searched else key
-
-
-def _value(values: Mapping[str, Any], key: str) -> Any:
-    section, dot, name = key.partition(".")
-    if dot:
-        return SEARCH if _decides(values, key) != key else _dumped(values, section, name)
-    return values[key] if key in values else _dumped(values, "options", key)
-
-
-def _dumped(values: Mapping[str, Any], section: str, name: str) -> Any:
-    """A value of a section; later settings are left out at their default."""
-    found = values[section]
-    return found[name] if name in found else LATER[section][name]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from ancl.errors import SpecError, unknown
-from ancl.experiments.paper import PAPER, Grid, measured_options, plain, reported, sources
+from ancl.recipe.paper import PAPER, Grid, measured_options, plain, reported, sources
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ancl.compute.graph import Graph, Node, Schedule
+from ancl.compute.serial import Event, pass_on
 from ancl.errors import StoreError
-from ancl.executors.compute import Event, pass_on
-from ancl.executors.graph import Graph, Node, Schedule
 from ancl.stages.events import Events
 from ancl.store.store import Store
 
@@ -34,7 +34,7 @@ class Pool:
         self.workers = workers
 
     def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
-        """See :class:`~ancl.executors.Executor`."""
+        """See :class:`~ancl.compute.Executor`."""
         graph.read.cache_clear()  # every worker reads its own images
         schedule = Schedule(graph.nodes, graph.todo(store))
         count = min(self.workers, len(graph.todo(store)))
@@ -49,7 +49,7 @@ class _Worker:
 
     def __init__(self, places: Sequence[Path], threads: int) -> None:
         # -P: the path is that of this process, so that a worker loads the same code.
-        self._command = [sys.executable, "-P", "-m", "ancl.executors.worker", *map(str, places)]
+        self._command = [sys.executable, "-P", "-m", "ancl.compute.worker", *map(str, places)]
         self._environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),

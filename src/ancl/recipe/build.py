@@ -20,13 +20,13 @@ from ancl.data.augment import augmentation_code
 from ancl.data.registry import load_source
 from ancl.data.repetition import returning_classes
 from ancl.errors import SpecError
-from ancl.experiments.outside_parts import Digests, own_images, part_digests
-from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import Architecture, architecture
+from ancl.recipe.outside_parts import Digests, own_images, part_digests
+from ancl.recipe.recipe import RunSpec, memory_problems
 from ancl.stages.plan import Setting, StateKeys, plan_each
 from ancl.stages.plan_notes import plan_notes
 from ancl.stages.stage import Stage

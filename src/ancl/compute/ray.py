@@ -13,14 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from ancl.compute.connection import AUTO, Watch, check_address, connected, load_ray, try_address
+from ancl.compute.graph import Graph, Node
+from ancl.compute.serial import Event, Workshop, pass_on, reason
 from ancl.data.registry import names_code
 from ancl.errors import SpecError
-from ancl.executors.compute import Event, Workshop, pass_on, reason
-from ancl.executors.connection import AUTO, Watch, check_address, connected, load_ray, try_address
-from ancl.executors.graph import Graph, Node
-from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
 from ancl.outside import is_outside, load
+from ancl.recipe.recipe import RunSpec
 from ancl.stages.events import Events
 from ancl.stages.runner import MemoryStore
 from ancl.store.entry import StageResult
@@ -80,7 +80,7 @@ class Cluster:
         self.cpus, self._tried = cpus, False
 
     def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
-        """See :class:`~ancl.executors.Executor`.
+        """See :class:`~ancl.compute.Executor`.
 
         Raises:
             AnclError: The cluster cannot be used, or is gone. What was finished is stored.
