@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ancl.experiments.results import RunResult
+from ancl.methods.registry import later_options
 
 _SAME = ("data.", "network.")
 _SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
@@ -70,7 +71,7 @@ def pairing(ours: Conditions, theirs: Conditions) -> Pairing:
     both are the same method, with or without a variant.
     """
     bases = [split_method(str(each.settings["method"]))[0] for each in (ours, theirs)]
-    own, other = ours.settings, theirs.settings
+    own, other = ({**later_options(), **side.settings} for side in (ours, theirs))
     keys = [
         key
         for key, value in own.items()
