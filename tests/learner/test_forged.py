@@ -62,9 +62,9 @@ def forgeries(place: Path, kinds: Sequence[str]) -> Iterator[tuple[str, StageRes
     for name, tensor in entry.tensors.items():
         for kind in kinds:
             changed = FORGERIES[kind](tensor)
-            if changed.shape == tensor.shape and changed.dtype == tensor.dtype:
-                if torch.equal(changed, tensor):
-                    continue
+            alike = changed.shape == tensor.shape and changed.dtype == tensor.dtype
+            if alike and torch.equal(changed, tensor):
+                continue
             yield f"{name}, {kind}", StageResult({**entry.tensors, name: changed}, entry.meta)
 
 
