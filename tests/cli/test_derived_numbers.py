@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 import ancl as package
-from ancl.errors import StoreError
-from ancl.experiments.paper_check import joint_gap
-from ancl.experiments.read_results import read_run
-from ancl.files import read_stages
-from ancl.store.prune import prune
+from ancl import StoreError
+from tests.lab import joint_gap, prune, read_run, read_stages
 
 from ..reporting.conftest import write_synthetic_analysis, write_synthetic_search
 

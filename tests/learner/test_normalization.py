@@ -8,15 +8,17 @@ import pytest
 import torch
 
 import ancl
-from ancl import Learner
-from ancl.data import Normalization, chosen_normalization
-from ancl.data.samples import as_input
-from ancl.errors import SpecError
-from ancl.experiments.build import build
-from ancl.experiments.results import spec_hash
-from ancl.experiments.spec import Layer, resolve
-from ancl.hashing import describe
-from ancl.training.config import Training
+from ancl import Learner, SpecError, Training
+from tests.lab import (
+    Layer,
+    Normalization,
+    as_input,
+    build,
+    chosen_normalization,
+    describe,
+    resolve,
+    spec_hash,
+)
 
 CPU = torch.device("cpu")
 BYTES = torch.randint(0, 256, (24, 5, 6, 3), dtype=torch.uint8)
