@@ -5,28 +5,38 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import torch
 from torch import nn
 
 from ancl.checks import checked
 from ancl.data import Augment, Normalization, Task, check_normalization, find_augmentation
-from ancl.errors import AnclError, MethodError, SpecError, StoreError, unknown
+from ancl.errors import (
+    AnclError,
+    MethodError,
+    SpecError,
+    StoreError,
+    did_you_mean,
+    printable,
+    unknown,
+)
 from ancl.hashing import describe, digest
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
 from ancl.methods.task_history import check_hold_out
-from ancl.networks import architecture, network_maker, network_options
+from ancl.networks import network_maker, network_options
 from ancl.outside import in_library, is_outside
-from ancl.recipe.build import affordable
+from ancl.recipe.build import affordable, method_network
 from ancl.recipe.recipe import RunSpec, memory_problems
+from ancl.recipe.request import dotted_settings
 from ancl.stages.plan import Setting
 from ancl.stages.state import FinalState, augment_digest
 from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.training.config import Training
 
+T = TypeVar("T")
 KIND = "learner 5"
 LEARNED = ("til", "cil", "dil")
 """The scenarios of a learner, which takes known classes again in the first two."""
@@ -92,14 +102,8 @@ class LearnerConfig:
         device: torch.device,
     ) -> Setting:
         """What stages are planned from, for images of this shape."""
-        network = architecture(
-            self.network,
-            input_shape,
-            head=self.method.head,
-            head_options=self.method.head_options,
-            growth=self.method.growth and self.method.growth.told(self.scenario == "til"),
-            **self._all_network_options(),
-        )
+        options, told = self._all_network_options(), self.scenario == "til"
+        network = method_network(self.method, self.network, input_shape, options, told)
         return Setting(
             architecture=network,
             training=self.training,
@@ -243,6 +247,29 @@ def decided_trainings(
     return training, auxiliary
 
 
+def whole_section(kind: type[T], name: str, value: object) -> T | None:
+    """A section of settings, given as its dataclass, as a mapping or as one value.
+
+    Raises:
+        SpecError: All mistakes, each on its own line.
+    """
+    if value is None or isinstance(value, kind):
+        return value
+    hints, taken, mistakes = get_type_hints(kind, include_extras=True), {}, []
+    for key, given in section_of(dotted_settings({name: value}), name).items():
+        if key not in hints:
+            near = did_you_mean(key, hints)
+            mistakes.append(f"{name} has no setting {key!r}.{near} It accepts: {', '.join(hints)}.")
+            continue
+        try:
+            taken[key] = checked(hints[key], given)
+        except ValueError as error:
+            mistakes.append(f"{name}.{key} is {printable(repr(given), 200)}; it {error}.")
+    if mistakes:
+        raise SpecError("\n".join(mistakes))
+    return kind(**taken)
+
+
 class NamedMethod(NamedTuple):
     """A method, and the name and settings it can be made again from, where it has a name."""
 
@@ -261,6 +288,14 @@ def named_method(method: str | Method, settings: Mapping[str, Any]) -> NamedMeth
             )
         return NamedMethod(None, {}, method)
     ref = MethodRef(method)
+    for kind, section in ((Training, "training"), (Memory, "memory")):
+        names = {field.name for field in dataclasses.fields(kind)} - set(ref.settings)
+        wrong = ", ".join(f"{n}={v!r}" for n, v in settings.items() if n in names)
+        if wrong:
+            raise SpecError(
+                f"{wrong}: {ref.name} has no such setting, the {section} has. Give "
+                f"{section}=dict({wrong})."
+            )
     taken = ref.check(settings)
     return NamedMethod(ref.name, taken, ref.make(taken))
 

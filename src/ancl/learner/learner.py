@@ -31,6 +31,7 @@ from ancl.learner.config import (
     decided_trainings,
     named_method,
     read_saved,
+    whole_section,
 )
 from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.inputs import Data, Form, read_labelled
@@ -67,12 +68,12 @@ class Learner(Answers):
         scenario: ``cil`` answers among all classes; with ``til`` the task is known; with ``dil``
             every task has the first one's classes, in another domain.
         seed: Where all randomness comes from.
-        training: How networks are trained.
+        training: How networks are trained: a ``Training``, or its settings, ``dict(epochs=3)``.
         auxiliary: How the auxiliary network is trained; if left out as ``training``, but with
             what the method decides, which is a weight decay of 5e-4 for ``a-NAME``.
         network_options: Options of a named network, such as ``width``.
-        memory: What is kept of earlier tasks' images; as the method says if left out, and
-            ``Memory()`` keeps nothing.
+        memory: What is kept of earlier tasks' images: a ``Memory``, its settings, or a number of
+            images per class; as the method says if left out, and ``Memory()`` keeps nothing.
         val_fraction: Share of each class's images kept for validation.
         augment: Augmentation of training images: a name, or your own function of a batch of uint8
             images (N, H, W, C), or of a batch and a ``torch.Generator``.
@@ -98,10 +99,10 @@ class Learner(Answers):
         *,
         scenario: Literal["til", "cil", "dil"] = "cil",
         seed: int = GENERAL["seed"].default,
-        training: Training | None = None,
-        auxiliary: Training | None = None,
+        training: Training | Mapping[str, Any] | None = None,
+        auxiliary: Training | Mapping[str, Any] | None = None,
         network_options: Mapping[str, Any] | None = None,
-        memory: Memory | None = None,
+        memory: Memory | Mapping[str, Any] | int | None = None,
         val_fraction: float = DataSpec.val_fraction,
         augment: Augment = DataSpec.augment,
         normalization: str | tuple[float, ...] | None = DataSpec.normalization,
@@ -113,14 +114,18 @@ class Learner(Answers):
         **settings: Any,
     ) -> None:
         name, taken, made = named_method(method, settings)
-        both = decided_trainings(made, training, auxiliary)
+        both = decided_trainings(
+            made,
+            whole_section(Training, "training", training),
+            whole_section(Training, "auxiliary", auxiliary),
+        )
         config = LearnerConfig(
             method=made,
             method_name=name,
             settings=taken,
             network=network,
             network_options=dict(network_options or {}),
-            memory=memory or decided_memory(made),
+            memory=whole_section(Memory, "memory", memory) or decided_memory(made),
             scenario=scenario,
             seed=seed,
             training=both[0],

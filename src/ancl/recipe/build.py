@@ -1,12 +1,14 @@
 """From a spec to an experiment: every name becomes an object, and the stages are planned."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
 from ancl.data import (
     Source,
@@ -123,14 +125,7 @@ def build(
     _check_memory(spec, method, stream)
     options = dict(spec.network)
     name = options.pop("name")
-    network = architecture(
-        name,
-        source.train.input_shape,
-        head=method.head,
-        head_options=method.head_options,
-        growth=method.growth and method.growth.told(spec.task_aware),
-        **options,
-    )
+    network = method_network(method, name, source.train.input_shape, options, spec.task_aware)
     sizes = [len(task.names) for task in stream.tasks]
     setting = Setting(
         architecture=network,
@@ -152,6 +147,24 @@ def build(
     images = source.fingerprint if own_images(data.source) else None
     outside = part_digests(named.code, augment, network.maker, network.pretrained, images)
     return Experiment(spec, method, stream, setting, stages, state, tuple(lambs), outside)
+
+
+def method_network(
+    method: Method,
+    network: str | nn.Module,
+    input_shape: Sequence[int],
+    options: Mapping[str, Any],
+    task_aware: bool,
+) -> Architecture:
+    """The network that a method learns, of a name or of a module."""
+    return architecture(
+        network,
+        input_shape,
+        head=method.head,
+        head_options=method.head_options,
+        growth=method.growth and method.growth.told(task_aware),
+        **options,
+    )
 
 
 def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
