@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Anchor, Memory, anchor_for, make_method
+from ancl import Anchor, Memory, TaskWork, anchor_for, make_method
 from tests.lab import (
     ClassHistory,
     Exemplars,
     Samples,
     Task,
-    TrainingWork,
     herd,
     patch_part,
     plan,
@@ -193,7 +192,7 @@ def test_a_balanced_stage_draws_again_where_a_class_has_too_few(lab, mixed) -> N
     tuned = make_method("eeil", balanced_epochs=1, enlarge=False)
     few = (mixed[0], mixed[1], given(lab, 2, 5, 0, {3: 2}, skip=10))
     seen: list[Tensor] = []
-    original = TrainingWork.fit
+    original = TaskWork.fit
 
     def spied(self: Any, network: Any, objective: Any, train: Any, *rest: Any) -> Any:
         if rest[2] == "balanced_tuning":
@@ -201,7 +200,7 @@ def test_a_balanced_stage_draws_again_where_a_class_has_too_few(lab, mixed) -> N
         return original(self, network, objective, train, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingWork, "fit", spied)
+        patch.setattr(TaskWork, "fit", spied)
         lab.learn(tuned, setting, few)
 
     assert [counts.tolist() for counts in seen] == [[8] * 5, [8] * 5]

@@ -18,9 +18,10 @@ from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import Architecture, architecture
-from ancl.stages.plan import Setting, StateKeys, plan_each
+from ancl.stages.plan import Setting, plan_each
 from ancl.stages.plan_notes import plan_notes
 from ancl.stages.stage import Stage
+from ancl.state import StateKeys
 
 Reading = Callable[[str, Path | None], Source]
 """Loads the images of a name; ``lru_cache(1)(load_source)`` reads those of many runs once."""

@@ -188,7 +188,7 @@ def count_parameters(
     for stage in stages:
         task, meta = stage.task, metas[stage.key]
         if isinstance(stage, UpdateMemory):
-            images[task] = sum(stage.kept) * stage.history.groups
+            images[task] = sum(stage.parts.kept) * stage.parts.history.groups
         if "stored" in meta:
             stored[task] = meta["stored"]
         if "trained" in meta:

@@ -13,7 +13,7 @@ from ancl.errors import ScenarioError, StoreError, counted
 from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
 from ancl.experiments.state import FinalState, TaskState
 from ancl.files import check_place
-from ancl.inference import Known
+from ancl.inference import InferenceInputs
 from ancl.learner.answers import Answers, Scorer, built, make_scorer, measured, set_apart
 from ancl.learner.card import CARD, Measured, model_card, read_measured
 from ancl.learner.config import (
@@ -39,8 +39,9 @@ from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Network
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting, StateKeys, lasting, plan_task
+from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
+from ancl.state import StateKeys, without_backbone
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -348,7 +349,7 @@ class Learner(Answers):
         tasks = (*self._tasks, task)
         self._config.check_tasks(tasks, setting)
         stages, planned = plan_task(self.method, tasks, setting, self._state)
-        state = lasting(planned)
+        state = without_backbone(planned)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
             events.say(f"What is learned is not stored: {unstored}")
@@ -384,7 +385,7 @@ class Learner(Answers):
             self._scorer = make_scorer(self.method, *self._built())
         return self._scorer(x)
 
-    def _built(self) -> tuple[Network, Known]:
+    def _built(self) -> tuple[Network, InferenceInputs]:
         """The network as it was learned, and what inference may look at."""
         return built(self.method, self._learned(), self._tasks, self._entries())
 
