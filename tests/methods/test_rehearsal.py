@@ -315,7 +315,7 @@ def test_versions_are_learned_in_place_of_the_runs_augmentation(lab, monkeypatch
     assert learned.said == []
     # In the second task the run's augmentation decides nothing.
     keys = [plan(made, lab.tasks()[:2], lab.fitted(made, each)) for each in (flipped, cropped)]
-    first, *images = ([getattr(s, "images", None) for s in stages] for stages in keys)
+    first, *images = ([s.parts.held.get("images") for s in stages] for stages in keys)
     tasks = [stage.task for stage in keys[0]]
     assert all(a == b for t, a, b in zip(tasks, first, images[0], strict=True) if t == 1)
     assert any(a != b for t, a, b in zip(tasks, first, images[0], strict=True) if t == 0)

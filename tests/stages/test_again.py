@@ -125,11 +125,11 @@ def test_without_new_classes_their_stages_are_left_out_and_that_is_said(lab, mix
     assert "bias" not in learned.stage("evaluate", 2).inputs
     first = corrected.stage("bias", 1).key
     assert corrected.stage("evaluate", 2).inputs["bias"] == first
-    assert [term.name for term in lucir.stage("main", 1).extras] == ["margin"]
-    assert lucir.stage("main", 2).extras == ()
+    assert [term.name for term in lucir.stage("main", 1).parts.extras] == ["margin"]
+    assert lucir.stage("main", 2).parts.extras == ()
     assert lucir.stage("grow", 2).imprint is None
-    assert learned.stage("main", 2).old.lamb == 1.0
-    assert learned.stage("main", 2).task_weight == 1.0
+    assert learned.stage("main", 2).parts.old.lamb == 1.0
+    assert learned.stage("main", 2).parts.task_weight == 1.0
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def make_step(network: Network, number: int = 0, *, maps: bool = False) -> Step:
 
 def found(omega: Regularizer, *, maps: bool = False, **auxiliary: Any) -> Objective:
     """λ by rule, beginning with 2; with an auxiliary term where its λ_a is given."""
-    pulls = []
+    terms = []
     for seed, name in ((1, "old"), (2, "auxiliary")):
         network = make_network(seed, maps=maps)
         torch.manual_seed(seed)
@@ -67,8 +67,8 @@ def found(omega: Regularizer, *, maps: bool = False, **auxiliary: Any) -> Object
         anchor = anchor_for(omega, network, TASKS[seed - 1], {"gradients": values})
         lamb = Auto(2.0) if name == "old" else auxiliary.get("lamb_a")
         if lamb is not None:
-            pulls.append(PenaltyTerm(name, lamb, omega, anchor))
-    return Objective(CrossEntropy(), pulls)
+            terms.append(PenaltyTerm(name, lamb, omega, anchor))
+    return Objective(CrossEntropy(), terms)
 
 
 def length(values: Tensor) -> float:
@@ -324,3 +324,20 @@ def test_a_rule_as_text(text) -> None:
 def test_what_is_no_rule(text) -> None:
     with pytest.raises(ValueError, match=r"must be auto or auto:κ with κ > 0"):
         AutoText.read(text)
+
+
+def test_a_rule_on_answers_stands_beside_a_term_on_weights() -> None:
+    """Gradients of weights tell it nothing: it sees the forces on features, once a step."""
+    network, on_answers, on_weights = make_network(0), found(Lwf()), found(Ewc(), lamb_a=3.0)
+    both = Objective(CrossEntropy(), (on_answers.terms[0], on_weights.terms[1]))
+    quadratic = both.quadratic(network.weights())
+    assert quadratic is not None
+
+    for objective in (on_answers, both):
+        step = make_step(network)
+        torch.autograd.backward(list(objective.answers(step).values()))
+        objective.observe_gradients(step.weights, quadratic)
+        objective.end_epoch()
+
+    assert both.lambs == {"old": on_answers.lambs["old"], "auxiliary": 3.0}
+    assert both.lambs["old"] != 2.0

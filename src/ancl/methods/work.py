@@ -163,8 +163,7 @@ class TaskWork:
         return self._chosen_by(self._parts.memory, network, count)
 
     def _chosen_by(self, memory: Memory, network: Network, count: int) -> Exemplars:
-        randomness = generator(self.seed, self.index, "memory")
-        answer = self.answer(network)
+        answer, randomness = self.answer(network), generator(self.seed, self.index, "memory")
         return select(
             memory, self._pool, answer, task=self.index, count=count, randomness=randomness
         )
@@ -265,7 +264,8 @@ class TaskWork:
     @property
     def alone(self) -> View:
         """The same for a network that learns this task alone."""
-        return View(self.history.tasks, True, present=self.present, alone=self.present is not None)
+        again = self.present is not None
+        return View(self.history.tasks, True, present=self.present, alone=again)
 
     def fit(
         self,
@@ -333,12 +333,6 @@ class TaskWork:
         """Those of the head's first blocks of which no class comes again."""
         return [block for block in self.history.absent_blocks if block < blocks]
 
-    def _old_network(self) -> Network:
-        """The network as the last task left it; rows for new classes, if any, are not used."""
-        if OLD in self.inputs:
-            return self.network(OLD, self.history.blocks_before)
-        return self.network(START)
-
     def main_network(self) -> Network:
         """The network to be trained, with what the method leaves alone frozen."""
         network = self.network(START)
@@ -395,9 +389,8 @@ class TaskWork:
             return None
         exemplars, train = self.exemplars.part(held=False), self.split.train
         new = sorted(set(train.y.tolist()))
-        others = [
-            exemplars.of_class(label) for label in sorted({*exemplars.y.tolist()}.difference(new))
-        ]
+        known = sorted({*exemplars.y.tolist()}.difference(new))
+        others = [exemplars.of_class(label) for label in known]
         count = min(len(each) for each in (*map(train.of_class, new), *others))
         parts = [self._chosen_by(outer.memory, network, count).samples]
         if others:
@@ -418,12 +411,14 @@ class TaskWork:
 
     def old_term(self, old: Term) -> PenaltyTerm:
         """The old network's term."""
-        network, importance = self._old_network(), self.importance_of(IMPORTANCE)
+        # As the last task left it; rows for new classes, if it has any, are not used.
+        before = (OLD, self.history.blocks_before) if OLD in self.inputs else (START, None)
+        network, importance = self.network(*before), self.importance_of(IMPORTANCE)
         anchor = anchor_for(old.regularizer, network, self.history.old_classes, importance)
         lamb = weight_at(old.lamb, *self.history.counts)
         if isinstance(lamb, Auto) and LAMB in self.inputs:
-            lamb = replace(lamb, last=self.inputs[LAMB].meta["lambs"]["old"])
-        return PenaltyTerm("old", lamb, old.regularizer, self._corrected(anchor))
+            lamb = replace(lamb, last=self.inputs[LAMB].meta["lambs"][OLD])
+        return PenaltyTerm(OLD, lamb, old.regularizer, self._corrected(anchor))
 
     def auxiliary_term(
         self, auxiliary: Auxiliary, network: Network, importance: Importance
@@ -438,7 +433,7 @@ class TaskWork:
             anchor = self._corrected(anchor)
         lamb_a = weight_at(auxiliary.lamb_a, *self.history.counts)
         steady = auxiliary.renewed == "task"
-        return PenaltyTerm("auxiliary", lamb_a, auxiliary.omega, anchor, steady)
+        return PenaltyTerm(AUXILIARY, lamb_a, auxiliary.omega, anchor, steady)
 
     def _corrected(self, anchor: Anchor) -> Anchor:
         """An anchor whose answers have the correction the last task ended with."""

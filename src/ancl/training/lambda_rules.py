@@ -411,10 +411,7 @@ class BalancedLambda(Lambda):
 
 
 class CurvatureLambda(Lambda):
-    """λ_a by the rule ``Balance``, for an Ω on weights: one number for every λ it is balanced with.
-
-    Its arguments are those of ``BalancedLambda``.
-    """
+    """As ``BalancedLambda``, for an Ω on weights: one number for every λ it is balanced with."""
 
     def __init__(self, rule: Balance, reads: tuple[str, str], old: Lambda) -> None:
         super().__init__(0.0)
