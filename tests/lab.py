@@ -247,7 +247,7 @@ PLACES = {
     "Epoch": "ancl.training.loop:Epoch",
     "Fit": "ancl.training.loop:Fit",
     "Saved": "ancl.training.loop:Saved",
-    "correct_answers": "ancl.training.view:correct_answers",
+    "correct_answers": "ancl.losses:correct_answers",
     "epoch_of": "ancl.training.loop:epoch_of",
     "epoch_record": "ancl.training.loop:epoch_record",
     "Quadratic": "ancl.training.objective:Quadratic",
@@ -256,7 +256,7 @@ PLACES = {
     "Outer": "ancl.training.outer:Outer",
     "OuterStep": "ancl.training.outer:OuterStep",
     "like": "ancl.training.quadratic:like",
-    "View": "ancl.training.view:View",
+    "View": "ancl.losses:View",
     # methods
     "aanets": "ancl.methods.branches:aanets",
     "CANDIDATES": "ancl.methods.connecting:CANDIDATES",

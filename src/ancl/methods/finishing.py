@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ancl.data import Samples
 from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
+from ancl.losses import CrossEntropy, View
 from ancl.memory import Exemplars, oversampled
 from ancl.methods.method import Finish
 from ancl.methods.work import TaskWork
@@ -21,7 +21,6 @@ from ancl.training.config import Training
 from ancl.training.lambda_rules import weight_at
 from ancl.training.loop import Fit, trained
 from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for
-from ancl.training.view import View
 from ancl.types import Params, Step, prefixed
 
 

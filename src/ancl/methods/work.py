@@ -1,8 +1,7 @@
 """What a method's own trainer, a stage after training and all other stages work with.
 
-All of it is made of the parts that a stage holds, of what other stages computed, and of a context
-that decides no number: what reads nothing else cannot find the result of other settings in the
-store.
+It is made of the parts that a stage holds, of what other stages computed, and of a context that
+decides no number: what reads nothing else cannot find the result of other settings in the store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from ancl.data import Augment, Batches, Samples, Split
 from ancl.data.samples import hold_out, not_in
 from ancl.errors import MethodError
 from ancl.inference import Argmax, Infer, InferenceInputs
-from ancl.losses import TaskLoss
+from ancl.losses import TaskLoss, View
 from ancl.memory import Exemplars, Memory, sampled, select
 from ancl.methods.parts import (
     AuxiliaryTraining,
@@ -50,7 +49,6 @@ from ancl.training.lambda_rules import Auto, weight_at
 from ancl.training.loop import Drive, Fit
 from ancl.training.objective import Auxiliary, Objective, PenaltyTerm, Term, anchor_for
 from ancl.training.outer import OuterStep
-from ancl.training.view import View
 from ancl.types import Anchor, Classes, Importance, Output, Params, strip_prefix
 
 
@@ -71,7 +69,6 @@ class TaskWork:
 
     Attributes:
         history: The classes of every task so far.
-        device: Where to compute.
         present: The classes whose images the task brings, where known ones come again.
         images: Gives a task's images by their key.
     """
@@ -184,8 +181,8 @@ class TaskWork:
 
     @cached_property
     def _held_out(self) -> tuple[Samples, Samples]:
-        data = self._parts.data
-        return hold_out(self.images(data.key).train, data.held, (self.seed, self.index))
+        train, held = self.images(self._parts.data.key).train, self._parts.data.held
+        return hold_out(train, held, (self.seed, self.index))
 
     def training_parts(self) -> tuple[list[Samples], list[Samples]]:
         """Images to train and to validate the main network on: this task's first, then others."""
@@ -214,9 +211,8 @@ class TaskWork:
     def _training_batches(self, parts: Sequence[Samples], size: int, role: str) -> Batches:
         """Batches to train on: augmented as the run says, or the method's fixed versions."""
         batches = self.batches(parts, augment=self.augment, size=size)
-        if not self._parts.images.versions:
-            return batches
-        return batches.enlarged(generator(self.seed, self.index, role, "versions"))
+        randomness = generator(self.seed, self.index, role, "versions")
+        return batches.enlarged(randomness) if self._parts.images.versions else batches
 
     @property
     def augment(self) -> Augment:
@@ -391,7 +387,7 @@ class TaskWork:
         new = sorted(set(train.y.tolist()))
         known = sorted({*exemplars.y.tolist()}.difference(new))
         others = [exemplars.of_class(label) for label in known]
-        count = min(len(each) for each in (*map(train.of_class, new), *others))
+        count = min(map(len, (*map(train.of_class, new), *others)))
         parts = [self._chosen_by(outer.memory, network, count).samples]
         if others:
             parts.append(exemplars.take(torch.cat([index[:count] for index in others])))

@@ -10,6 +10,7 @@ from ancl.data import Samples
 from ancl.data.samples import hold_out
 from ancl.errors import MethodError
 from ancl.inference import Infer
+from ancl.losses import View, correct_answers
 from ancl.memory import Exemplars
 from ancl.methods.method import Finish, MainTrainer
 from ancl.methods.parts import (
@@ -32,7 +33,6 @@ from ancl.training.afec import AlternatingTraining, following
 from ancl.training.config import candidate_rate
 from ancl.training.loop import Fit, Trainer, trained
 from ancl.training.objective import Auxiliary, Objective, PenaltyTerm
-from ancl.training.view import View, correct_answers
 from ancl.types import Output, prefixed, strip_prefix
 
 

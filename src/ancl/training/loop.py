@@ -11,17 +11,16 @@ from torch import Tensor
 
 from ancl.data import Batch, Batches
 from ancl.errors import TrainingError
+from ancl.losses import View, correct_answers
 from ancl.networks import Network, train_mode
 from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
-from ancl.training.config import Training, scheduled_rate
+from ancl.training.config import Training, load_moments, make_optimizer, moments, scheduled_rate
 from ancl.training.objective import Objective
-from ancl.training.optimizer import load_moments, make_optimizer, moments
 from ancl.training.outer import OuterStep
 from ancl.training.quadratic import like
-from ancl.training.view import View, correct_answers
 from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
 
 RandomPath = tuple[int, int, str]

@@ -85,11 +85,11 @@ class Quadratic:
         alone says little.
         """
         with torch.no_grad():
-            own = next(each.weight for each in self.quadratics if each.name == name)
+            weight = {each.name: each.weight for each in self.quadratics}[name]
             pull = self._pull(name)
             for each in self.quadratics:
                 if each.name != name:
-                    torch._foreach_add_(pull, self._pull(each.name), alpha=each.weight / own)
+                    torch._foreach_add_(pull, self._pull(each.name), alpha=each.weight / weight)
             return norm(pull)
 
     def _pull(self, name: str) -> list[Tensor]:
