@@ -308,6 +308,7 @@ PLACES = {
     # stages
     "Features": "ancl.stages.steps:Features",
     "read_importance": "ancl.state:read_importance",
+    "TaskParts": "ancl.methods.parts:TaskParts",
     "Setting": "ancl.stages.plan:Setting",
     "plan": "ancl.stages.plan:plan",
     "plan_notes": "ancl.stages.plan_notes:plan_notes",
