@@ -16,14 +16,13 @@ import torch
 from timing import interleaved, ratio
 
 from ancl.data import Batches, Normalization, Samples
-from ancl.losses import CrossEntropy
+from ancl.losses import CrossEntropy, View
 from ancl.networks import architecture
 from ancl.regularizers import Icarl, LessForget, Lfl, Lwf, Lwm, Pod, Regularizer
-from ancl.training.balance import Balance
 from ancl.training.config import Training
+from ancl.training.lambda_rules import Balance
 from ancl.training.loop import Fit
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
-from ancl.training.view import View
 from ancl.types import Anchor, Output
 
 OMEGAS = {

@@ -15,13 +15,12 @@ import torch
 from timing import median
 
 from ancl.data import Batches, Normalization, Samples
-from ancl.losses import CrossEntropy
+from ancl.losses import CrossEntropy, View
 from ancl.networks import architecture
 from ancl.store.store import StageResult, Store
 from ancl.training.config import Training
 from ancl.training.loop import Fit
 from ancl.training.objective import Objective
-from ancl.training.view import View
 
 STEPS, BATCH = 4, 128
 

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ancl.data import Batches, Normalization, Samples, as_input
+from ancl.losses import View
 from ancl.methods.registry import make_method
 from ancl.networks import Network, architecture, frozen
 from ancl.regularizers import Ewc, Lfl, Lwf, Regularizer
 from ancl.training.config import Training
 from ancl.training.loop import Fit
 from ancl.training.objective import Objective, PenaltyTerm, anchor_for
-from ancl.training.view import View
 
 METHODS = ("finetune", "ewc", "a-ewc", "lwf", "a-lwf", "lfl", "a-lfl")
 TASKS = (slice(0, 10), slice(10, 20))

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from ancl import Output
-from tests.lab import Argmax, Corrected, Exemplars, Known, NearestMean, Samples
+from tests.lab import Argmax, Corrected, Exemplars, InferenceInputs, NearestMean, Samples
 
 
-def known(features: dict[int, list[float]], labels: list[int]) -> Known:
+def known(features: dict[int, list[float]], labels: list[int]) -> InferenceInputs:
     """Images whose first pixel names them; a mirrored one has it last."""
     x = torch.zeros(len(labels), 1, 2, 1, dtype=torch.uint8)
     x[:, 0, 0, 0] = torch.arange(1, len(labels) + 1)
@@ -22,10 +22,10 @@ def known(features: dict[int, list[float]], labels: list[int]) -> Known:
         rows = torch.tensor([features[int(a - b)] for a, b in zip(left, right, strict=True)])
         return Output(torch.zeros(len(rows), max(labels) + 1), rows)
 
-    return Known(answer, max(labels) + 1, memory)
+    return InferenceInputs(answer, max(labels) + 1, memory)
 
 
-def scores(infer: NearestMean, looked: Known, query: list[float]) -> Tensor:
+def scores(infer: NearestMean, looked: InferenceInputs, query: list[float]) -> Tensor:
     output = Output(torch.zeros(1, looked.classes), torch.tensor([query]))
     return infer.scorer(looked)(output)[0]
 
@@ -51,7 +51,7 @@ def test_a_class_mean_is_that_of_unit_features_and_of_mirror_images() -> None:
 def test_without_a_memory_the_logits_decide() -> None:
     output = Output(torch.tensor([[1.0, 3.0]]), torch.ones(1, 2))
 
-    looked = Known(lambda samples: output, 2)
+    looked = InferenceInputs(lambda samples: output, 2)
 
     assert NearestMean().scorer(looked)(output).tolist() == [[1.0, 3.0]]
     assert Argmax().scorer(looked)(output).tolist() == [[1.0, 3.0]]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ancl import Memory, Output
-from tests.lab import Exemplars, Samples, Selection, drawn, evened, herd, rank, select
+from tests.lab import Exemplars, Samples, Selection, herd, oversampled, rank, sampled, select
 
 
 def at_angles(*degrees: float) -> Tensor:
@@ -163,19 +163,19 @@ def test_a_class_with_too_few_images_gives_some_again() -> None:
     samples = numbered(0, 0, 0, 4, 2, 2)
     draw = torch.Generator().manual_seed(0)
 
-    even = evened(samples, 3, draw)
+    even = oversampled(samples, 3, draw)
 
     assert even.y.bincount().tolist() == [3, 0, 3, 0, 3]
     assert even.x[:6].equal(samples.x)
     assert all(samples.y[int(x)] == y for x, y in zip(even.x, even.y, strict=True))
-    assert len(evened(samples, 0, draw)) == 6
+    assert len(oversampled(samples, 0, draw)) == 6
 
 
 def test_images_are_drawn_class_by_class() -> None:
     samples = numbered(0, 0, 0, 0, 3, 3)
 
     found = {
-        tuple(drawn(samples, 2, torch.Generator().manual_seed(seed)).x.flatten().tolist())
+        tuple(sampled(samples, 2, torch.Generator().manual_seed(seed)).x.flatten().tolist())
         for seed in range(20)
     }
 

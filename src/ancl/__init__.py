@@ -32,18 +32,10 @@ if TYPE_CHECKING:
     from ancl.losses import CrossEntropy
     from ancl.memory import Memory
     from ancl.methods.differences import list_differences
-    from ancl.methods.lambda_rules import Rule
-    from ancl.methods.method import (
-        Auxiliary,
-        Finish,
-        FinishWork,
-        MainTrainer,
-        Method,
-        TaskWork,
-        Term,
-    )
+    from ancl.methods.method import Finish, MainTrainer, Method
     from ancl.methods.registry import list_methods, make_method
     from ancl.methods.variants import with_afec, with_ancl, with_auto
+    from ancl.methods.work import TaskWork
     from ancl.networks import Network, architecture, frozen, without_head
     from ancl.recipe.benchmarks import list_benchmarks
     from ancl.recipe.listing import list_options
@@ -53,10 +45,17 @@ if TYPE_CHECKING:
     from ancl.reporting.write import report
     from ancl.stages.events import Events
     from ancl.store.store import Store
-    from ancl.training.auto import Auto
-    from ancl.training.balance import Balance
     from ancl.training.config import Training
-    from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for, anchor_from
+    from ancl.training.lambda_rules import Auto, Balance, Rule
+    from ancl.training.objective import (
+        Auxiliary,
+        Extra,
+        Objective,
+        PenaltyTerm,
+        Term,
+        anchor_for,
+        anchor_from,
+    )
     from ancl.types import Anchor, Output, Step
 
 _PLACES = {
@@ -85,20 +84,19 @@ _PLACES = {
     "losses": ("CrossEntropy",),
     "memory": ("Memory",),
     "methods.differences": ("list_differences",),
-    "methods.lambda_rules": ("Rule",),
-    "methods.method": (
-        *("Auxiliary", "Finish", "FinishWork", "MainTrainer", "Method"),
-        *("TaskWork", "Term"),
-    ),
+    "methods.method": ("Finish", "MainTrainer", "Method"),
     "methods.variants": ("with_afec", "with_ancl", "with_auto"),
+    "methods.work": ("TaskWork",),
     "networks": ("Network", "architecture", "frozen", "without_head"),
-    "training.objective": ("Extra", "Objective", "PenaltyTerm", "anchor_for", "anchor_from"),
+    "training.objective": (
+        *("Auxiliary", "Extra", "Objective", "PenaltyTerm", "Term"),
+        *("anchor_for", "anchor_from"),
+    ),
     "regularizers": ("Regularizer", "WeightRegularizer"),
     "stages.events": ("Events",),
     "store.store": ("Store",),
     "reporting.write": ("report",),
-    "training.auto": ("Auto",),
-    "training.balance": ("Balance",),
+    "training.lambda_rules": ("Auto", "Balance", "Rule"),
     "training.config": ("Training",),
     "types": ("Anchor", "Output", "Step"),
     "methods.registry": ("list_methods", "make_method"),
@@ -118,7 +116,6 @@ __all__ = [
     "ExportError",
     "Extra",
     "Finish",
-    "FinishWork",
     "Learner",
     "MainTrainer",
     "Memory",

@@ -16,7 +16,7 @@ Answer = Callable[[Samples], Output]
 """Samples -> the network's output for all of them, in eval mode, on the CPU."""
 
 
-class Known(NamedTuple):
+class InferenceInputs(NamedTuple):
     """What inference may look at besides a network's output.
 
     Args:
@@ -51,7 +51,7 @@ class Infer:
         """What changes the main network's own output while it learns; nothing by default."""
         return None
 
-    def fixed(self, known: Known) -> Params:
+    def fixed(self, known: InferenceInputs) -> Params:
         """What scores are computed from besides an output: the same for every image."""
         return known.extra or {}
 
@@ -59,7 +59,7 @@ class Infer:
         """Scores (B, C), the larger the better; a function of tensors, so that it is exported."""
         return self.correct(output, fixed).logits
 
-    def scorer(self, known: Known) -> Callable[[Output], Tensor]:
+    def scorer(self, known: InferenceInputs) -> Callable[[Output], Tensor]:
         """A function from outputs to scores (B, C)."""
         fixed = self.fixed(known)
         return lambda output: self.scores(output, fixed)
@@ -84,7 +84,7 @@ class NearestMean(Infer):
     reads = ("memory",)
     mirrored: bool = True
 
-    def fixed(self, known: Known) -> Params:
+    def fixed(self, known: InferenceInputs) -> Params:
         """The class means, where there is a memory."""
         if known.exemplars is None:
             return super().fixed(known)
@@ -101,7 +101,7 @@ class NearestMean(Infer):
             return 2 * unit @ means.T - lengths
         return -torch.cdist(unit, means).square()
 
-    def means(self, samples: Samples, known: Known) -> Tensor:
+    def means(self, samples: Samples, known: InferenceInputs) -> Tensor:
         """The mean of every class, of unit length."""
         total = _class_means(samples, known)
         if self.mirrored and samples.x.dtype == torch.uint8:
@@ -125,7 +125,7 @@ class Corrected(Infer):
     reads = ("bias",)
     correct_student: bool = False
 
-    def fixed(self, known: Known) -> Params:
+    def fixed(self, known: InferenceInputs) -> Params:
         """A scale and a shift for each class that they were learned for.
 
         Raises:
@@ -153,7 +153,7 @@ class Corrected(Infer):
         return (lambda output: self.correct(output, extra)) if self.correct_student else None
 
 
-def _class_means(samples: Samples, known: Known) -> Tensor:
+def _class_means(samples: Samples, known: InferenceInputs) -> Tensor:
     unit = F.normalize(known.answer(samples).features, dim=1)
     sums = torch.zeros(known.classes, unit.shape[1]).index_add_(0, samples.y, unit)
     counts = samples.y.bincount(minlength=known.classes).clamp(min=1)

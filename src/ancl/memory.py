@@ -153,7 +153,7 @@ class Exemplars:
         )
 
 
-def drawn(samples: Samples, count: int, randomness: Generator) -> Samples:
+def sampled(samples: Samples, count: int, randomness: Generator) -> Samples:
     """At most ``count`` images of each class, at random."""
     parts = [samples.y[:0]]
     for label in sorted(set(samples.y.tolist())):
@@ -162,7 +162,7 @@ def drawn(samples: Samples, count: int, randomness: Generator) -> Samples:
     return samples.take(torch.cat(parts))
 
 
-def evened(samples: Samples, count: int, randomness: Generator) -> Samples:
+def oversampled(samples: Samples, count: int, randomness: Generator) -> Samples:
     """The images, and of each class that has fewer than ``count`` some again, up to this number."""
     parts = [torch.arange(len(samples))]
     for label in sorted(set(samples.y.tolist())):

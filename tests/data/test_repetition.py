@@ -13,9 +13,9 @@ from tests.lab import (
     comings,
     from_arrays,
     make_stream,
+    not_in,
     returning_classes,
     task_from,
-    unlike,
 )
 
 
@@ -155,7 +155,7 @@ def test_images_like_others_are_left_out() -> None:
     )
     others = Samples(torch.tensor([[3.0]]), torch.tensor([0]))
 
-    left = unlike(samples, others)
+    left = not_in(samples, others)
 
     # The 3 is one of the others; of the three 1s, one of each class stays.
     assert list(zip(left.x.flatten().tolist(), left.y.tolist(), strict=True)) == [

@@ -300,6 +300,6 @@ def test_every_public_name_is_there_and_explained() -> None:
         Learner Method Term Auxiliary Extra Finish Regularizer WeightRegularizer with_ancl with_afec
         make_method list_methods Training Memory Network Objective Step Anchor Output spec run
         compare search analyze report load_run list_benchmarks Store RunSpec errors Events
-        FinishWork MainTrainer TaskWork
+        MainTrainer TaskWork
     """
     assert set(wanted.split()) <= set(ancl.__all__)

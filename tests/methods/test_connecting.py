@@ -136,8 +136,8 @@ def test_importance_decides_weight_by_weight(lab) -> None:
     task = 2
     old, other = network_of(learned, "grow", task), network_of(learned, "auxiliary", task)
     merged, omega = network_of(learned, "connect", task), Ewc()
-    f_old = omega.curvature(read_importance(learned.entry("importance", task - 1)))
-    f_aux = omega.curvature(read_importance(learned.entry("auxiliary importance", task)))
+    f_old = omega.curvature(read_importance(learned.entry("importance", task - 1).tensors))
+    f_aux = omega.curvature(read_importance(learned.entry("auxiliary importance", task).tensors))
 
     for name in ("conv1.weight", "layer2.0.conv2.weight", "bn1.bias"):
         key = f"backbone.{name}"

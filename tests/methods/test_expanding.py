@@ -16,6 +16,7 @@ from ancl import (
     Output,
     Step,
     Store,
+    TaskWork,
     Training,
     architecture,
     make_method,
@@ -27,7 +28,6 @@ from tests.lab import (
     Samples,
     SideLoss,
     Tempered,
-    TrainingWork,
     UsedWeights,
     herd,
     patch_part,
@@ -178,13 +178,13 @@ def test_the_last_classifier_changes_no_tensor_of_the_backbone(learned) -> None:
 
 def test_the_last_classifier_sees_as_many_images_of_every_class(lab, monkeypatch) -> None:
     seen: dict[str, list[int]] = {}
-    fit = TrainingWork.fit
+    fit = TaskWork.fit
 
     def recorded(self, network, objective, train, val, training, role, *rest, **more) -> Any:
         seen[f"{role} {self.index}"] = Samples.concatenate(train).y.bincount().tolist()
         return fit(self, network, objective, train, val, training, role, *rest, **more)
 
-    monkeypatch.setattr(TrainingWork, "fit", recorded)
+    monkeypatch.setattr(TaskWork, "fit", recorded)
     lab.learn(make_method("der", balanced_epochs=1), resnet(lab), lab.tasks()[:2])
 
     assert seen["classifier 1"] == [4] * 4

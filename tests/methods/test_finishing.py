@@ -16,6 +16,7 @@ from ancl import (
     Network,
     Objective,
     Step,
+    TaskWork,
     Training,
     make_method,
 )
@@ -27,8 +28,6 @@ from tests.lab import (
     Fit,
     IdentityHead,
     Shift,
-    StageWork,
-    TrainingWork,
     alignment,
     as_input,
     extended,
@@ -145,14 +144,14 @@ def test_images_and_their_logits_give_the_same_correction(lab) -> None:
 def trained_on(monkeypatch) -> dict[str, set[bytes]]:
     """The images that every training was given, by its role."""
     seen: dict[str, set[bytes]] = {}
-    fit = TrainingWork.fit
+    fit = TaskWork.fit
 
     def recorded(self, network, objective, train, val, training, role, watcher=None) -> Any:
         images = (image.numpy().tobytes() for part in train for image in part.x)
         seen.setdefault(role, set()).update(images)
         return fit(self, network, objective, train, val, training, role, watcher)
 
-    monkeypatch.setattr(TrainingWork, "fit", recorded)
+    monkeypatch.setattr(TaskWork, "fit", recorded)
     return seen
 
 
@@ -222,14 +221,14 @@ def test_tuning_the_head_leaves_everything_else_alone(lab) -> None:
 
 def test_a_balanced_set_has_as_many_images_of_every_class(lab, monkeypatch) -> None:
     counts: list[list[int]] = []
-    batches = StageWork.batches
+    batches = TaskWork.batches
 
     def recorded(self, parts, **options) -> Any:
         if len(parts) > 1:
             counts.append(torch.cat([part.y for part in parts]).bincount().tolist())
         return batches(self, parts, **options)
 
-    monkeypatch.setattr(StageWork, "batches", recorded)
+    monkeypatch.setattr(TaskWork, "batches", recorded)
     made = make_method("eeil", balanced_epochs=1)
     lab.learn(made, lab.setting(task_aware=False, memory=Memory(total=12)))
 
@@ -242,21 +241,21 @@ def test_a_balanced_set_has_as_many_images_of_every_class(lab, monkeypatch) -> N
 )
 def test_what_tuning_is_held_to(keeps, classes, lab, monkeypatch) -> None:
     found: list[Any] = []
-    fit = TrainingWork.fit
+    fit = TaskWork.fit
 
     def recorded(self, network, objective, train, val, training, role, watcher=None) -> Any:
         if role == "balanced_tuning" and self.index == 2:
             found.append((objective, training))
         return fit(self, network, objective, train, val, training, role, watcher)
 
-    monkeypatch.setattr(TrainingWork, "fit", recorded)
+    monkeypatch.setattr(TaskWork, "fit", recorded)
     settings = {"balanced_epochs": 2, "balanced_lr": 0.5, "balanced_milestones": (1,)}
     made = make_method("eeil", lamb=3.0, balanced_keeps=keeps, **settings)
     learned = lab.learn(made, lab.setting(task_aware=False))
     objective, training = found[0]
 
-    assert [pull.anchor.classes for pull in objective.pulls] == ([classes] if classes else [])
-    assert [pull.lamb for pull in objective.pulls] == ([3.0] if classes else [])
+    assert [pull.anchor.classes for pull in objective.terms] == ([classes] if classes else [])
+    assert [pull.lamb for pull in objective.terms] == ([3.0] if classes else [])
     assert [epoch["lr"] for epoch in learned.entry("balanced_tuning", 2).meta["log"]] == [0.5, 0.05]
     assert training.schedule == "multistep"
     assert not same(network_of(learned, "main", 2), network_of(learned, "balanced_tuning", 2))

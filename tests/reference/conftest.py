@@ -312,7 +312,7 @@ class Reference:
         names = self.steps[0][1]
         seen = sum(size for size, _ in self.steps)
         means = {n: sum(size * terms[n] for size, terms in self.steps) / seen for n in names}
-        wells = {p.name: p for p in fit.objective.pulls if is_well(p)}
+        wells = {p.name: p for p in fit.objective.terms if is_well(p)}
         logged = {name: v for name, v in epoch.train.items() if name not in wells}
         found = {
             "epoch": epoch.epoch,
@@ -401,7 +401,7 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reference]:
         if torch.is_grad_enabled():  # a step of training
             held = {
                 pull.name: pull.lamb * pull.regularizer.penalty(step, pull.anchor)
-                for pull in self.pulls
+                for pull in self.terms
                 if is_well(pull)
             }
             found.steps.append((len(step.y), {n: t.item() for n, t in (terms | held).items()}))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ancl import Memory, make_method
-from tests.lab import ImageFormat, ImageWork, UpdateImportance, known, strip_prefix
+from tests.lab import ImageFormat, UpdateImportance, inference_inputs, strip_prefix
 
 TASK_AWARE = ("ewc", "mas", "lwf", "lfl", "a-ewc", "a-mas", "a-lwf", "a-lfl")
 MOVED_BUFFERS = ("ewc", "mas", "a-ewc", "a-mas")
@@ -41,7 +41,7 @@ def moved_buffers(monkeypatch) -> None:
 
     def run(self: Any, inputs: Any, context: Any) -> Any:
         found = estimate(self, inputs, context)
-        work = ImageWork(self, inputs, context)
+        work = self.work(inputs, context)
         network = work.network().train()
         for batch in work.batches([work.split.train]).shuffled(torch.Generator()):
             network(batch.x)
@@ -121,10 +121,10 @@ def test_icarl(reference, lab) -> None:
     images = ImageFormat(None, reference.settings["batch"])
     for index, task in enumerate(got["tasks"]):
         stage = learned.stage("main", index)
-        network = stage.architecture.build(stage.history.blocks)
+        network = stage.parts.architecture.build(stage.parts.history.blocks)
         network.load(strip_prefix("network", learned.entry("main", index).tensors))
         state = {"memory": learned.entry("memory", index)}
-        all_known = known(network, images, torch.device("cpu"), 4 * index + 4, state)
+        all_known = inference_inputs(network, images, torch.device("cpu"), 4 * index + 4, state)
         task["class_means"] = method.infer.means(all_known.exemplars.samples, all_known)
 
     found = reference.compare(want, got)

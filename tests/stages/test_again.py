@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Anchor, Memory, anchor_for, make_method
+from ancl import Anchor, Memory, TaskWork, anchor_for, make_method
 from tests.lab import (
     ClassHistory,
     Exemplars,
     Samples,
     Task,
-    TrainingWork,
     herd,
     patch_part,
     plan,
@@ -126,11 +125,11 @@ def test_without_new_classes_their_stages_are_left_out_and_that_is_said(lab, mix
     assert "bias" not in learned.stage("evaluate", 2).inputs
     first = corrected.stage("bias", 1).key
     assert corrected.stage("evaluate", 2).inputs["bias"] == first
-    assert [term.name for term in lucir.stage("main", 1).extras] == ["margin"]
-    assert lucir.stage("main", 2).extras == ()
+    assert [term.name for term in lucir.stage("main", 1).parts.extras] == ["margin"]
+    assert lucir.stage("main", 2).parts.extras == ()
     assert lucir.stage("grow", 2).imprint is None
-    assert learned.stage("main", 2).old.lamb == 1.0
-    assert learned.stage("main", 2).task_weight == 1.0
+    assert learned.stage("main", 2).parts.old.lamb == 1.0
+    assert learned.stage("main", 2).parts.task_weight == 1.0
 
 
 @pytest.fixture
@@ -193,7 +192,7 @@ def test_a_balanced_stage_draws_again_where_a_class_has_too_few(lab, mixed) -> N
     tuned = make_method("eeil", balanced_epochs=1, enlarge=False)
     few = (mixed[0], mixed[1], given(lab, 2, 5, 0, {3: 2}, skip=10))
     seen: list[Tensor] = []
-    original = TrainingWork.fit
+    original = TaskWork.fit
 
     def spied(self: Any, network: Any, objective: Any, train: Any, *rest: Any) -> Any:
         if rest[2] == "balanced_tuning":
@@ -201,7 +200,7 @@ def test_a_balanced_stage_draws_again_where_a_class_has_too_few(lab, mixed) -> N
         return original(self, network, objective, train, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingWork, "fit", spied)
+        patch.setattr(TaskWork, "fit", spied)
         lab.learn(tuned, setting, few)
 
     assert [counts.tolist() for counts in seen] == [[8] * 5, [8] * 5]

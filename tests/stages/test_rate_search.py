@@ -84,7 +84,7 @@ def test_methods_share_the_search_while_their_networks_are_the_same(lab: Any) ->
 def test_a_key_holds_the_rule_and_not_the_rate_it_found(lab: Any) -> None:
     stages = lab.learn(make_method("finetune"), searching(lab)).stages
 
-    trainings = [s.training for s in stages if s.name == "main"]
+    trainings = [s.parts.training for s in stages if s.name == "main"]
     assert all(training == trainings[0] for training in trainings)
 
 

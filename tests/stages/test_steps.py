@@ -94,7 +94,7 @@ def test_what_patience_judges_by_is_the_methods_or_the_runs(lab) -> None:
         setting = lab.fitted(made, lab.setting(training=training, task_aware=False))
         stages = plan(made, lab.tasks(), setting)
         return [
-            stage.training.select_by
+            stage.parts.training.select_by
             for task in (0, 1)
             for stage in stages
             if stage.task == task and stage.name in ("main", "auxiliary")

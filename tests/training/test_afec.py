@@ -69,7 +69,7 @@ def test_the_anchor_is_the_auxiliary_network_as_it_is_now() -> None:
 
     for epoch in ahead:
         if epoch.role == "main":
-            (pull,) = main.objective.pulls
+            (pull,) = main.objective.terms
             now = auxiliary.network.weights()
             assert all(torch.equal(pull.anchor.weights[n], w) for n, w in now.items())
             assert "auxiliary" in epoch.train

@@ -20,7 +20,7 @@ from ancl import (
     anchor_for,
     architecture,
 )
-from tests.lab import KAPPA_ON_ANSWERS, KAPPA_ON_WEIGHTS, REACH, AutoText, Ewc, Lwf, Mover, Pod
+from tests.lab import KAPPA_ON_ANSWERS, KAPPA_ON_WEIGHTS, REACH, AutoLambda, AutoText, Ewc, Lwf, Pod
 
 TASKS = (slice(0, 2), slice(2, 5))
 
@@ -59,7 +59,7 @@ def make_step(network: Network, number: int = 0, *, maps: bool = False) -> Step:
 
 def found(omega: Regularizer, *, maps: bool = False, **auxiliary: Any) -> Objective:
     """λ by rule, beginning with 2; with an auxiliary term where its λ_a is given."""
-    pulls = []
+    terms = []
     for seed, name in ((1, "old"), (2, "auxiliary")):
         network = make_network(seed, maps=maps)
         torch.manual_seed(seed)
@@ -67,8 +67,8 @@ def found(omega: Regularizer, *, maps: bool = False, **auxiliary: Any) -> Object
         anchor = anchor_for(omega, network, TASKS[seed - 1], {"gradients": values})
         lamb = Auto(2.0) if name == "old" else auxiliary.get("lamb_a")
         if lamb is not None:
-            pulls.append(PenaltyTerm(name, lamb, omega, anchor))
-    return Objective(CrossEntropy(), pulls)
+            terms.append(PenaltyTerm(name, lamb, omega, anchor))
+    return Objective(CrossEntropy(), terms)
 
 
 def length(values: Tensor) -> float:
@@ -116,7 +116,7 @@ def test_lamb_moves_to_the_ratio_of_forces_by_hand() -> None:
 def test_on_weights_the_forces_are_those_on_the_weights() -> None:
     network, objective = make_network(0), found(Ewc())
     step = make_step(network)
-    pull = objective.pulls[0]
+    pull = objective.terms[0]
     task = CrossEntropy()(step)
     slopes = torch.autograd.grad(task, list(network.weights().values()), retain_graph=True)
     pulls = [
@@ -135,7 +135,7 @@ def test_on_weights_the_forces_are_those_on_the_weights() -> None:
     assert quadratic.force("old").item() == pytest.approx(sizes[1], rel=1e-5)
     after = objective.quadratic(network.weights())
     assert after is not None
-    assert [well.weight for well in after.wells] == [objective.lambs["old"]]
+    assert [well.weight for well in after.quadratics] == [objective.lambs["old"]]
 
 
 def test_maps_are_pulled_without_the_backbone() -> None:
@@ -145,9 +145,9 @@ def test_maps_are_pulled_without_the_backbone() -> None:
     [task] = torch.autograd.grad(CrossEntropy()(step), [step.out.features], retain_graph=True)
 
     objective(step)
-    assert objective.mover is not None
-    assert objective.mover._sums is not None
-    measured = objective.mover._sums[0].item()
+    lamb = objective.lambdas["old"]
+    assert lamb._sums is not None
+    measured = lamb._sums[0].item()
 
     assert measured == pytest.approx(length(task), rel=1e-5)
 
@@ -155,8 +155,8 @@ def test_maps_are_pulled_without_the_backbone() -> None:
 # -- moves and limits ------------------------------------------------------------------------
 
 
-def forces(*values: float) -> list[Tensor]:
-    return [torch.tensor(value) for value in values]
+def forces(task: float, old: float) -> dict[str, Tensor]:
+    return {"task": torch.tensor(task), "old": torch.tensor(old)}
 
 
 @pytest.mark.parametrize(
@@ -173,29 +173,29 @@ def forces(*values: float) -> list[Tensor]:
     ],
 )
 def test_a_move(task, old, expected) -> None:
-    mover = Mover(Auto(2.0), "old", on_weights=False)
-    mover.measure(*forces(task, old))
+    lamb = AutoLambda(Auto(2.0), "old", on_weights=False)
+    lamb.observe(forces(task, old))
 
-    assert mover.epoch() == ({"lamb": 2.0}, "")
-    assert mover.lamb == pytest.approx(expected)
-    assert mover.epoch() == ({"lamb": mover.lamb}, "")  # nothing measured, nothing moved
+    assert lamb.end_epoch() == ({"lamb": 2.0}, "")
+    assert lamb.now == pytest.approx(expected)
+    assert lamb.end_epoch() == ({"lamb": lamb.now}, "")  # nothing measured, nothing moved
 
 
 def test_lamb_stays_within_its_reach() -> None:
-    mover = Mover(Auto(2.0, kappa=1.0), "old", on_weights=True)
+    lamb = AutoLambda(Auto(2.0, kappa=1.0), "old", on_weights=True)
     notes = []
     for _ in range(10):
-        mover.measure(*forces(1e9, 1.0))
-        notes.append(mover.epoch()[1])
+        lamb.observe(forces(1e9, 1.0))
+        notes.append(lamb.end_epoch()[1])
 
-    assert mover.lamb == 2.0 * REACH
+    assert lamb.now == 2.0 * REACH
     assert notes[:6] == [""] * 6  # 2⁶ = 64
     assert notes[6:] == ["λ has reached its limit of 200", "", "", ""]  # said once
 
 
 def test_a_task_goes_on_with_the_last_one() -> None:
-    assert Mover(Auto(2.0, last=5.0), "old", on_weights=False).first == 5.0
-    assert Mover(Auto(2.0, last=5000.0), "old", on_weights=False).first == 2.0 * REACH
+    assert AutoLambda(Auto(2.0, last=5.0), "old", on_weights=False).now == 5.0
+    assert AutoLambda(Auto(2.0, last=5000.0), "old", on_weights=False).now == 2.0 * REACH
 
 
 def test_what_is_only_looked_at_moves_nothing() -> None:
@@ -236,7 +236,7 @@ def test_both_rules_together_on_weights() -> None:
     ratio = both.lambs["old"] / before["old"]
     assert ratio != 1.0
     assert both.lambs["auxiliary"] == pytest.approx(ratio * before["auxiliary"])
-    weights = [well.weight for well in quadratic.wells]
+    weights = [well.weight for well in quadratic.quadratics]
     assert weights == [both.lambs["old"], both.lambs["auxiliary"]]
 
 
@@ -255,7 +255,7 @@ def test_on_weights_both_networks_pull_together(lamb_a) -> None:
             factor
             * pull.anchor.importance["gradients"][name]
             * (weight - pull.anchor.weights[name])
-            for factor, pull in zip((1.0, share), both.pulls, strict=True)
+            for factor, pull in zip((1.0, share), both.terms, strict=True)
         )
         for name, weight in network.weights().items()
     ]
@@ -271,14 +271,13 @@ def test_on_weights_both_networks_pull_together(lamb_a) -> None:
 @pytest.mark.parametrize(("omega", "auxiliary"), [(Lwf(), 0.0), (Ewc(), 6.0)])
 def test_weights_are_selected_with_the_first_lamb(omega, auxiliary) -> None:
     objective = found(omega, lamb_a=Balance(0.5))
-    assert objective.mover is not None
     values = {"task": 1.0, "old": 4.0, "auxiliary": 6.0}
-    assert objective.judged(values) == 1.0 + 4.0 + auxiliary
+    assert objective.selection_loss(values) == 1.0 + 4.0 + auxiliary
 
-    objective.mover.lamb = 8.0  # four times the first: as many times too large are the terms
+    objective.lambdas["old"].now = 8.0  # four times the first: so much too large are the terms
     values = {"task": 1.0, "old": 16.0, "auxiliary": 24.0}
 
-    assert objective.judged(values) == 1.0 + 4.0 + auxiliary
+    assert objective.selection_loss(values) == 1.0 + 4.0 + auxiliary
 
 
 @pytest.mark.parametrize("omega", [Lwf(), Ewc()])
@@ -305,9 +304,9 @@ def test_a_state_goes_on_where_it_was(omega) -> None:
 def test_one_term_may_have_it_beside_a_task_loss() -> None:
     objective = found(Lwf())
     with pytest.raises(MethodError, match="old and old: one term may have the λ Auto"):
-        Objective(CrossEntropy(), (*objective.pulls, *objective.pulls))
+        Objective(CrossEntropy(), (*objective.terms, *objective.terms))
     with pytest.raises(MethodError, match="beside a task loss, by whose force it is found"):
-        Objective(CrossEntropy(), objective.pulls, task_weight=0.0)
+        Objective(CrossEntropy(), objective.terms, task_weight=0.0)
 
 
 @pytest.mark.parametrize(("start", "kappa"), [(0.0, None), (math.nan, 1.0), (1.0, 0.0)])
@@ -325,3 +324,20 @@ def test_a_rule_as_text(text) -> None:
 def test_what_is_no_rule(text) -> None:
     with pytest.raises(ValueError, match=r"must be auto or auto:κ with κ > 0"):
         AutoText.read(text)
+
+
+def test_a_rule_on_answers_stands_beside_a_term_on_weights() -> None:
+    """Gradients of weights tell it nothing: it sees the forces on features, once a step."""
+    network, on_answers, on_weights = make_network(0), found(Lwf()), found(Ewc(), lamb_a=3.0)
+    both = Objective(CrossEntropy(), (on_answers.terms[0], on_weights.terms[1]))
+    quadratic = both.quadratic(network.weights())
+    assert quadratic is not None
+
+    for objective in (on_answers, both):
+        step = make_step(network)
+        torch.autograd.backward(list(objective.answers(step).values()))
+        objective.observe_gradients(step.weights, quadratic)
+        objective.end_epoch()
+
+    assert both.lambs == {"old": on_answers.lambs["old"], "auxiliary": 3.0}
+    assert both.lambs["old"] != 2.0

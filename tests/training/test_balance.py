@@ -21,7 +21,20 @@ from ancl import (
     anchor_for,
     architecture,
 )
-from tests.lab import MOST, Balancer, Eeil, Ewc, Icarl, LessForget, Lfl, Lwf, Lwm, Pod
+from tests.lab import (
+    MOST,
+    BalancedLambda,
+    CurvatureLambda,
+    Eeil,
+    Ewc,
+    Icarl,
+    Lambda,
+    LessForget,
+    Lfl,
+    Lwf,
+    Lwm,
+    Pod,
+)
 
 TASKS = (slice(0, 2), slice(2, 5))
 LAMB, RHO, STEPS = 3.0, 0.4, 4
@@ -186,7 +199,7 @@ def test_lamb_a_is_the_ratio_of_forces_on_copies(name) -> None:
 
     def forces(number: int) -> tuple[float, float]:
         step = make_step(network, number, maps=kind == "mapped")
-        one, other = (copied_force(pull, step, network) for pull in objective.pulls)
+        one, other = (copied_force(pull, step, network) for pull in objective.terms)
         return one, other
 
     found = []
@@ -284,57 +297,66 @@ def test_a_network_at_an_anchor_feels_no_force(same, expected) -> None:
     assert objective.lambs["auxiliary"] > 0
 
 
-def forces(old: float, auxiliary: float) -> tuple[Tensor, Tensor]:
-    return torch.tensor(old), torch.tensor(auxiliary)
+def on_answers(rho: float, lamb: float) -> BalancedLambda:
+    return BalancedLambda(Balance(rho), ("old", "auxiliary"), Lambda(lamb))
+
+
+def on_weights(rho: float, lamb: float) -> CurvatureLambda:
+    return CurvatureLambda(Balance(rho), ("old", "auxiliary"), Lambda(lamb))
+
+
+def forces(old: float, auxiliary: float) -> dict[str, Tensor]:
+    return {"old": torch.tensor(old), "auxiliary": torch.tensor(auxiliary)}
 
 
 def test_a_zero_denominator_keeps_the_last_value() -> None:
-    balancer = Balancer(Balance(0.5), 2.0)
-    balancer.restore({"means": torch.tensor([1.0, 0.0]), "lamb_a": torch.tensor(3.0)})
+    lamb_a = on_answers(0.5, 2.0)
+    lamb_a.restore({"means": torch.tensor([1.0, 0.0]), "lamb_a": torch.tensor(3.0)})
 
-    balancer.measure(*forces(1.0, 0.0))
-    assert float(balancer.lamb_a) == 3.0
+    lamb_a.observe(forces(1.0, 0.0))
+    assert float(lamb_a.now) == 3.0
 
-    balancer.measure(*forces(1.0, 4.0))
-    assert float(balancer.lamb_a) == pytest.approx(2.0 * 0.5 * 1.0 / 0.2)
-    mean, note = balancer.epoch()
+    lamb_a.observe(forces(1.0, 4.0))
+    assert float(lamb_a.now) == pytest.approx(2.0 * 0.5 * 1.0 / 0.2)
+    mean, note = lamb_a.end_epoch()
     assert mean == {"lamb_a": pytest.approx((3.0 + 5.0) / 2)}
     assert note == ""
 
 
 def test_lamb_a_is_capped_and_the_log_says_so() -> None:
-    balancer = Balancer(Balance(1.0), 2.0)
+    lamb_a = on_answers(1.0, 2.0)
 
-    balancer.measure(*forces(1e12, 1e-3))
-    balancer.measure(*forces(0.0, 1e12))
+    lamb_a.observe(forces(1e12, 1e-3))
+    lamb_a.observe(forces(0.0, 1e12))
 
     first, second = 2.0 * MOST, 2.0 * 0.95 * 1e12 / 1e12
-    assert float(balancer.lamb_a) == pytest.approx(second, rel=1e-3)
-    mean, note = balancer.epoch()
+    assert float(lamb_a.now) == pytest.approx(second, rel=1e-3)
+    mean, note = lamb_a.end_epoch()
     assert mean["lamb_a"] == pytest.approx((first + second) / 2)
     assert note == "λ_a held at 1e+06 λ in 1 of 2 steps"
-    assert balancer.epoch() == ({}, "")
+    assert lamb_a.end_epoch() == ({}, "")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_force_that_is_not_finite_is_left_out(bad) -> None:
-    balancer = Balancer(Balance(1.0), 1.0)
-    balancer.measure(*forces(2.0, 4.0))
+    lamb_a = on_answers(1.0, 1.0)
+    lamb_a.observe(forces(2.0, 4.0))
 
-    balancer.measure(*forces(bad, 1.0))
-    balancer.measure(*forces(1.0, bad))
+    lamb_a.observe(forces(bad, 1.0))
+    lamb_a.observe(forces(1.0, bad))
 
-    assert float(balancer.lamb_a) == 0.5
-    assert balancer.epoch()[0] == {"lamb_a": 0.5}
+    assert float(lamb_a.now) == 0.5
+    assert lamb_a.end_epoch()[0] == {"lamb_a": 0.5}
 
 
 def test_without_lamb_there_is_no_lamb_a() -> None:
-    balancer = Balancer(Balance(1.0), 0.0)
+    lamb_a = on_answers(1.0, 0.0)
 
-    balancer.measure(*forces(2.0, 4.0))
-    assert float(balancer.lamb_a) == 0
-    balancer.settle(2.0, 4.0)
-    assert balancer.lamb_a == 0
+    lamb_a.observe(forces(2.0, 4.0))
+    assert float(lamb_a.now) == 0
+    settled = on_weights(1.0, 0.0)
+    settled.observe(forces(2.0, 4.0))
+    assert settled.now == 0
 
 
 def test_what_is_only_looked_at_changes_nothing() -> None:
@@ -346,7 +368,7 @@ def test_what_is_only_looked_at_changes_nothing() -> None:
         shown = objective(make_step(network, 1))["auxiliary"]
 
     assert objective.lambs["auxiliary"] == before
-    pull, step = objective.pulls[1], make_step(network, 1)
+    pull, step = objective.terms[1], make_step(network, 1)
     assert shown.item() == pytest.approx(
         before * pull.regularizer.penalty(step, pull.anchor).item()
     )
@@ -387,7 +409,7 @@ def curvature_sum(pull: PenaltyTerm) -> float:
 
 def test_on_weights_lamb_a_is_one_number_from_the_curvatures() -> None:
     objective, network = balanced(Ewc()), make_network(0)
-    sums = [curvature_sum(pull) for pull in objective.pulls]
+    sums = [curvature_sum(pull) for pull in objective.terms]
     expected = RHO * LAMB * sums[0] / sums[1]
 
     quadratic = objective.quadratic(network.weights())
@@ -395,13 +417,15 @@ def test_on_weights_lamb_a_is_one_number_from_the_curvatures() -> None:
     terms = [own_loop(make_step(network, number))["auxiliary"].item() for number in range(2)]
 
     assert quadratic is not None
-    assert [well.weight for well in quadratic.wells] == [LAMB, pytest.approx(expected)]
+    assert [well.weight for well in quadratic.quadratics] == [LAMB, pytest.approx(expected)]
     assert own_loop.lambs == objective.lambs
     assert terms == [pytest.approx(quadratic.values()["auxiliary"].item())] * 2
-    assert objective.balancer is not None
     for _ in range(2):  # in every epoch the same
-        assert objective.balancer.epoch() == ({"lamb_a": pytest.approx(expected)}, "")
-    assert objective.balancer.state() == {}
+        assert objective.lambdas["auxiliary"].end_epoch() == (
+            {"lamb_a": pytest.approx(expected)},
+            "",
+        )
+    assert objective.lambdas["auxiliary"].state() == {}
 
 
 @pytest.mark.parametrize(
@@ -415,12 +439,13 @@ def test_on_weights_lamb_a_is_one_number_from_the_curvatures() -> None:
     ],
 )
 def test_limits_on_weights(old, auxiliary, expected, note) -> None:
-    balancer = Balancer(Balance(0.5), 3.0)
+    lamb_a = on_weights(0.5, 3.0)
 
-    balancer.settle(old, auxiliary)
+    lamb_a.observe({n: v.double() for n, v in forces(old, auxiliary).items()})
+    assert lamb_a.known
 
-    assert balancer.lamb_a == expected
-    assert balancer.epoch() == ({"lamb_a": pytest.approx(expected)}, note)
+    assert lamb_a.now == expected
+    assert lamb_a.end_epoch() == ({"lamb_a": pytest.approx(expected)}, note)
 
 
 # -- what it is part of ----------------------------------------------------------------------
@@ -433,19 +458,17 @@ def test_what_moves_within_a_task_is_not_judged() -> None:
 
 def test_a_state_goes_on_where_it_was() -> None:
     network, whole, resumed = make_network(0), balanced(Lwf()), balanced(Lwf())
-    assert whole.balancer is not None
-    assert resumed.balancer is not None
     for number in range(2):
         whole(make_step(network, number))
-    saved = whole.balancer.state()
+    saved = whole.lambdas["auxiliary"].state()
     whole(make_step(network, 2))
 
-    resumed.balancer.restore(saved)
+    resumed.lambdas["auxiliary"].restore(saved)
     resumed(make_step(network, 2))
 
     assert saved.keys() == {"means", "lamb_a"}
     assert resumed.lambs == whole.lambs
-    ours, theirs = resumed.balancer.state(), whole.balancer.state()
+    ours, theirs = resumed.lambdas["auxiliary"].state(), whole.lambdas["auxiliary"].state()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 

@@ -54,10 +54,10 @@ class Scripted:
     def quadratic(self, weights: Params) -> Quadratic | None:
         return None
 
-    def look(self, weights: Params, quadratic: Quadratic) -> None:
+    def observe_gradients(self, weights: Params, quadratic: Quadratic) -> None:
         raise AssertionError("no term is on weights")
 
-    def judged(self, terms: Mapping[str, float]) -> float:
+    def selection_loss(self, terms: Mapping[str, float]) -> float:
         return sum(value for name, value in terms.items() if name not in self.unsteady)
 
     def end_epoch(self) -> tuple[dict[str, float], str]:

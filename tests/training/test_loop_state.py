@@ -156,13 +156,14 @@ def test_restored_halfway_equals_uninterrupted(at, optimizer, on_disk, loss) -> 
 def test_an_epoch_has_the_mean_lamb_a_of_its_steps() -> None:
     fit = make_fit(replace(TRAINING, epochs=2, schedule="constant"), balanced)
     seen: list[float] = []
-    measure = fit.objective.balancer.measure
+    lamb_a = fit.objective.lambdas["auxiliary"]
+    observe = lamb_a.observe
 
-    def recorded(*forces: Tensor) -> None:
-        measure(*forces)
-        seen.append(float(fit.objective.balancer.lamb_a))
+    def recorded(forces: dict[str, Tensor]) -> None:
+        observe(forces)
+        seen.append(float(lamb_a.now))
 
-    fit.objective.balancer.measure = recorded
+    lamb_a.observe = recorded
     first, second = fit
     fixed = next(make_fit(replace(TRAINING, epochs=1, schedule="constant")))
 
@@ -197,8 +198,8 @@ def test_on_weights_the_steps_follow_the_lamb() -> None:
     lambs = [epoch.lambs["lamb"] for epoch in ruled]
 
     for lamb in lambs:
-        pulls = found_on_weights().pulls
-        fixed.objective = Objective(CrossEntropy(), (replace(pulls[0], lamb=lamb), pulls[1]))
+        terms = found_on_weights().terms
+        fixed.objective = Objective(CrossEntropy(), (replace(terms[0], lamb=lamb), terms[1]))
         next(fixed)
 
     assert lambs[0] != lambs[1]
@@ -286,7 +287,7 @@ def test_terms_of_an_epoch_are_means_over_samples() -> None:
     assert epoch.val["task"] == pytest.approx(-sum(right) / len(right), abs=1e-6)
     assert set(epoch.val) == set(epoch.train) == {"task", "old", "auxiliary"}
     # A term on weights is its value at the end of the epoch: ½ · 0.5 · Σ C (θ − θ*)².
-    pull = fit.objective.pulls[1]
+    pull = fit.objective.terms[1]
     curvature, centre = pull.anchor.importance["gradients"], pull.anchor.weights
     parts = {n: curvature[n] * (w.detach() - centre[n]) ** 2 for n, w in fit.weights.items()}
     total = sum(float(part.sum()) for part in parts.values())

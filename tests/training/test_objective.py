@@ -47,7 +47,7 @@ def test_terms_are_named_and_weighed() -> None:
 
     assert list(terms) == ["task", "old", "auxiliary"]
     assert terms["task"].item() == CrossEntropy()(step).item()
-    for pull in objective.pulls:
+    for pull in objective.terms:
         expected = pull.lamb * pull.regularizer.penalty(step, pull.anchor)
         assert terms[pull.name].item() == expected.item()
     assert objective.lambs == {"old": 3.0, "auxiliary": 0.5}

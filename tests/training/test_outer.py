@@ -122,7 +122,7 @@ def test_a_training_leaves_the_parameters_of_its_outer_step_alone() -> None:
     assert [n for n in own if not torch.equal(own[n], other[n])] == ["backbone.alpha"]
     assert logs[0].lambs == {}
     assert list(logs[1].lambs.values()) == alpha(both.network).tolist()
-    assert both.learns == alone.learns + 3
+    assert both.trainable_parameters == alone.trainable_parameters + 3
 
 
 def test_a_training_goes_on_with_the_momentum_of_its_outer_step() -> None:

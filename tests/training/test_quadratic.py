@@ -179,7 +179,7 @@ def test_training_on_a_real_network_follows_the_closed_form() -> None:
         epochs=8, lr=lr, momentum=0, weight_decay=0, batch_size=9, schedule="constant"
     )
     fit = double_fit(training, CrossEntropy(), recorded, scale=1.0)
-    old, auxiliary = fit.objective.pulls
+    old, auxiliary = fit.objective.terms
 
     list(fit)
 
@@ -217,7 +217,7 @@ def test_implicit_steps_end_where_plain_ones_do(momentum, penalty_step, scale) -
         penalty_step=penalty_step,
     )
     fit = double_fit(training, bowl, None, scale)
-    old, auxiliary = fit.objective.pulls
+    old, auxiliary = fit.objective.terms
 
     list(fit)
 

@@ -14,7 +14,6 @@ from ancl.analysis.networks import ComparedNetworks, Trained, TrainingPlans
 from ancl.data import Samples, Task
 from ancl.errors import ScenarioError, SpecError, unknown
 from ancl.losses import own_task_logits
-from ancl.methods.lambda_rules import weight_at
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Network
 from ancl.recipe.build import Experiment
@@ -23,7 +22,7 @@ from ancl.seeding import generator, seeded
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting
 from ancl.stages.runner import MemoryStore, Storage
-from ancl.training.balance import Balance
+from ancl.training.lambda_rules import Balance, weight_at
 from ancl.types import Params
 
 Split = Literal["test", "val", "train", "old"]

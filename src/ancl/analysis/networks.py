@@ -17,10 +17,10 @@ from ancl.methods.task_history import ClassHistory
 from ancl.recipe.build import Experiment
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.events import Events
-from ancl.stages.importance import read_importance
-from ancl.stages.plan import BACKBONE, StateKeys, plan_kept, plan_task
+from ancl.stages.plan import plan_kept, plan_task
 from ancl.stages.runner import MemoryStore, Runner, Storage
 from ancl.stages.stage import Stage
+from ancl.state import BACKBONE, IMPORTANCE, StateKeys, read_importance
 from ancl.store.entry import StageResult
 from ancl.types import Importance, Params, strip_prefix
 
@@ -260,7 +260,7 @@ def _compared(
         trained(plans.multi),
         trained(plans.cl),
         {lamb_a: trained(plan) for lamb_a, plan in plans.ancl.items()},
-        read_importance(results[state["importance"]]) if on_weights else {},
-        read_importance(results[first.key("auxiliary importance")]) if on_weights else {},
+        read_importance(results[state[IMPORTANCE]].tensors) if on_weights else {},
+        read_importance(results[first.key("auxiliary importance")].tensors) if on_weights else {},
         frozenset(before),
     )

@@ -11,8 +11,8 @@ from ancl.errors import SpecError, counted
 from ancl.hashing import UnstorableError
 from ancl.recipe.build import Experiment, Reading, build, threads, validation_weights
 from ancl.recipe.recipe import RunSpec
+from ancl.stages.final_state import FinalState
 from ancl.stages.stage import Stage
-from ancl.stages.state import FinalState
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,7 +139,7 @@ def canonical(samples: Samples) -> Samples:
     return ordered(samples)[0]
 
 
-def unlike(samples: Samples, others: Samples) -> Samples:
+def not_in(samples: Samples, others: Samples) -> Samples:
     """The samples whose image is not among the others; of equal ones of a class, the first."""
     out = {bytes(row) for row in _digests(others)}
     first: dict[tuple[bytes, int], int] = {}

@@ -25,7 +25,7 @@ from ancl.experiments.results import (
 from ancl.files import read_plain
 from ancl.metrics import Matrix, read_matrix, summary
 from ancl.recipe.recipe import RunSpec
-from ancl.stages.state import FinalState
+from ancl.stages.final_state import FinalState
 
 
 def read_run(directory: Path) -> RunResult:

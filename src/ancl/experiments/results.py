@@ -36,8 +36,8 @@ from ancl.metrics import (
 )
 from ancl.recipe.recipe import RunSpec
 from ancl.runtime import numerics
+from ancl.stages.final_state import FinalState
 from ancl.stages.stage import Stage
-from ancl.stages.state import FinalState
 from ancl.stages.steps import UpdateMemory
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
@@ -183,7 +183,7 @@ def count_parameters(
     for stage in stages:
         task, meta = stage.task, metas[stage.key]
         if isinstance(stage, UpdateMemory):
-            images[task] = sum(stage.kept) * stage.history.groups
+            images[task] = sum(stage.parts.kept) * stage.parts.history.groups
         if "stored" in meta:
             stored[task] = meta["stored"]
         if "trained" in meta:

@@ -27,6 +27,7 @@ from ancl.experiments.search import (
     seeds_to_report,
 )
 from ancl.experiments.search_race import FAVOURED, Standing, Stop, earliest, race, standing
+from ancl.methods.parts import StageContext
 from ancl.methods.registry import MethodRef
 from ancl.metrics import Matrix, aac, aiac
 from ancl.recipe.benchmarks import benchmark as benchmark_named
@@ -35,9 +36,6 @@ from ancl.recipe.recipe import RunSpec
 from ancl.recipe.request import resolve_methods
 from ancl.stages.events import Events
 from ancl.stages.runner import Storage, image_loader
-from ancl.stages.stage import StageContext
-from ancl.stages.steps import TrainMain
-from ancl.stages.work import MainWork
 from ancl.training.objective import Objective
 
 STEPS = ("lamb", "lamb_a")
@@ -370,8 +368,7 @@ def seconds_an_image(spec: RunSpec, root: Path | None = None) -> float:
             next(stage for stage in experiment.stages if stage.name == name)
             for name in ("grow", "main")
         )
-        assert isinstance(main, TrainMain)
-        work = MainWork(main, {"start": grow.run({}, context)}, context)
+        work = main.work({"start": grow.run({}, context)}, context)
         training = replace(
             spec.training.at(0), epochs=2, schedule="constant", warmup=0.0, lr_search=False
         )
@@ -413,8 +410,7 @@ def passes(node: Node, images: Sequence[tuple[int, int, int]]) -> float:
     main, auxiliary = images_per_epoch(node.spec, images)[task]
     if stage.name == "auxiliary":
         return stage.epochs * (auxiliary + images[task][1] / 3)
-    assert isinstance(stage, TrainMain)
-    anchors = bool(stage.old) + bool(stage.auxiliary)
+    anchors = bool(stage.parts.old) + bool(stage.parts.auxiliary)
     # AFEC's auxiliary network takes turns with the main one, and importance is estimated each time.
-    turns = 2 * auxiliary if stage.alternating else 0
+    turns = 2 * auxiliary if stage.parts.alternating else 0
     return stage.epochs * (main * (1 + anchors / 3) + images[task][1] / 3 + turns)

@@ -20,14 +20,12 @@ from ancl.integrations.avalanche_model import (
     listen,
 )
 from ancl.losses import CrossEntropy
-from ancl.methods.lambda_rules import weight_at
-from ancl.methods.method import Auxiliary, Method
+from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.variants import with_afec, with_ancl
 from ancl.regularizers import Watcher, WeightRegularizer
-from ancl.training.auto import Auto
-from ancl.training.balance import Balance
-from ancl.training.objective import Objective, PenaltyTerm
+from ancl.training.lambda_rules import Auto, Balance, weight_at
+from ancl.training.objective import Auxiliary, Objective, PenaltyTerm
 from ancl.training.quadratic import Quadratic
 from ancl.types import Anchor, Output, Params, Step
 
@@ -119,7 +117,7 @@ class _Plugin:
 
     def before_forward(self, strategy: Strategy, **kwargs: Any) -> None:
         """Listen to what enters the classifier, where an Ω reads features."""
-        if self._reads_features and self._head and self._objective.pulls:
+        if self._reads_features and self._head and self._objective.terms:
             self._entered, self._hook = listen(strategy.model, self._head)
 
     def after_forward(self, strategy: Strategy, **kwargs: Any) -> None:
@@ -130,7 +128,7 @@ class _Plugin:
 
     def before_backward(self, strategy: Strategy, **kwargs: Any) -> None:
         """Add the terms on answers to the strategy's loss."""
-        if not self._learning or not self._objective.pulls:
+        if not self._learning or not self._objective.terms:
             return
         logits = strategy.mb_output[:, self._learning.columns]
         features = self._entered[-1].flatten(1) if self._reads_features else logits[:, :0]
@@ -190,13 +188,13 @@ class _Plugin:
 
     def _renew(self, learning: "Learning") -> None:
         """The terms with the anchors as they are now; one whose λ is 0 is left out."""
-        pulls = []
+        terms = []
         if self._old and self.method.old:
             lamb = weight_at(self.method.old.lamb, *learning.history.counts)
-            pulls.append(PenaltyTerm("old", lamb, self.method.old.regularizer, self._old))
+            terms.append(PenaltyTerm("old", lamb, self.method.old.regularizer, self._old))
         if self._trained:
-            pulls.append(self._trained.term())
-        self._objective = replace(self._objective, pulls=[pull for pull in pulls if pull.lamb])
+            terms.append(self._trained.term())
+        self._objective = replace(self._objective, terms=[term for term in terms if term.lamb])
         self._quadratic = self._objective.quadratic(learning.weights())
 
 

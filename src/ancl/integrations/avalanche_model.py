@@ -12,12 +12,11 @@ from torch.utils.data import DataLoader
 
 from ancl.errors import MethodError, TrainingError
 from ancl.losses import TaskLoss
-from ancl.methods.lambda_rules import weight_at
-from ancl.methods.method import Auxiliary
 from ancl.methods.task_history import ClassHistory
 from ancl.regularizers import Evidence, Regularizer, Watcher, WeightRegularizer
 from ancl.seeding import seeded
-from ancl.training.objective import Objective, PenaltyTerm, anchor_from
+from ancl.training.lambda_rules import weight_at
+from ancl.training.objective import Auxiliary, Objective, PenaltyTerm, anchor_from
 from ancl.types import Anchor, Importance, Output, Params, Step
 
 

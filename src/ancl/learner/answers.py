@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ancl.data import Label, Samples, Task
-from ancl.data.samples import unlike
+from ancl.data.samples import not_in
 from ancl.errors import ScenarioError
-from ancl.inference import Known
+from ancl.inference import InferenceInputs
 from ancl.learner.inputs import Data, Form, read_images, read_labelled
 from ancl.learner.measures import (
     ALL,
@@ -28,10 +28,10 @@ from ancl.learner.measures import (
 )
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
+from ancl.methods.parts import inference_inputs
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.networks import Network
 from ancl.stages.plan import Setting
-from ancl.stages.work import known
 from ancl.store.entry import StageResult
 from ancl.types import strip_prefix
 
@@ -262,8 +262,9 @@ class Answers(ABC):
     def _among(self, scores: Tensor, task: int | None) -> Tensor:
         """Scores of the classes of a task, where one is given."""
         if task is not None:
-            own = self._task(task)
-            return within(scores, torch.full((len(scores),), own.index), [own], first=own.index)
+            known = self._task(task)
+            chosen = torch.full((len(scores),), known.index)
+            return mask_other_tasks(scores, chosen, [known], first=known.index)
         return scores
 
     def _warn_without(self, task: int | None) -> None:
@@ -280,7 +281,7 @@ class Answers(ABC):
     def _held_scores(self, *, task_known: bool) -> Tensor:
         assert self._held is not None
         scores = self._score(self._held.samples.x)
-        return within(scores, self._held.task, self._tasks) if task_known else scores
+        return mask_other_tasks(scores, self._held.task, self._tasks) if task_known else scores
 
     @property
     def _basis(self) -> str:
@@ -304,7 +305,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number)
 
 
-def within(scores: Tensor, of: Tensor, tasks: Sequence[Task], first: int = 0) -> Tensor:
+def mask_other_tasks(scores: Tensor, of: Tensor, tasks: Sequence[Task], first: int = 0) -> Tensor:
     """Scores with minus infinity outside each image's own task.
 
     Args:
@@ -322,17 +323,17 @@ def within(scores: Tensor, of: Tensor, tasks: Sequence[Task], first: int = 0) ->
 
 def built(
     method: Method, setting: Setting, tasks: Sequence[Task], entries: Mapping[str, StageResult]
-) -> tuple[Network, Known]:
+) -> tuple[Network, InferenceInputs]:
     """The network that tasks left behind, and what inference may look at besides its output."""
     found = strip_prefix("network", entries["network"].tensors)
     network = setting.architecture.restore(ClassHistory.of(tasks).blocks, found)
     network.to(setting.device)
     read = {part: entry for part, entry in entries.items() if part in method.infer.reads}
     classes = tasks[-1].classes.stop
-    return network, known(network, setting.images, setting.device, classes, read)
+    return network, inference_inputs(network, setting.images, setting.device, classes, read)
 
 
-def make_scorer(method: Method, network: Network, looked: Known) -> Scorer:
+def make_scorer(method: Method, network: Network, looked: InferenceInputs) -> Scorer:
     """From images to scores, as the method chooses classes."""
     score = method.infer.scorer(looked)
 
@@ -367,7 +368,7 @@ def measured(
     if held is None:
         return (None,) * len(columns)
     scores = scorer(held.samples.x)
-    scores = within(scores, held.task, tasks) if task_known else scores
+    scores = mask_other_tasks(scores, held.task, tasks) if task_known else scores
     right = scores.argmax(dim=1) == held.samples.y
     own = [right[held.task == index] for index in columns]
     return tuple(float(each.double().mean()) if len(each) else None for each in own)
@@ -385,9 +386,9 @@ def set_apart(tasks: Sequence[Task], most: int, before: Exemplars | None) -> Exe
     val = split.val
     if task.returning and before:
         kept = Samples(before.samples.x, torch.arange(len(before.samples)))
-        before = before.take(unlike(kept, split.train).y)
+        before = before.take(not_in(kept, split.train).y)
     if task.returning:
-        val = unlike(val, before.samples if before else val.take(torch.arange(0)))
+        val = not_in(val, before.samples if before else val.take(torch.arange(0)))
     chosen = [torch.arange(0)]
     for number in sorted(set(val.y.tolist())):
         there = int((before.samples.y == number).sum()) if before and task.returning else 0

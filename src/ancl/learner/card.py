@@ -16,7 +16,7 @@ from ancl.data import Label
 from ancl.errors import printable
 from ancl.files import MARK
 from ancl.learner.config import LearnerConfig
-from ancl.stages.state import FinalState, TaskState
+from ancl.stages.final_state import FinalState, TaskState
 
 CARD = "README.md"
 """The card's name in the directory of a saved learner."""

@@ -31,8 +31,8 @@ from ancl.outside import in_library, is_outside
 from ancl.recipe.build import affordable, method_network
 from ancl.recipe.recipe import RunSpec, memory_problems
 from ancl.recipe.request import dotted_settings
+from ancl.stages.final_state import FinalState, augment_digest
 from ancl.stages.plan import Setting
-from ancl.stages.state import FinalState, augment_digest
 from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.training.config import Training
 

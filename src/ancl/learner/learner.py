@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ancl.checks import checked
 from ancl.data import Augment, Task, channel_statistics, chosen_normalization, raw_floats
 from ancl.errors import ScenarioError, StoreError, counted
-from ancl.inference import Known
+from ancl.inference import InferenceInputs
 from ancl.learner.answers import (
     Answers,
     Scorer,
@@ -47,9 +47,10 @@ from ancl.recipe.data_spec import DataSpec
 from ancl.recipe.recipe import DEFAULT_NETWORK, GENERAL
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting, StateKeys, lasting, plan_task
+from ancl.stages.final_state import FinalState, TaskState
+from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
-from ancl.stages.state import FinalState, TaskState
+from ancl.state import StateKeys, without_backbone
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -383,7 +384,7 @@ class Learner(Answers):
         tasks = (*self._tasks, task)
         self._config.check_tasks(tasks, setting)
         stages, planned = plan_task(self.method, tasks, setting, self._state)
-        state = lasting(planned)
+        state = without_backbone(planned)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
             events.say(f"What is learned is not stored: {unstored}")
@@ -419,7 +420,7 @@ class Learner(Answers):
             self._scorer = make_scorer(self.method, *self._built())
         return numbers(self._scorer(x))
 
-    def _built(self) -> tuple[Network, Known]:
+    def _built(self) -> tuple[Network, InferenceInputs]:
         """The network as it was learned, and what inference may look at."""
         return built(self.method, self._learned(), self._tasks, self._entries())
 

@@ -17,7 +17,7 @@ from ancl.methods.method import Method
 from ancl.metrics import learned_after
 from ancl.recipe.recipe import GENERAL, RunSpec
 from ancl.stages.events import Events
-from ancl.stages.state import FinalState
+from ancl.stages.final_state import FinalState
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
 

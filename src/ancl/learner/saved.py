@@ -11,14 +11,14 @@ from torch import Tensor
 
 from ancl.checks import checked
 from ancl.errors import AnclError, StoreError
-from ancl.inference import Known
+from ancl.inference import InferenceInputs
 from ancl.learner.answers import Scorer, make_scorer
 from ancl.learner.inputs import Form
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.networks import Network
 from ancl.regularizers import WeightRegularizer
-from ancl.stages.importance import read_importance
+from ancl.state import read_importance
 from ancl.store.entry import StageResult
 from ancl.types import Params, strip_prefix
 from ancl.wording import byte_size
@@ -88,7 +88,7 @@ def checked_scorer(
     method: Method,
     entries: Mapping[str, StageResult],
     network: Network,
-    looked: Known,
+    looked: InferenceInputs,
     form: Form,
     tasks: int,
 ) -> Scorer:
@@ -125,7 +125,7 @@ def _check_parts(
         if features is not None and (features.shape != wanted or not features.is_floating_point()):
             raise ValueError("the features of the memory are not those of its images")
     if "importance" in entries:
-        importance, weights = read_importance(entries["importance"]), network.weights()
+        importance, weights = read_importance(entries["importance"].tensors), network.weights()
         omega = method.old and method.old.regularizer
         assert isinstance(omega, WeightRegularizer)
         for name, values in omega.curvature(importance).items():

@@ -10,8 +10,9 @@ from ancl.data import Samples, even_size, interleaved
 from ancl.errors import MethodError
 from ancl.losses import own_task_logits
 from ancl.memory import Exemplars
-from ancl.methods.method import Finish, FinishWork
+from ancl.methods.method import Finish
 from ancl.methods.null_space import STABLE
+from ancl.methods.work import TaskWork
 from ancl.networks import Network
 from ancl.networks.merging import (
     estimate_statistics,
@@ -56,13 +57,13 @@ class Connect(Finish):
     weight: Literal["scalar", "importance"] = "scalar"
     batch_norm: BatchNorms = "average"
 
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """The network between both."""
         share = self._share(work)
         network = self.between(work, share)
         return StageResult(prefixed("network", network.tensors()), {"share": share})
 
-    def between(self, work: FinishWork, share: float) -> Network:
+    def between(self, work: TaskWork, share: float) -> Network:
         """The network at one β."""
         network, plastic = work.network(self.stable), work.network()
         pooled = pooled_statistics(network, plastic, share)
@@ -77,7 +78,7 @@ class Connect(Finish):
             estimate_statistics(network, (batch.x for batch in batches.in_order()))
         return network
 
-    def _shares(self, work: FinishWork, share: float) -> Params | None:
+    def _shares(self, work: TaskWork, share: float) -> Params | None:
         if self.weight == "scalar":
             return None
         omega = Ewc()
@@ -85,7 +86,7 @@ class Connect(Finish):
         old, other = (omega.curvature(importance) for importance in parts)
         return importance_shares(old, other, 1 - share, share)
 
-    def _share(self, work: FinishWork) -> float:
+    def _share(self, work: TaskWork) -> float:
         if self.ratio == "task":
             return 1 / (work.index + 1)
         if self.ratio == "classes":
@@ -96,7 +97,7 @@ class Connect(Finish):
         return min(CANDIDATES, key=lambda share: self._loss(work, self.between(work, share)))
 
     @torch.no_grad()
-    def _loss(self, work: FinishWork, network: Network) -> float:
+    def _loss(self, work: TaskWork, network: Network) -> float:
         """The mean of every class's loss, on images that the plastic network did not learn from."""
         if work.exemplars is None:
             raise MethodError(
@@ -127,7 +128,7 @@ def copy_newest_block(source: Network, target: Network) -> None:
         own.copy_(other)
 
 
-def balanced_images(work: FinishWork) -> Samples:
+def balanced_images(work: TaskWork) -> Samples:
     """The task's training images, and exemplars repeated until earlier classes count as much."""
     own = work.training_parts()[0][0]
     if work.exemplars is None:
@@ -159,7 +160,7 @@ class Refit(Finish):
     reads = ("rate",)
     epochs: int = 5
 
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """The network with rows that fit its features."""
         network = work.network()
         network.requires_grad_(False)

@@ -10,13 +10,13 @@ from ancl.losses import CrossEntropy, Over
 from ancl.methods.connecting import BatchNorms, Connect, Ratio, Refit
 from ancl.methods.expanding import FreshClassifier, SideLoss, UsedWeights
 from ancl.methods.finishing import Align
-from ancl.methods.method import Auxiliary, Finish, Method, Term
+from ancl.methods.method import Finish, Method
 from ancl.methods.null_space import STABLE, Covariance, Project
 from ancl.methods.rehearsal import EXEMPLARS
 from ancl.methods.variants import RELEASED_AUXILIARY_DECAY
 from ancl.networks.extractors import Extractors
 from ancl.regularizers import Ewc, Lfl
-from ancl.training.objective import Extra
+from ancl.training.objective import Auxiliary, Extra, Term
 
 Share = Annotated[float, Ge(0), Le(1)]
 Epochs = Annotated[int, Ge(0)]

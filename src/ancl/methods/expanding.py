@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from ancl.data import Samples
 from ancl.errors import MethodError
 from ancl.losses import TaskLoss
-from ancl.methods.method import Finish, FinishWork
+from ancl.methods.method import Finish
+from ancl.methods.work import TaskWork
 from ancl.networks.extractors import SIDE, USED
 from ancl.seeding import generator, seeded
 from ancl.store.entry import StageResult
@@ -87,7 +88,7 @@ class FreshClassifier(Finish):
     lr: float = 0.1
     temperature: float = 5.0
 
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """The network with a classifier that prefers no task."""
         network = work.network()
         network.backbone.requires_grad_(False)

@@ -9,18 +9,18 @@ from torch import Tensor, nn
 
 from ancl.data import Samples
 from ancl.errors import MethodError
-from ancl.losses import CrossEntropy
-from ancl.memory import Exemplars, evened
-from ancl.methods.lambda_rules import weight_at
-from ancl.methods.method import Finish, FinishWork
+from ancl.losses import CrossEntropy, View
+from ancl.memory import Exemplars, oversampled
+from ancl.methods.method import Finish
+from ancl.methods.work import TaskWork
 from ancl.networks import Network
 from ancl.networks.heads import IdentityHead
 from ancl.seeding import generator
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
+from ancl.training.lambda_rules import weight_at
 from ancl.training.loop import Fit, trained
 from ancl.training.objective import Extra, Objective, PenaltyTerm, anchor_for
-from ancl.training.view import View
 from ancl.types import Params, Step, prefixed
 
 
@@ -51,7 +51,7 @@ class BiasCorrection(Finish):
     decay: float = 0.1
     augment: bool = False
 
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """Two numbers, kept as a scale and a shift of every class's logit."""
         held, classes = self._held(work), work.history.current
         student = work.infer.student(work.bias)
@@ -72,13 +72,13 @@ class BiasCorrection(Finish):
         tensors = extended(before, classes.start, new, alpha, beta)
         return StageResult(prefixed("bias", tensors), {"log": log, "alpha": alpha, "beta": beta})
 
-    def _held(self, work: FinishWork) -> Samples:
+    def _held(self, work: TaskWork) -> Samples:
         """The held-out images of all classes, equally many of each."""
         memory = truncated(work).part(held=True)
         images = Samples.concatenate([work.held, memory])
         return as_many(work, images, work.kept[1], self.name)
 
-    def _fit(self, work: FinishWork, correction: "Correction", samples: Samples) -> Fit:
+    def _fit(self, work: TaskWork, correction: "Correction", samples: Samples) -> Fit:
         training = Training(
             epochs=self.epochs,
             lr=self.lr,
@@ -153,7 +153,7 @@ class Align(Finish):
     reads = ()
 
     @torch.no_grad()
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """The network with its newest rows scaled by γ."""
         network = work.network()
         blocks = network.head.row_blocks()
@@ -199,11 +199,11 @@ class BalancedTuning(Finish):
     keeps: Literal["before", "old", "nothing"] = "nothing"
     factor: float | None = None
 
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """The network after the tuning."""
         network = work.network()
         images = self._balanced(work, network)
-        objective = Objective(work.task_loss, self._pulls(work))
+        objective = Objective(work.task_loss, self._terms(work))
         if self.trains == "head":
             network.backbone.requires_grad_(False)
             for parameter in network.head.shared():
@@ -211,7 +211,7 @@ class BalancedTuning(Finish):
         fit = work.fit(network, objective, images, [], self._training(work), self.name)
         return trained(fit, work.drive(fit))
 
-    def _training(self, work: FinishWork) -> Training:
+    def _training(self, work: TaskWork) -> Training:
         own = work.training
         return replace(
             own,
@@ -224,13 +224,13 @@ class BalancedTuning(Finish):
             warmup=0.0,
         )
 
-    def _balanced(self, work: FinishWork, network: Network) -> list[Samples]:
+    def _balanced(self, work: TaskWork, network: Network) -> list[Samples]:
         count = work.kept[0]
         old = truncated(work).part(held=False)
         parts = [work.chosen(network, count).samples, old]
         return [as_many(work, part, count, self.name) for part in parts]
 
-    def _pulls(self, work: FinishWork) -> tuple[PenaltyTerm, ...]:
+    def _terms(self, work: TaskWork) -> tuple[PenaltyTerm, ...]:
         old = work.old
         if old is None or self.keeps == "nothing":
             return ()
@@ -242,7 +242,7 @@ class BalancedTuning(Finish):
         return (PenaltyTerm("old", lamb, old.regularizer, anchor),)
 
 
-def truncated(work: FinishWork) -> Exemplars:
+def truncated(work: TaskWork) -> Exemplars:
     """The memory of earlier tasks, cut to what each class may keep from now on.
 
     Of classes that come again nothing: their exemplars are chosen among the task's.
@@ -256,8 +256,8 @@ def truncated(work: FinishWork) -> Exemplars:
     return kept.of_classes(work.history.returning, inside=False)
 
 
-def as_many(work: FinishWork, samples: Samples, count: int, role: str) -> Samples:
+def as_many(work: TaskWork, samples: Samples, count: int, role: str) -> Samples:
     """Equally many images of each class, some drawn again where known classes come again."""
     if not work.history.returning:
         return samples
-    return evened(samples, count, generator(work.seed, work.index, role, "again"))
+    return oversampled(samples, count, generator(work.seed, work.index, role, "again"))

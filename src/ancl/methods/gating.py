@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ancl.inference import Infer
-from ancl.methods.method import Finish, FinishWork, Method
+from ancl.methods.method import Finish, Method
+from ancl.methods.work import TaskWork
 from ancl.networks.gates import Gated, Gates
 from ancl.seeding import seeded
 from ancl.store.entry import StageResult
@@ -101,7 +102,7 @@ class Protect(Finish):
     reads = ()
     threshold: float = 0.0
 
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """The network with what the task uses kept."""
         network = work.network().eval()
         gated = network.backbone

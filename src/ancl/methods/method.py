@@ -3,181 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
-import torch
-
-from ancl.data import Augment, Batches, Samples
 from ancl.errors import MethodError
 from ancl.inference import Argmax, Infer
 from ancl.losses import CrossEntropy, TaskLoss
-from ancl.memory import Exemplars, Memory
-from ancl.methods.lambda_rules import Weight
-from ancl.methods.task_history import ClassHistory
-from ancl.networks import Growth, Network
+from ancl.memory import Memory
+from ancl.methods.work import TaskWork
+from ancl.networks import Growth
 from ancl.regularizers import Regularizer, Watcher, WeightRegularizer
+from ancl.state import MEMORY, NETWORK
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
-from ancl.training.auto import Auto
-from ancl.training.balance import Balance
 from ancl.training.config import SelectBy, Training
-from ancl.training.loop import Fit, Trainer
-from ancl.training.objective import Extra, Objective, PenaltyTerm
+from ancl.training.lambda_rules import Balance, Weight
+from ancl.training.loop import Trainer
+from ancl.training.objective import Auxiliary, Extra, Term
 from ancl.training.outer import Outer
-from ancl.training.view import View
-from ancl.types import Importance, Params
-
-
-@dataclass(frozen=True)
-class Term:
-    """λ Ω(θ; old network)."""
-
-    regularizer: Regularizer
-    lamb: Weight | Auto
-
-
-class TaskWork(Protocol):
-    """What a method's own trainer and a finishing stage may use.
-
-    All of it is part of the stage's key, or decides no number: a part that reads nothing else
-    cannot find the result of other settings in the store.
-    """
-
-    @property
-    def seed(self) -> int:
-        """Where all randomness comes from."""
-        ...
-
-    @property
-    def index(self) -> int:
-        """The task's index, from 0."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where to compute."""
-        ...
-
-    @property
-    def history(self) -> ClassHistory:
-        """The classes of every task so far."""
-        ...
-
-    @property
-    def view(self) -> View:
-        """How a step sees classes."""
-        ...
-
-    @property
-    def task_loss(self) -> TaskLoss:
-        """The method's task loss."""
-        ...
-
-    @property
-    def old(self) -> Term | None:
-        """The old network's term, its λ the number of this task."""
-        ...
-
-    @property
-    def infer(self) -> Infer:
-        """How the method chooses a class."""
-        ...
-
-    @property
-    def training(self) -> Training:
-        """The main network's training in this task, with the rate found where it is searched."""
-        ...
-
-    @property
-    def augment(self) -> Augment:
-        """The run's augmentation."""
-        ...
-
-    @property
-    def exemplars(self) -> Exemplars | None:
-        """The memory that earlier tasks left."""
-        ...
-
-    @property
-    def bias(self) -> Params:
-        """The correction the last task ended with; empty where there is none."""
-        ...
-
-    def network(self, part: str = "network") -> Network:
-        """A network from one of the inputs."""
-        ...
-
-    def main_network(self) -> Network:
-        """The network to be trained, with what the method leaves alone frozen."""
-        ...
-
-    def training_parts(self) -> tuple[list[Samples], list[Samples]]:
-        """Images to train and to validate the main network on: this task's first, then others."""
-        ...
-
-    def objective(self) -> Objective:
-        """The main network's loss."""
-        ...
-
-    def batches(
-        self, parts: Sequence[Samples], *, augment: Augment = "none", size: int | None = None
-    ) -> Batches:
-        """The current task's samples, then any others, which are marked."""
-        ...
-
-    def old_term(self, old: Term) -> PenaltyTerm:
-        """The old network's term of the loss."""
-        ...
-
-    def importance_of(self, part: str) -> Importance:
-        """Importance of weights from one of the inputs; empty where it is not there."""
-        ...
-
-    def tensors(self, part: str) -> Params:
-        """What a finishing stage stored under its own name; empty where it is not there."""
-        ...
-
-    def fit(
-        self,
-        network: Network,
-        objective: Objective,
-        train: Sequence[Samples],
-        val: Sequence[Samples],
-        training: Training,
-        role: str,
-        watcher: Watcher | None = None,
-        constrain: Constraint | None = None,
-    ) -> Fit:
-        """A training of the method's kind on any images."""
-        ...
-
-    def say(self, message: str) -> None:
-        """A message for the user."""
-        ...
-
-    def drive(self, trainer: Trainer) -> list[dict[str, Any]]:
-        """Run a training to its end, from a checkpoint if there is one; returns its log."""
-        ...
-
-
-class FinishWork(TaskWork, Protocol):
-    """What a finishing stage may use: a ``TaskWork``, and more."""
-
-    @property
-    def kept(self) -> tuple[int, int]:
-        """Images per class that the memory keeps from now on: to train on, to validate on."""
-        ...
-
-    @property
-    def held(self) -> Samples:
-        """The task's images that nothing is trained on."""
-        ...
-
-    def chosen(self, network: Network, count: int) -> Exemplars:
-        """This number of exemplars of each of the task's classes, as the memory chooses them."""
-        ...
 
 
 class Finish(ABC):
@@ -191,18 +35,18 @@ class Finish(ABC):
 
     name: ClassVar[str]
     first: ClassVar[bool] = False
-    reads: ClassVar[tuple[str, ...]] = ("memory",)
+    reads: ClassVar[tuple[str, ...]] = (MEMORY,)
     optional: ClassVar[tuple[str, ...]] = ()
-    yields: ClassVar[tuple[str, ...]] = ("network",)
+    yields: ClassVar[tuple[str, ...]] = (NETWORK,)
     new_classes: ClassVar[bool] = False
 
     @property
     def needs_memory(self) -> bool:
         """Whether it cannot do without exemplars."""
-        return "memory" in self.reads and "memory" not in self.optional
+        return MEMORY in self.reads and MEMORY not in self.optional
 
     @abstractmethod
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """The stage: a new network under ``network/``, or named tensors of its own."""
 
 
@@ -215,35 +59,6 @@ class MainTrainer(ABC):
     @abstractmethod
     def make(self, work: TaskWork) -> Trainer:
         """The training, which is then driven to its end and stored."""
-
-
-@dataclass(frozen=True)
-class Auxiliary:
-    """λ_a Ω(θ; auxiliary network): a copy of the old network, trained on this task alone.
-
-    Args:
-        regularizer: Its Ω: the method's own for ANCL, EWC's for AFEC; none where a finishing
-            stage reads the network and nothing is held to it.
-        lamb_a: Its λ_a: a number, a rule, or a balance with the old network's term.
-        renewed: ANCL trains the network to its end once per ``task``; AFEC trains it one epoch
-            ahead of the main network and renews anchor and importance every ``epoch``.
-        start: From the ``old`` network, or from the last task's auxiliary one (``carried``).
-        classes: Its Ω is over the task's ``new`` classes, or over ``all`` so far.
-        data: It learns from the ``current`` task's images, or ``combined`` with the memory's.
-    """
-
-    regularizer: Regularizer | None
-    lamb_a: Weight | Balance
-    renewed: Literal["task", "epoch"] = "task"
-    start: Literal["old", "carried"] = "old"
-    classes: Literal["new", "all"] = "new"
-    data: Literal["current", "combined"] = "current"
-
-    @property
-    def omega(self) -> Regularizer:
-        """The Ω, of a term that has one."""
-        assert self.regularizer is not None, "nothing is held to this auxiliary network"
-        return self.regularizer
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from ancl.errors import MethodError
-from ancl.methods.method import Finish, FinishWork
+from ancl.methods.method import Finish
+from ancl.methods.work import TaskWork
 from ancl.networks import Network
 from ancl.seeding import generator
 from ancl.step_hooks import Constraint
@@ -37,10 +38,10 @@ class Covariance(Finish):
     first = True
 
     @torch.no_grad()
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """The sums, by the name of the layer."""
         network = work.network().eval()
-        found = {name: value.to(work.device) for name, value in work.tensors("covariance").items()}
+        found = {name: value.to(work.device) for name, value in work.state("covariance").items()}
         batches = work.batches(
             work.training_parts()[0][:1], augment=work.augment, size=work.training.batch_size
         )
@@ -175,12 +176,12 @@ class Project(Finish):
     threshold: float = 10.0
     energy: float | None = None
 
-    def run(self, work: FinishWork) -> StageResult:
+    def run(self, work: TaskWork) -> StageResult:
         """The stable network."""
         network = work.main_network()
         projectors = {
             name: null_space(value, self.threshold, self.energy)
-            for name, value in work.tensors("covariance").items()
+            for name, value in work.state("covariance").items()
         }
         train, val = work.training_parts()
         objective = Objective(work.task_loss)

@@ -10,12 +10,11 @@ from typing import Any, TypedDict
 from ancl.checks import checked
 from ancl.errors import MethodError, SpecError, did_you_mean, unknown
 from ancl.hashing import later_defaults
-from ancl.methods.lambda_rules import LambText
 from ancl.methods.method import Method
 from ancl.methods.regularization import ALIASES, METHODS, VARIANTS, Maker
 from ancl.methods.variants import with_auto
 from ancl.outside import Loaded, is_outside, load
-from ancl.training.auto import AutoText
+from ancl.training.lambda_rules import AutoText, LambText
 
 _SUFFIXES = {"ancl": "a", "afec": "afec"}
 

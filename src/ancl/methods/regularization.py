@@ -9,11 +9,12 @@ from ancl.losses import CrossEntropy, Over
 from ancl.methods.branches import on_branches
 from ancl.methods.dynamic import connector, der
 from ancl.methods.gating import ccgn
-from ancl.methods.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
-from ancl.methods.method import Auxiliary, Method, Term
+from ancl.methods.method import Method
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
 from ancl.methods.variants import DEFAULT_LAMB_A, with_afec, with_ancl
 from ancl.regularizers import Dmc, Eeil, Ewc, Lfl, Lwf, Lwm, Mas, RWalk, Si
+from ancl.training.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
+from ancl.training.objective import Auxiliary, Term
 
 Share = Annotated[float, Ge(0), Le(1)]
 Temperature = Annotated[float, Gt(0)]

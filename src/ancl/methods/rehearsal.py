@@ -10,7 +10,10 @@ from ancl.inference import Argmax, Corrected, Infer, NearestMean
 from ancl.losses import CrossEntropy, MarginRanking, Nca, OneHot, Over
 from ancl.memory import Memory
 from ancl.methods.finishing import Align, BalancedTuning, BiasCorrection
-from ancl.methods.lambda_rules import (
+from ancl.methods.method import Finish, Method
+from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
+from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
+from ancl.training.lambda_rules import (
     AdaptiveAllNew,
     AdaptiveOldNew,
     Factor,
@@ -18,10 +21,7 @@ from ancl.methods.lambda_rules import (
     OldShare,
     Weight,
 )
-from ancl.methods.method import Finish, Method, Term
-from ancl.regularizers import Eeil, Icarl, LessForget, Lwf, Pod
-from ancl.step_hooks import ClampGradients, GradientNoise, NonNegativeRows
-from ancl.training.objective import Extra
+from ancl.training.objective import Extra, Term
 
 Lambda = Annotated[float, Ge(0)]
 Smoothing = Annotated[float, Ge(0), Lt(1)]

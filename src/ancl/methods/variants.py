@@ -4,11 +4,10 @@ from dataclasses import replace
 from typing import Literal
 
 from ancl.errors import MethodError
-from ancl.methods.lambda_rules import Rule, Weight
-from ancl.methods.method import Auxiliary, Method
+from ancl.methods.method import Method
 from ancl.regularizers import Ewc, WeightRegularizer
-from ancl.training.auto import Auto, default_kappa
-from ancl.training.balance import Balance
+from ancl.training.lambda_rules import Auto, Balance, Rule, Weight, default_kappa
+from ancl.training.objective import Auxiliary
 
 DEFAULT_LAMB_A: float | str = str(Balance())
 """λ_a of ANCL where nobody gives one: a number, or the text of a rule."""

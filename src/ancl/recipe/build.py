@@ -29,9 +29,10 @@ from ancl.methods.task_history import check_hold_out
 from ancl.networks import Architecture, architecture
 from ancl.recipe.outside_parts import Digests, own_images, part_digests
 from ancl.recipe.recipe import RunSpec, memory_problems
-from ancl.stages.plan import Setting, StateKeys, plan_each
+from ancl.stages.plan import Setting, plan_each
 from ancl.stages.plan_notes import plan_notes
 from ancl.stages.stage import Stage
+from ancl.state import StateKeys
 
 Reading = Callable[[str, Path | None], Source]
 """Loads the images of a name; ``lru_cache(1)(load_source)`` reads those of many runs once."""

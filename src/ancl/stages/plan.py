@@ -12,19 +12,19 @@ import torch
 
 from ancl.data import Augment, Normalization, Task, check_augmentation
 from ancl.memory import Memory
-from ancl.methods.lambda_rules import weight_at
-from ancl.methods.method import Auxiliary, Finish, Method, Term
+from ancl.methods.method import Finish, Method
+from ancl.methods.parts import AuxiliaryTraining, ImageFormat, TaskImages, TaskParts
 from ancl.methods.task_history import ClassHistory, kept_counts
 from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Architecture
 from ancl.regularizers import WeightRegularizer
 from ancl.runtime import numerics
-from ancl.stages.features import Features, keeps_features
-from ancl.stages.plan_checks import check_method, why_unstored
-from ancl.stages.stage import AuxiliaryTraining, ImageFormat, Stage, TaskImages
+from ancl.stages.plan_checks import check_method, keeps_features, why_unstored
+from ancl.stages.stage import Stage
 from ancl.stages.steps import (
     AuxiliaryImportance,
     Evaluate,
+    Features,
     Grow,
     Imprint,
     Rate,
@@ -35,9 +35,25 @@ from ancl.stages.steps import (
     UpdateImportance,
     UpdateMemory,
 )
-from ancl.training.auto import Auto
+from ancl.state import (
+    AUXILIARY,
+    AUXILIARY_IMPORTANCE,
+    BACKBONE,
+    BIAS,
+    CARRIED,
+    FIRST_RATE,
+    IMPORTANCE,
+    LAMB,
+    MEMORY,
+    NETWORK,
+    OLD,
+    RATE,
+    START,
+    StateKeys,
+)
 from ancl.training.config import TRIALS, Training
-from ancl.training.objective import Extra
+from ancl.training.lambda_rules import Auto, weight_at
+from ancl.training.objective import Auxiliary, Extra, Term
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,17 +89,6 @@ class Setting:
     def images(self) -> ImageFormat:
         """How images become batches where nothing is trained."""
         return ImageFormat(self.normalization, self.training.batch_size)
-
-
-StateKeys = Mapping[str, str]
-"""The keys of what the next task starts from: network, importance, memory and so on, by name."""
-BACKBONE = "backbone"
-"""The part of a state that all runs with a frozen backbone share: the network they began with."""
-
-
-def lasting(state: StateKeys) -> dict[str, str]:
-    """The state as it is kept: its network has the backbone that it began with."""
-    return {part: key for part, key in state.items() if part != BACKBONE}
 
 
 def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage, ...]:
@@ -125,7 +130,7 @@ def plan_kept(
     """What a method keeps of a network that another one trained (``network, main, start``)."""
     planner = _Planner(method, tasks, setting)
     kept = planner.keep(ends, state)
-    return tuple(planner.stages), {"network": ends["network"], **kept}
+    return tuple(planner.stages), {NETWORK: ends[NETWORK], **kept}
 
 
 class _Planner:
@@ -157,77 +162,76 @@ class _Planner:
         if self.keeps_features and (self.first or BACKBONE in state):
             after[BACKBONE] = state.get(BACKBONE, grown)
         state = {**state, **after}
-        shared = {"start": grown, **self.features(state, [self.task])}
+        shared = {START: grown, **self.features(state, [self.task])}
         if self.setting.training.lr_search:
-            shared["rate"], after["first rate"] = self.rate(shared, state)
+            shared[RATE], after[FIRST_RATE] = self.rate(shared, state)
         inputs = {**shared, **self.old_inputs(state)}
         if method.data == "all":
             inputs |= self.features(state, self.tasks)
         if auxiliary and not self.first:
             inputs |= self.auxiliary(auxiliary, shared, state)
         if method.main == "auxiliary" and not self.first:
-            main = inputs["auxiliary"]
+            main = inputs[AUXILIARY]
         else:
-            main = self.add(TrainMain(**self.common(inputs), **self.main()))
-        after["network"] = main
+            parts, trainer = self.main_parts(), None if self.first else method.trainer
+            main = self.add(TrainMain(**self.common(inputs, **parts), trainer=trainer))
+        after[NETWORK] = main
         if self.auto and not self.first:
-            after["lamb"] = main  # where the next task and stages after training find it
+            after[LAMB] = main  # where the next task and stages after training find it
         if auxiliary and auxiliary.start == "carried" and not self.first:
-            after["carried"] = main if auxiliary.renewed == "epoch" else inputs["auxiliary"]
+            after[CARRIED] = main if auxiliary.renewed == "epoch" else inputs[AUXILIARY]
         for part in (p for p in method.finish if p.first or not self.first):
             if part.new_classes and not self.history.adds_classes:
                 after |= self.left_alone(part, state)
                 continue
             key = self.finish(part, {**inputs, **after}, state)
             after |= dict.fromkeys(part.yields, key)
-        after |= self.keep({"network": after["network"], "main": main, "start": grown}, state)
+        after |= self.keep({NETWORK: after[NETWORK], "main": main, START: grown}, state)
         self.evaluate(after, state)
         return tuple(self.stages), after
 
     def keep(self, ends: Mapping[str, str], state: StateKeys) -> dict[str, str]:
         """Stages that keep what the next task reads of a trained network besides itself."""
-        method, found = self.method, dict[str, str]()
+        method, kept = self.method, dict[str, str]()
         if method.old and isinstance(method.old.regularizer, WeightRegularizer):
-            before = {"before": state["importance"]} if not self.first else {}
-            found["importance"] = self.add(
-                UpdateImportance(
-                    **self.common({**ends, **before}),
-                    images=self.varied,
-                    data=self.data,
-                    regularizer=method.old.regularizer,
-                )
-            )
+            before = {"before": state[IMPORTANCE]} if not self.first else {}
+            fields = self.common({**ends, **before}, images=self.varied, data=self.data)
+            regularizer = method.old.regularizer
+            kept[IMPORTANCE] = self.add(UpdateImportance(**fields, regularizer=regularizer))
         if self.setting.memory and method.data == "current":
-            before = {"memory": state["memory"]} if not self.first else {}
+            before = {MEMORY: state[MEMORY]} if not self.first else {}
             before |= self.features(state, [self.task])
-            found["memory"] = self.add(
-                UpdateMemory(
-                    **self.common({"network": ends["network"], **before}),
-                    images=self.setting.images,
-                    data=self.data,
-                    memory=self.chooser(self.setting.memory),
-                    kept=self.kept,
-                )
+            fields = self.common(
+                {NETWORK: ends[NETWORK], **before},
+                images=self.setting.images,
+                data=self.data,
+                memory=self.chooser(self.setting.memory),
+                kept=self.kept,
             )
-        return found
+            kept[MEMORY] = self.add(UpdateMemory(**fields))
+        return kept
 
     def add(self, stage: Stage) -> str:
         """Append a stage and return its key."""
         self.stages.append(stage)
         return stage.key
 
-    def common(self, inputs: Mapping[str, str], *, network: bool = True) -> dict[str, Any]:
-        """The fields that stages have in common."""
-        found: dict[str, Any] = {
+    def common(self, inputs: Mapping[str, str], **parts: Any) -> dict[str, Any]:
+        """The fields that stages have in common; with the network and the history, these parts."""
+        network = self.setting.architecture
+        parts_read = TaskParts(architecture=network, history=self.history, **parts)
+        return self.fields(inputs, parts_read)
+
+    def fields(self, inputs: Mapping[str, str], parts: TaskParts) -> dict[str, Any]:
+        """The fields that all stages have."""
+        return {
             "task": self.task.index,
             "seed": self.setting.seed,
             "numerics": self.numerics,
             "inputs": dict(inputs),
             "unstored": self.unstored,
+            "parts": parts,
         }
-        if network:
-            found |= {"architecture": self.setting.architecture, "history": self.history}
-        return found
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -238,27 +242,23 @@ class _Planner:
         if BACKBONE in state:
             network, blocks = state[BACKBONE], ClassHistory.of(self.tasks[:1]).blocks
         else:
-            network, blocks = state["network"], self.history.blocks_before
-        found: dict[str, str] = {}
+            network, blocks = state[NETWORK], self.history.blocks_before
+        parts = TaskParts(architecture=self.setting.architecture, images=self.setting.images)
+        keys: dict[str, str] = {}
         for task in tasks:
-            stage = Features(
-                **(self.common({"network": network}, network=False) | {"task": task.index}),
-                architecture=self.setting.architecture,
-                images=self.setting.images,
-                blocks=blocks,
-                keys=(task.key, task.test_key),
-            )
-            found[f"features {task.index}"] = stage.key
-            if all(each.key != stage.key for each in self.stages):
+            fields = self.fields({NETWORK: network}, parts) | {"task": task.index}
+            stage = Features(**fields, blocks=blocks, keys=(task.key, task.test_key))
+            keys[f"features {task.index}"] = stage.key
+            if all(planned.key != stage.key for planned in self.stages):
                 self.add(stage)
-        return found
+        return keys
 
     def grow(self, state: StateKeys) -> str:
         """The network to begin with: the last task's with new rows, or a fresh one."""
         before: dict[str, str] = {}
         imprint = None
         if self.method.start == "old" and not self.first:
-            before = {"network": state["network"]}
+            before = {NETWORK: state[NETWORK]}
             if self.method.imprint and self.history.adds_classes:
                 imprint = Imprint(self.data, self.setting.images)
                 before |= self.features(state, [self.task])
@@ -268,55 +268,54 @@ class _Planner:
         """Trials of fine-tuning, and the best of them: this task's rate and the first task's."""
         inputs = dict(shared)
         if not self.first:
-            inputs["first rate"] = state["first rate"]
-        fields = self.learning(AuxiliaryTraining(self.training(self.setting.training, True)))
-        fields |= {"frozen_blocks": self.history.earlier_blocks, "task_aware": True}
+            inputs[FIRST_RATE] = state[FIRST_RATE]
+        training = self.training(self.setting.training, True)
+        of = AuxiliaryTraining(training, frozen_blocks=self.history.earlier_blocks)
+        fields = self.common(inputs, **self.training_parts(of, task_aware=True))
         trials = {
-            f"trial {index}": self.add(RateTrial(**self.common(inputs), **fields, trial=index))
-            for index in range(TRIALS)
+            f"trial {index}": self.add(RateTrial(**fields, trial=index)) for index in range(TRIALS)
         }
-        found = self.add(Rate(**self.common(trials, network=False)))
-        return found, found if self.first else state["first rate"]
+        rate = self.add(Rate(**self.fields(trials, TaskParts())))
+        return rate, rate if self.first else state[FIRST_RATE]
 
     def auxiliary(
         self, auxiliary: Auxiliary, shared: Mapping[str, str], state: StateKeys
     ) -> dict[str, str]:
         """Stages that make the auxiliary network, and what the main training reads of them."""
         extra: dict[str, str] = {}
-        if auxiliary.start == "carried" and "carried" in state:
-            extra["carried"] = state["carried"]
-        if auxiliary.data == "combined" and "memory" in state:
-            extra["memory"] = state["memory"]
+        if auxiliary.start == "carried" and CARRIED in state:
+            extra[CARRIED] = state[CARRIED]
+        if auxiliary.data == "combined" and MEMORY in state:
+            extra[MEMORY] = state[MEMORY]
         if auxiliary.renewed == "epoch":
             return extra
         training = self.auxiliary_training(auxiliary)
-        fields = self.learning(training) | {"combined": training.combined}
-        if training.combined:
-            fields["task_aware"] = self.setting.task_aware
-        key = self.add(TrainAuxiliary(**self.common({**shared, **extra}), **fields))
-        found = {"auxiliary": key}
+        parts = self.training_parts(
+            training, task_aware=training.combined and self.setting.task_aware
+        )
+        fields = self.common({**shared, **extra}, **parts)
+        key = self.add(TrainAuxiliary(**fields, combined=training.combined))
+        made = {AUXILIARY: key}
         if isinstance(auxiliary.regularizer, WeightRegularizer):
-            inputs = {"network": key, "start": shared["start"]}
-            found["auxiliary importance"] = self.add(
-                AuxiliaryImportance(
-                    **self.common(inputs),
-                    images=self.varied,
-                    data=self.data,
-                    regularizer=auxiliary.regularizer,
-                )
-            )
-        return found
+            inputs = {NETWORK: key, START: shared[START]}
+            fields = self.common(inputs, images=self.varied, data=self.data)
+            stage = AuxiliaryImportance(**fields, regularizer=auxiliary.regularizer)
+            made[AUXILIARY_IMPORTANCE] = self.add(stage)
+        return made
 
     def finish(self, part: Finish, inputs: Mapping[str, str], state: StateKeys) -> str:
         """A finishing stage; it may read whatever the main training read."""
-        reads = (*part.reads, "lamb") if self.auto else part.reads
+        reads = (*part.reads, LAMB) if self.auto else part.reads
         read = {n: k for n, k in {**state, **inputs}.items() if n in reads}
-        read |= {"network": inputs["network"], "start": inputs["start"]}
+        read |= {NETWORK: inputs[NETWORK], START: inputs[START]}
         read |= self.features(state, [self.task])
-        memory = self.setting.memory and self.chooser(self.setting.memory)
-        fields = self.main() | {"correction": self.method.infer}
-        stage = RunFinish(**self.common(read), **fields, part=part, memory=memory, kept=self.kept)
-        return self.add(stage)
+        parts = self.main_parts() | {
+            "correction": self.method.infer,
+            "memory": self.setting.memory and self.chooser(self.setting.memory),
+            "kept": self.kept,
+        }
+        trainer = None if self.first else self.method.trainer
+        return self.add(RunFinish(**self.common(read, **parts), part=part, trainer=trainer))
 
     def left_alone(self, part: Finish, state: StateKeys) -> dict[str, str]:
         """What stays of the last task where a stage is left out.
@@ -325,16 +324,16 @@ class _Planner:
         distilled into the network since.
         """
         keeps = self.method.infer.student({}) is not None
-        return {n: state[n] for n in part.yields if keeps and n in state and n != "network"}
+        return {n: state[n] for n in part.yields if keeps and n in state and n != NETWORK}
 
     def evaluate(self, after: StateKeys, state: StateKeys) -> None:
         """The stage that measures."""
         columns = [task for task in self.tasks if task.is_column]
-        names = ("network", *self.method.infer.reads)
+        names = (NETWORK, *self.method.infer.reads)
         read = {name: after[name] for name in names if name in after}
+        inputs = {**read, **self.features(state, columns)}
         stage = Evaluate(
-            **self.common({**read, **self.features(state, columns)}),
-            images=self.setting.images,
+            **self.common(inputs, images=self.setting.images),
             infer=self.method.infer,
             test=tuple(task.test_key for task in columns),
             val=tuple(task.key for task in columns),
@@ -347,20 +346,20 @@ class _Planner:
         """What the main training reads of earlier tasks."""
         if self.first:
             return {}
-        found = {}
+        read = {}
         if self.method.needs_importance:
-            found["importance"] = state["importance"]
+            read[IMPORTANCE] = state[IMPORTANCE]
         if self.method.start == "fresh" and self.method.old:
-            found["old"] = state["network"]
-        if self.auto and "lamb" in state:
-            found["lamb"] = state["lamb"]
-        if "memory" in state:
-            found["memory"] = state["memory"]
-        if "bias" in state and "bias" in self.method.infer.reads:
-            found["bias"] = state["bias"]
-        return found
+            read[OLD] = state[NETWORK]
+        if self.auto and LAMB in state:
+            read[LAMB] = state[LAMB]
+        if MEMORY in state:
+            read[MEMORY] = state[MEMORY]
+        if BIAS in state and BIAS in self.method.infer.reads:
+            read[BIAS] = state[BIAS]
+        return read
 
-    def learning(self, of: AuxiliaryTraining) -> dict[str, Any]:
+    def training_parts(self, of: AuxiliaryTraining, *, task_aware: bool) -> dict[str, Any]:
         """What any training on the task's images depends on."""
         return {
             "task_loss": self.method.task_loss,
@@ -370,42 +369,44 @@ class _Planner:
             "constrain": self.method.constrain,
             "data": self.data,
             "images": self.varied,
+            "task_aware": task_aware,
         }
 
-    def main(self) -> dict[str, Any]:
-        """What the main network learns from, and how."""
+    def main_parts(self) -> dict[str, Any]:
+        """What the main network learns from, and how: in the first task by no other term."""
+        method, first = self.method, self.first
         blocks, backbone = self.frozen_parts()
-        training = self.training(self.setting.training, self.first)
-        found = self.learning(AuxiliaryTraining(training, self.method.watcher, blocks))
-        found["frozen_backbone"] = backbone
-        if self.method.data == "all":
-            found["earlier"] = tuple(task.key for task in self.tasks[:-1])
+        training = self.training(self.setting.training, first)
+        of = AuxiliaryTraining(training, method.watcher, blocks)
         # Among one task's classes nothing needs to be known, and there is nothing to hold to.
-        if not self.first:
-            return found | self.terms()
-        return found | {"extras": self.extras(lambda extra: extra.first)}
+        parts = self.training_parts(of, task_aware=self.setting.task_aware and not first) | {
+            "frozen_backbone": backbone,
+            "earlier": tuple(t.key for t in self.tasks[:-1]) if method.data == "all" else (),
+            "task_weight": 1.0,
+            "extras": self.extras(lambda extra: extra.first),
+            **dict.fromkeys(("old", "auxiliary", "alternating", "correction")),
+        }
+        return parts if first else parts | self.terms()
 
     def terms(self) -> dict[str, Any]:
         """The other terms, with the numbers their λ stand for in this task."""
         method, counts = self.method, self.history.counts
-        found: dict[str, Any] = {
-            "task_aware": self.setting.task_aware,
+        terms: dict[str, Any] = {
             "task_weight": weight_at(method.task_weight, *counts),
             "extras": self.extras(lambda e: self.history.adds_classes or not e.new_classes),
             "correction": method.infer if method.infer.changes_learning else None,
-            "trainer": method.trainer,
         }
         # What it moves is there once a second group of classes let the network grow.
         if method.outer and self.setting.memory and len(self.history.blocks) > 1:
-            found["outer"] = replace(method.outer, memory=self.chooser(self.setting.memory))
+            terms["outer"] = replace(method.outer, memory=self.chooser(self.setting.memory))
         if method.old:
-            found["old"] = Term(method.old.regularizer, weight_at(method.old.lamb, *counts))
+            terms["old"] = Term(method.old.regularizer, weight_at(method.old.lamb, *counts))
         if method.auxiliary:
             lamb_a = weight_at(method.auxiliary.lamb_a, *counts)
-            found["auxiliary"] = replace(method.auxiliary, lamb_a=lamb_a)
+            terms["auxiliary"] = replace(method.auxiliary, lamb_a=lamb_a)
             if method.auxiliary.renewed == "epoch":
-                found["alternating"] = self.auxiliary_training(method.auxiliary)
-        return found
+                terms["alternating"] = self.auxiliary_training(method.auxiliary)
+        return terms
 
     def extras(self, wanted: Callable[[Extra], bool]) -> tuple[Extra, ...]:
         """The method's extra terms that mean something in this task."""

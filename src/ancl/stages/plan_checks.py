@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 
 from ancl.errors import MethodError
-from ancl.hashing import UnstorableError, describe
+from ancl.hashing import UnstorableError, describe, is_ours
 from ancl.methods.method import Method
 from ancl.regularizers import WeightRegularizer
-from ancl.stages.features import Features
 from ancl.stages.steps import (
     AuxiliaryImportance,
     Evaluate,
+    Features,
     Grow,
     Rate,
     RateTrial,
@@ -61,3 +61,17 @@ def check_method(method: Method, learns: bool) -> None:
             f"{method.name} brings its own training, which cannot take turns with AFEC's "
             f"auxiliary network. Use it without AFEC, or with ANCL."
         )
+
+
+def keeps_features(method: Method) -> bool:
+    """Whether a method reads images through the backbone alone.
+
+    Parts from outside may look at images themselves, except for an Ω, which says what it reads.
+    """
+    others = [method.task_loss, *(extra.part for extra in method.extras), *method.finish]
+    others += [method.infer, method.constrain, method.trainer]
+    return (
+        not method.enlarge
+        and all(omega.reads != "maps" for omega in method.omegas)
+        and all(part is None or is_ours(part.__module__) for part in others)
+    )

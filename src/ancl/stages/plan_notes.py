@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from ancl.data import Task
-from ancl.methods.lambda_rules import Rule
 from ancl.methods.method import Method
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.methods.variants import drop_zero_terms
 from ancl.stages.plan import Setting
+from ancl.training.lambda_rules import Rule
 
 
 def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[str]:

@@ -9,8 +9,9 @@ from typing import Any, Protocol, Self
 import torch
 
 from ancl.data import Split, Task
+from ancl.methods.parts import StageContext
 from ancl.stages.events import Events
-from ancl.stages.stage import Stage, StageContext
+from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult
 from ancl.training.loop import Drive, Saved, Trainer, epoch_record
 

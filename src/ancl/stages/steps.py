@@ -10,38 +10,29 @@ from ancl.data import Samples
 from ancl.data.samples import hold_out
 from ancl.errors import MethodError
 from ancl.inference import Infer
-from ancl.memory import Exemplars, Memory
-from ancl.methods.method import Auxiliary, Finish
-from ancl.methods.task_history import ClassHistory
-from ancl.networks import Architecture, Network, frozen
-from ancl.regularizers import WeightRegularizer
-from ancl.seeding import seeded
-from ancl.stages.features import with_features
-from ancl.stages.importance import write_importance
-from ancl.stages.stage import (
+from ancl.losses import View, correct_answers
+from ancl.memory import Exemplars
+from ancl.methods.method import Finish, MainTrainer
+from ancl.methods.parts import (
+    IMAGE_PARTS,
     AuxiliaryTraining,
     ImageFormat,
-    ImageStage,
     Inputs,
-    MainLearning,
-    Stage,
     StageContext,
     TaskImages,
-    TaskStage,
-    TrainingStage,
+    with_features,
 )
-from ancl.stages.work import (
-    ImageWork,
-    MainWork,
-    StageWork,
-    TrainingWork,
-)
+from ancl.methods.work import TaskWork
+from ancl.networks import Network, frozen
+from ancl.regularizers import WeightRegularizer
+from ancl.seeding import seeded
+from ancl.stages.stage import Stage
+from ancl.state import FIRST_RATE, LAMB, MEMORY, NETWORK, OLD, WATCHED, write_importance
 from ancl.store.entry import StageResult
 from ancl.training.afec import AlternatingTraining, following
 from ancl.training.config import candidate_rate
 from ancl.training.loop import Fit, Trainer, trained
-from ancl.training.objective import Objective, PenaltyTerm
-from ancl.training.view import View, correct_answers
+from ancl.training.objective import Auxiliary, Objective, PenaltyTerm
 from ancl.types import Output, prefixed, strip_prefix
 
 
@@ -58,24 +49,22 @@ class Grow(Stage):
     """The network of the last task with a block for this task's classes, or a fresh one."""
 
     name = "grow"
-    architecture: Architecture
-    history: ClassHistory
     imprint: Imprint | None = None
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Build, load and add."""
-        blocks = self.history.blocks
+        architecture, history = self.parts.architecture, self.parts.history
         with seeded(self.seed, self.task, "grow"):
-            if "network" not in inputs:
-                network = self.architecture.build(blocks)
+            if NETWORK not in inputs:
+                network = architecture.build(history.blocks)
             else:
-                found = strip_prefix("network", inputs["network"].tensors)
-                network = self.architecture.restore(self.history.blocks_before, found)
-                if self.history.adds_classes:
-                    network.add_task(blocks[-1])
+                tensors = strip_prefix(NETWORK, inputs[NETWORK].tensors)
+                network = architecture.restore(history.blocks_before, tensors)
+                if history.adds_classes:
+                    network.add_task(history.blocks[-1])
             if self.imprint:
                 self._imprint(self.imprint, network, inputs, context)
-        return StageResult(prefixed("network", network.tensors()), {})
+        return StageResult(prefixed(NETWORK, network.tensors()), {})
 
     def _imprint(
         self, imprint: Imprint, network: Network, inputs: Inputs, context: StageContext
@@ -84,37 +73,72 @@ class Grow(Stage):
         train = hold_out(images.train, imprint.data.held, (self.seed, self.task))[0]
         network.to(context.device)
         features = imprint.images.answering(network, context.device)(train).features
-        block = len(self.history.blocks) - 1
+        block = len(self.parts.history.blocks) - 1
         network.head.imprint(block, features.to(context.device), train.y.to(context.device))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RateTrial(TrainingStage):
+class Features(Stage):
+    """What a backbone that never learns makes of a task's images: computed once for all stages.
+
+    Nothing else changes: stages get the same samples, with their features beside the images.
+
+    Args:
+        blocks: The classes of every block of the head that the network it reads has.
+        keys: The keys of the task's images: of those to learn from, and of those to test on.
+    """
+
+    name = "features"
+    blocks: tuple[int, ...]
+    keys: tuple[str, str]
+
+    def run(self, inputs: Inputs, context: StageContext) -> StageResult:
+        """The features of every image."""
+        tensors = strip_prefix(NETWORK, inputs[NETWORK].tensors)
+        network = frozen(self.parts.architecture.restore(self.blocks, tensors)).to(context.device)
+        answer = self.parts.images.answering(network, context.device)
+        none = torch.zeros(0, network.head.feature_size)
+        split = context.images(self.keys[0])
+        parts = {part: getattr(split, part) for part in IMAGE_PARTS}
+        features = {
+            part: answer(samples).features if len(samples) else none
+            for part, samples in parts.items()
+        }
+        return StageResult(features, {"features of": list(self.keys)})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RateTrial(Stage):
     """Fine-tuning at one rate: how well could the task be learned alone."""
 
     name = "rate trial"
     trial: int
 
+    @property
+    def epochs(self) -> int:
+        """The largest number of epochs."""
+        return self.parts.training.epochs
+
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Train, and measure on validation images."""
-        work = TrainingWork(self, inputs, context)
-        first = inputs["first rate"].meta["lr"] if "first rate" in inputs else None
+        work = self.work(inputs, context)
+        first = inputs[FIRST_RATE].meta["lr"] if FIRST_RATE in inputs else None
         lr = candidate_rate(first, self.trial)
-        network = work.auxiliary_network(self.frozen_blocks)
+        network = work.auxiliary_network(self.parts.frozen_blocks)
         fit = work.fit(
             network,
-            Objective(self.task_loss, own_classes=True),
+            Objective(work.task_loss, own_classes=True),
             [work.split.train],
             [work.split.val],
-            replace(self.training, lr=lr),
+            replace(self.parts.training, lr=lr),
             f"rate {self.trial}",
         )
         fit.view = work.alone
         log = context.drive(fit)
-        judged = work.split.val if len(work.split.val) else work.split.train
-        logits = work.answer(network)(judged).logits
-        found = int(correct_answers(logits, judged.y, fit.view)) / len(judged)
-        return StageResult({}, {"lr": lr, "accuracy": found, "log": log})
+        samples = work.split.val if len(work.split.val) else work.split.train
+        logits = work.answer(network)(samples).logits
+        correct = int(correct_answers(logits, samples.y, fit.view))
+        return StageResult({}, {"lr": lr, "accuracy": correct / len(samples), "log": log})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -132,22 +156,28 @@ class Rate(Stage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TrainAuxiliary(TrainingStage):
+class TrainAuxiliary(Stage):
     """The auxiliary network: the task loss alone, on this task alone, to its end."""
 
     name = "auxiliary"
     combined: bool = False
 
+    @property
+    def epochs(self) -> int:
+        """The largest number of epochs."""
+        return self.parts.training.epochs
+
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Train it."""
-        work = TrainingWork(self, inputs, context)
-        of = AuxiliaryTraining(self.training, self.watcher, self.frozen_blocks, self.combined)
+        work = self.work(inputs, context)
+        parts = self.parts
+        of = AuxiliaryTraining(parts.training, parts.watcher, parts.frozen_blocks, self.combined)
         fit = work.auxiliary_fit(of, work.training, validated=True)
         return trained(fit, context.drive(fit))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AuxiliaryImportance(ImageStage):
+class AuxiliaryImportance(Stage):
     """The auxiliary network's importance, of this task alone."""
 
     name = "auxiliary importance"
@@ -155,41 +185,52 @@ class AuxiliaryImportance(ImageStage):
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Estimate it."""
-        work = ImageWork(self, inputs, context)
-        watched = strip_prefix("watched", inputs["network"].tensors)
-        found = work.estimate(self.regularizer, work.network(), watched, "auxiliary")
-        return StageResult(write_importance(found), {})
+        work = self.work(inputs, context)
+        watched = strip_prefix(WATCHED, inputs[NETWORK].tensors)
+        importance = work.estimate(self.regularizer, work.network(), watched, "auxiliary")
+        return StageResult(write_importance(importance), {})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TrainMain(MainLearning):
-    """The main network: task loss, and the terms of old and auxiliary network."""
+class TrainMain(Stage):
+    """The main network: task loss, and the terms of old and auxiliary network.
+
+    Args:
+        trainer: The method's own training, in place of the SGD loop.
+    """
 
     name = "main"
+    trainer: MainTrainer | None = None
+
+    @property
+    def epochs(self) -> int:
+        """The largest number of epochs."""
+        return self.parts.training.epochs
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Train it, by the loop, in turns with an auxiliary one, or by the method's own trainer."""
-        work = MainWork(self, inputs, context)
+        work = self.work(inputs, context)
         trainer = self.trainer.make(work) if self.trainer else self._trainer(work)
         return trained(trainer, context.drive(trainer))
 
-    def _trainer(self, work: MainWork) -> Trainer:
+    def _trainer(self, work: TaskWork) -> Trainer:
         network = work.main_network()
         self._check_weights_learn(network)
         objective = work.objective()
         train, val = work.training_parts()
-        watcher = self.watcher() if self.watcher else None
+        watcher = self.parts.watcher() if self.parts.watcher else None
         fit = work.fit(network, objective, train, val, work.training, "main", watcher)
         fit.outer = work.outer_step(network)
         self._warn_if_unstable(fit, work.say)
         self._say_what_is_left_out(work)
-        if self.alternating is None or self.auxiliary is None:
+        alternating, auxiliary = self.parts.alternating, self.parts.auxiliary
+        if alternating is None or auxiliary is None:
             return fit
-        return self._in_turns(work, fit, objective, self.alternating, self.auxiliary)
+        return self._in_turns(work, fit, objective, alternating, auxiliary)
 
     def _in_turns(
         self,
-        work: MainWork,
+        work: TaskWork,
         fit: Fit,
         objective: Objective,
         of: AuxiliaryTraining,
@@ -210,7 +251,7 @@ class TrainMain(MainLearning):
 
     def _check_weights_learn(self, network: Network) -> None:
         """Refuse a term on weights if none is trained; a plan knows it only of a user's module."""
-        terms = (self.old, self.auxiliary)
+        terms = (self.parts.old, self.parts.auxiliary)
         on_weights = any(term and isinstance(term.regularizer, WeightRegularizer) for term in terms)
         if on_weights and not any(w.requires_grad for w in network.weights().values()):
             raise MethodError(
@@ -229,24 +270,26 @@ class TrainMain(MainLearning):
                 f"Lower λ, λ_a or training.lr, or use --set training.penalty_step=proximal."
             )
 
-    def _say_what_is_left_out(self, work: MainWork) -> None:
-        if self.images.versions and self.task == 1 and work.split.train.x.dtype != torch.uint8:
+    def _say_what_is_left_out(self, work: TaskWork) -> None:
+        if (
+            self.parts.images.versions
+            and self.task == 1
+            and work.split.train.x.dtype != torch.uint8
+        ):
             work.say("Inputs are not uint8 images; left out: their twelve versions.")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RunFinish(MainLearning):
+class RunFinish(Stage):
     """A method's own stage after the main training; it may read whatever that read.
 
     Args:
         part: What it does.
-        memory: How exemplars are chosen.
-        kept: The number of images per class that the memory keeps from now on.
+        trainer: The method's own training, if that came before.
     """
 
     part: Finish
-    memory: Memory | None = None
-    kept: tuple[int, int] = (0, 0)
+    trainer: MainTrainer | None = None
 
     @property
     def name(self) -> str:
@@ -260,30 +303,12 @@ class RunFinish(MainLearning):
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Run the part."""
-        return self.part.run(_FinishWork(self, inputs, context))
-
-
-class _FinishWork(MainWork):
-    """What a finishing stage may use."""
-
-    def __init__(self, stage: RunFinish, inputs: Inputs, context: StageContext) -> None:
-        super().__init__(stage, inputs, context)
-        self._memory, self.kept = stage.memory, stage.kept
-        if stage.old and "lamb" in inputs:  # what the training ended with
-            self.old = replace(stage.old, lamb=inputs["lamb"].meta["lambs"]["old"])
-
-    def chosen(self, network: Network, count: int) -> Exemplars:
-        """This number of exemplars of each of the task's classes, as the memory chooses them."""
-        if self._memory is None:
-            raise MethodError(
-                "A stage after training chooses exemplars, and there is no memory. Give one with "
-                "memory.per_class or memory.total."
-            )
-        return self.select(self._memory, network, count)
+        lamb = inputs[LAMB].meta["lambs"][OLD] if LAMB in inputs else None
+        return self.part.run(self.work(inputs, context, lamb))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class UpdateImportance(ImageStage):
+class UpdateImportance(Stage):
     """The old network's importance from now on: this task's, merged with those before."""
 
     name = "importance"
@@ -291,43 +316,37 @@ class UpdateImportance(ImageStage):
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Estimate and merge it."""
-        work = ImageWork(self, inputs, context)
-        watched = strip_prefix("watched", inputs["main"].tensors)
+        work = self.work(inputs, context)
+        watched = strip_prefix(WATCHED, inputs["main"].tensors)
         now = work.estimate(self.regularizer, work.network(), watched, "main")
         before = work.importance_of("before") if "before" in inputs else None
         return StageResult(write_importance(self.regularizer.merge(before, now)), {})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class UpdateMemory(ImageStage):
+class UpdateMemory(Stage):
     """The memory from now on: new classes' exemplars, and the best of the old ones.
 
     Those of a class that comes again are chosen among the kept ones and the new images.
-
-    Args:
-        memory: How exemplars are chosen.
-        kept: The number of images per class to train on, and to validate on.
     """
 
-    name = "memory"
-    memory: Memory
-    kept: tuple[int, int]
+    name = MEMORY
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Cut the old ones, choose the new ones."""
-        work, (count, held) = ImageWork(self, inputs, context), self.kept
+        work, (count, held) = self.work(inputs, context), self.parts.kept
         parts = [work.exemplars.truncated(count, held)] if work.exemplars else []
-        parts = [part.of_classes(self.history.returning, inside=False) for part in parts]
-        parts.append(work.select(self.memory, work.network(), count))
+        parts = [part.of_classes(work.history.returning, inside=False) for part in parts]
+        parts.append(work.chosen(work.network(), count))
         if held:
             number = len(work.held)
             task, flags = torch.full((number,), self.task), torch.ones(number, dtype=torch.bool)
             parts.append(Exemplars(work.held, task, flags))
-        return StageResult(prefixed("memory", Exemplars.joined(parts).tensors()), {})
+        return StageResult(prefixed(MEMORY, Exemplars.joined(parts).tensors()), {})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Evaluate(TaskStage):
+class Evaluate(Stage):
     """Accuracy on every task so far that brought classes, with the task known (taw) and not (tag).
 
     Args:
@@ -343,12 +362,12 @@ class Evaluate(TaskStage):
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Measure."""
-        work = StageWork(self, inputs, context)
+        work = self.work(inputs, context)
         main = work.network()
         stored, network = main.stored(), frozen(main)
-        scorer = self.infer.scorer(work.known(network))
+        scorer = self.infer.scorer(work.inference_inputs(network))
         rows: dict[str, list[float | None]] = {"taw": [], "tag": [], "taw_val": [], "tag_val": []}
-        columns = [classes for classes in self.history.tasks if classes.stop > classes.start]
+        columns = [classes for classes in work.history.tasks if classes.stop > classes.start]
         for test, val, classes in zip(self.test, self.val, columns, strict=True):
             own = _of_classes(work.images(val).val, classes)
             parts = ((work.images(test).test, ""), (own, "_val"))
@@ -366,14 +385,14 @@ def _of_classes(samples: Samples, classes: slice) -> Samples:
 
 
 def accuracy(
-    work: StageWork, network: Network, samples: Samples, scorer: Callable[[Output], Tensor]
+    work: TaskWork, network: Network, samples: Samples, scorer: Callable[[Output], Tensor]
 ) -> tuple[float | None, float | None]:
     """The share of correct samples, with the task known and not known."""
     if not len(samples):
         return None, None
     scores = scorer(work.answer(network)(samples))
-    found = [
+    shares = [
         int(correct_answers(scores, samples.y, View(work.history.tasks, aware))) / len(samples)
         for aware in (True, False)
     ]
-    return found[0], found[1]
+    return shares[0], shares[1]

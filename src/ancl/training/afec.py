@@ -9,7 +9,7 @@ from ancl.training.objective import Objective, PenaltyTerm
 from ancl.types import Params, prefixed, strip_prefix
 
 Renew = Callable[[int], PenaltyTerm]
-"""Epoch -> the pull to the auxiliary network as it is now."""
+"""Epoch -> the term of the auxiliary network as it is now."""
 
 
 def following(auxiliary: Training, main: Training) -> Training:
@@ -59,8 +59,8 @@ class AlternatingTraining:
             raise StopIteration
         self.settled = not self.settled
         if self.settled:
-            pull = self._renew(self._main.epoch)
-            self._main.objective = replace(self._base, pulls=(*self._base.pulls, pull))
+            term = self._renew(self._main.epoch)
+            self._main.objective = replace(self._base, terms=(*self._base.terms, term))
             return next(self._main)
         if self._main.patient:
             self._auxiliary.training = replace(self._auxiliary.training, lr=self._main.lr)
@@ -76,9 +76,9 @@ class AlternatingTraining:
         return {**self._main.lambs, "auxiliary": self._lamb_a}
 
     @property
-    def learns(self) -> int:
+    def trainable_parameters(self) -> int:
         """The number of parameters of the main network that change."""
-        return self._main.learns
+        return self._main.trainable_parameters
 
     def state(self) -> Saved:
         """Both trainings' states; the anchor is made anew at the next epoch."""

@@ -4,7 +4,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
+import torch
 from annotated_types import Ge, Gt, Lt
+from torch import Tensor, nn
+
+from ancl.training.quadratic import like
+from ancl.types import Params, prefixed, strip_prefix
 
 FIRST_RATES = (0.5, 0.1, 0.05)
 """What is tried for the first task where the rate is searched."""
@@ -117,3 +122,38 @@ def scheduled_rate(training: Training, step: int, total: int, epoch: int) -> flo
         passed = sum(milestone <= epoch for milestone in training.milestones)
         return training.lr * training.gamma**passed
     return training.lr
+
+
+Parameters = dict[str, nn.Parameter]
+
+
+def make_optimizer(parameters: Parameters, training: Training) -> torch.optim.Optimizer:
+    """A fresh optimizer of these parameters."""
+    own, decay = list(parameters.values()), training.weight_decay
+    if training.optimizer == "adamw":
+        return torch.optim.AdamW(own, training.lr, weight_decay=decay, fused=True)
+    return torch.optim.SGD(
+        own, training.lr, momentum=training.momentum, weight_decay=decay, fused=True
+    )
+
+
+def moments(optimizer: torch.optim.Optimizer, parameters: Parameters) -> Params:
+    """A copy of what an optimizer knows of each parameter."""
+    known: Params = {}
+    for name, parameter in parameters.items():
+        held = optimizer.state.get(parameter, {})
+        known |= prefixed(name, {k: v.clone() for k, v in held.items() if isinstance(v, Tensor)})
+    return known
+
+
+def load_moments(optimizer: torch.optim.Optimizer, parameters: Parameters, tensors: Params) -> None:
+    """Give a fresh optimizer what ``moments`` found, with each parameter's own strides."""
+    for name, parameter in parameters.items():
+        held = strip_prefix(name, tensors)
+        if held:
+            optimizer.state[parameter] = {
+                key: like(parameter, value)
+                if value.shape == parameter.shape
+                else value.to(parameter.device, copy=True)
+                for key, value in held.items()
+            }

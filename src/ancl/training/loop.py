@@ -11,37 +11,20 @@ from torch import Tensor
 
 from ancl.data import Batch, Batches
 from ancl.errors import TrainingError
+from ancl.losses import View, correct_answers
 from ancl.networks import Network, train_mode
 from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
-from ancl.training.config import Training, scheduled_rate
-from ancl.training.optimizer import load_moments, make_optimizer, moments
+from ancl.training.config import Training, load_moments, make_optimizer, moments, scheduled_rate
+from ancl.training.objective import Objective
 from ancl.training.outer import OuterStep
-from ancl.training.quadratic import Quadratic, like
-from ancl.training.view import View, correct_answers
+from ancl.training.quadratic import like
 from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
 
-Path = tuple[int, int, str]
+RandomPath = tuple[int, int, str]
 """(seed, task, role): where a training's random streams come from."""
-
-
-class Loss(Protocol):
-    """What the loop needs of an objective."""
-
-    @property
-    def maps(self) -> bool: ...  # noqa: D102
-    @property
-    def lambs(self) -> dict[str, float]: ...  # noqa: D102
-    def look(self, weights: Params, quadratic: Quadratic) -> None: ...  # noqa: D102
-    def judged(self, terms: Mapping[str, float]) -> float: ...  # noqa: D102
-    def end_epoch(self) -> tuple[dict[str, float], str]: ...  # noqa: D102
-    def state(self) -> Params: ...  # noqa: D102
-    def restore(self, state: Params) -> None: ...  # noqa: D102
-    def scored(self, output: Output) -> Output: ...  # noqa: D102
-    def answers(self, step: Step) -> dict[str, Tensor]: ...  # noqa: D102
-    def quadratic(self, weights: Params) -> Quadratic | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -85,7 +68,7 @@ class Trainer(Protocol):
     @property
     def lambs(self) -> dict[str, float]: ...  # noqa: D102
     @property
-    def learns(self) -> int: ...  # noqa: D102
+    def trainable_parameters(self) -> int: ...  # noqa: D102
 
 
 Drive = Callable[[Trainer], list[dict[str, Any]]]
@@ -105,12 +88,12 @@ class Fit:
     def __init__(
         self,
         network: Network,
-        objective: Loss,
+        objective: Objective,
         train: Batches,
         val: Batches | None,
         view: View,
         training: Training,
-        path: Path,
+        path: RandomPath,
         watcher: Watcher | None = None,
         constraint: Constraint | None = None,
     ) -> None:
@@ -133,12 +116,12 @@ class Fit:
         self._best, self._best_watched = self._state_dict(), self._watched()
 
     @property
-    def objective(self) -> Loss:
+    def objective(self) -> Objective:
         """The loss; a new one may be set between epochs."""
         return self._objective
 
     @objective.setter
-    def objective(self, objective: Loss) -> None:
+    def objective(self, objective: Objective) -> None:
         self._objective = objective
         self._quadratic = objective.quadratic(self.weights)
 
@@ -191,7 +174,7 @@ class Fit:
         return self._objective.lambs
 
     @property
-    def learns(self) -> int:
+    def trainable_parameters(self) -> int:
         """The number of parameters that the training changes."""
         outer = self.outer.parameters if self.outer else {}
         return sum(each.numel() for each in (*self._parameters.values(), *outer.values()))
@@ -224,7 +207,7 @@ class Fit:
         if self.watcher:
             self.watcher.before(self.weights)
         if self._quadratic:
-            self._objective.look(self.weights, self._quadratic)
+            self._objective.observe_gradients(self.weights, self._quadratic)
         if self._quadratic and not self.proximal:
             self._quadratic.add_gradient()
         if self.training.clip is not None:
@@ -297,22 +280,22 @@ class Fit:
         if not self.patient:
             self._check_last_weights()
             return False, ""
-        judged = self._judged(val, accuracy)
-        if judged < self._lowest:
-            self._lowest, self._left = judged, self.training.patience
+        value = self._selection_value(val, accuracy)
+        if value < self._lowest:
+            self._lowest, self._left = value, self.training.patience
             self._best, self._best_watched = self._state_dict(), self._watched()
             return True, ""
         self._left -= 1
         return False, self._lower_rate() if self._left == 0 else ""
 
-    def _judged(self, val: dict[str, float], accuracy: float | None) -> float:
+    def _selection_value(self, val: dict[str, float], accuracy: float | None) -> float:
         """What the best epoch has the lowest value of."""
         if self.training.select_by == "task_loss":
             return val["task"]
         if self.training.select_by == "accuracy":
             assert accuracy is not None, "patience has validation images"
             return -accuracy
-        return self._objective.judged(val)
+        return self._objective.selection_loss(val)
 
     def _check_last_weights(self) -> None:
         """A last step may spoil weights that no later loss would show."""
@@ -420,7 +403,7 @@ class Fit:
 
 def trained(trainer: Trainer, log: list[dict[str, Any]]) -> StageResult:
     """What a training leaves behind, as a stage stores it."""
-    meta = {"log": log, "lambs": trainer.lambs, "trained": trainer.learns}
+    meta = {"log": log, "lambs": trainer.lambs, "trained": trainer.trainable_parameters}
     return StageResult(trainer.tensors(), meta)
 
 

@@ -7,8 +7,8 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, NamedTuple
+from functools import cached_property, partial
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,17 @@ from ancl.errors import MethodError
 from ancl.losses import TaskLoss
 from ancl.networks import Network, frozen
 from ancl.regularizers import Regularizer, WeightRegularizer
-from ancl.training.auto import Auto, Mover
-from ancl.training.balance import Balance, Balancer, apart, force, norm
-from ancl.training.quadratic import Quadratic, QuadraticPenalty, aligned
+from ancl.training.lambda_rules import (
+    TASK,
+    Auto,
+    AutoLambda,
+    Balance,
+    BalancedLambda,
+    CurvatureLambda,
+    Lambda,
+    Weight,
+)
+from ancl.training.quadratic import Quadratic, QuadraticPenalty, aligned, norm
 from ancl.types import (
     Anchor,
     Classes,
@@ -31,6 +39,43 @@ from ancl.types import (
     prefixed,
     strip_prefix,
 )
+
+
+@dataclass(frozen=True)
+class Term:
+    """λ Ω(θ; old network)."""
+
+    regularizer: Regularizer
+    lamb: Weight | Auto
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """λ_a Ω(θ; auxiliary network): a copy of the old network, trained on this task alone.
+
+    Args:
+        regularizer: Its Ω: the method's own for ANCL, EWC's for AFEC; none where a finishing
+            stage reads the network and nothing is held to it.
+        lamb_a: Its λ_a: a number, a rule, or a balance with the old network's term.
+        renewed: ANCL trains the network to its end once per ``task``; AFEC trains it one epoch
+            ahead of the main network and renews anchor and importance every ``epoch``.
+        start: From the ``old`` network, or from the last task's auxiliary one (``carried``).
+        classes: Its Ω is over the task's ``new`` classes, or over ``all`` so far.
+        data: It learns from the ``current`` task's images, or ``combined`` with the memory's.
+    """
+
+    regularizer: Regularizer | None
+    lamb_a: Weight | Balance
+    renewed: Literal["task", "epoch"] = "task"
+    start: Literal["old", "carried"] = "old"
+    classes: Literal["new", "all"] = "new"
+    data: Literal["current", "combined"] = "current"
+
+    @property
+    def omega(self) -> Regularizer:
+        """The Ω, of a term that has one."""
+        assert self.regularizer is not None, "nothing is held to this auxiliary network"
+        return self.regularizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +103,6 @@ class PenaltyTerm:
     def on_weights(self) -> bool:
         """Whether its Ω is quadratic in the weights."""
         return isinstance(self.regularizer, WeightRegularizer)
-
-    @property
-    def moves(self) -> bool:
-        """Whether its λ changes within the task."""
-        return isinstance(self.lamb, Balance) and not self.on_weights
 
     def curvature(self) -> Params:
         """C of an Ω on weights."""
@@ -102,7 +142,7 @@ class Objective:
 
     Args:
         task_loss: The task loss.
-        pulls: The anchors' terms.
+        terms: The anchors' terms.
         own_classes: Score the task's own classes alone, as the auxiliary network does.
         task_weight: The task loss's own weight; 0 leaves it out.
         extras: Terms that are neither.
@@ -114,31 +154,29 @@ class Objective:
     """
 
     task_loss: TaskLoss
-    pulls: Sequence[PenaltyTerm] = ()
+    terms: Sequence[PenaltyTerm] = ()
     own_classes: bool = False
     task_weight: float = 1.0
     extras: Sequence[Extra] = ()
     correct: Callable[[Output], Output] | None = None
 
     def __post_init__(self) -> None:
-        self._check_balance()
-        self._check_auto()
+        self._check_rules()
 
     def __call__(self, step: Step) -> dict[str, Tensor]:
         """Every term as a differentiable scalar, for your own training loop."""
-        terms = self.answers(step)
-        self._settle(step.weights)
-        wells = {pull: pull.regularizer.penalty(step, pull.anchor) for pull in self._wells}
-        if self.mover and torch.is_grad_enabled():
+        values = self.answers(step)
+        self._observe_curvature(step.weights)
+        penalties = {term: term.regularizer.penalty(step, term.anchor) for term in self._quadratics}
+        auto = self._auto_on_weights
+        if auto and torch.is_grad_enabled():
             weights = [weight for weight in step.weights.values() if weight.requires_grad]
             # As in Quadratic.force: what all pull together, in units of the λ to be found.
-            shares = [self._lamb(pull) / self.mover.lamb * wells[pull] for pull in wells]
-            if any(isinstance(pull.lamb, Auto) for pull in wells):
-                pair = (
-                    _slope(loss, weights) for loss in (terms["task"], sum(shares[1:], shares[0]))
-                )
-                self.mover.measure(*pair)
-        return terms | {pull.name: self._lamb(pull) * wells[pull] for pull in wells}
+            shares = [self._now(term) / auto.now * penalties[term] for term in penalties]
+            losses = (values[TASK], sum(shares[1:], shares[0]))
+            slopes = [_slope(loss, weights) for loss in losses]
+            auto.observe(dict(zip(auto.reads, slopes, strict=True)))
+        return values | {term.name: self._now(term) * penalties[term] for term in penalties}
 
     def scored(self, output: Output) -> Output:
         """The network's own output as it is scored: corrected where the method learns so."""
@@ -146,58 +184,58 @@ class Objective:
 
     def answers(self, step: Step) -> dict[str, Tensor]:
         """The terms on what the network answers; those on weights are left to ``quadratic``."""
-        terms: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
         if self.correct:
             step = step.with_output(self.scored(step.out))
         if self.task_weight:
             loss = self.task_loss(only_current(step) if self.own_classes else step)
-            terms["task"] = loss if self.task_weight == 1.0 else self.task_weight * loss
+            values[TASK] = loss if self.task_weight == 1.0 else self.task_weight * loss
         for extra in self.extras:
-            terms[extra.name] = extra.weight * extra.part(step)
-        pair, penalties, mover = self._pair, dict[PenaltyTerm, Tensor](), self.mover
-        features = step.out._replace(maps=())
-        if pair or mover:
-            step = step.with_output(apart(step.out))
-        for pull in (pull for pull in self.pulls if not pull.on_weights):
-            penalties[pull] = pull.regularizer.penalty(step, pull.anchor)
-            if mover and isinstance(pull.lamb, Auto) and torch.is_grad_enabled():
-                mover.measure(force(terms["task"], features), force(penalties[pull], step.out))
-            if pair and pull is pair.auxiliary and torch.is_grad_enabled():
-                both = (penalties[pair.old], penalties[pull])
-                pair.balancer.measure(*(force(penalty, step.out) for penalty in both))
-            terms[pull.name] = self._lamb(pull) * penalties[pull]
-        return terms
+            values[extra.name] = extra.weight * extra.part(step)
+        forces: dict[str, Callable[[], Tensor]] = {}
+        if self.task_weight:
+            forces[TASK] = partial(force, values[TASK], step.out._replace(maps=()))
+        if any(lamb.reads for lamb in self.lambdas.values()):
+            step = step.with_output(detach_maps(step.out))
+        for term in (term for term in self.terms if not term.on_weights):
+            penalty = term.regularizer.penalty(step, term.anchor)
+            forces[term.name] = partial(force, penalty, step.out)
+            lamb = self.lambdas[term.name]
+            if lamb.reads and torch.is_grad_enabled():
+                lamb.observe({name: forces[name]() for name in lamb.reads})
+            values[term.name] = lamb.now * penalty
+        return values
 
     def quadratic(self, weights: Params) -> Quadratic | None:
         """The terms on weights as one quadratic, or nothing where there is none."""
-        self._settle(weights)
-        wells = [
-            QuadraticPenalty(p.name, float(self._lamb(p)), p.curvature(), p.anchor.weights)
-            for p in self._wells
+        self._observe_curvature(weights)
+        quadratics = [
+            QuadraticPenalty(t.name, float(self._now(t)), t.curvature(), t.anchor.weights)
+            for t in self._quadratics
         ]
-        return Quadratic(wells, weights) if wells else None
+        return Quadratic(quadratics, weights) if quadratics else None
 
     @property
     def maps(self) -> bool:
         """Whether some Ω reads maps."""
-        return any(pull.regularizer.reads == "maps" for pull in self.pulls)
+        return any(term.regularizer.reads == "maps" for term in self.terms)
 
     @property
     def unsteady(self) -> frozenset[str]:
         """The terms that do not count when weights are selected."""
-        return frozenset(pull.name for pull in self.pulls if not pull.steady or pull.moves)
+        moves = {name for name, lamb in self.lambdas.items() if lamb.moves}
+        return frozenset(moves | {term.name for term in self.terms if not term.steady})
 
-    def judged(self, terms: Mapping[str, float]) -> float:
+    def selection_loss(self, values: Mapping[str, float]) -> float:
         """The loss that selects weights, of the values that an epoch ended with.
 
         Unsteady terms are left out; an ``Auto`` counts with the λ of its first epoch, and so does
         a term on weights that is balanced with it.
         """
-        ratio = self.mover.first / self.mover.lamb if self.mover else 1.0
-        ruled = {pull.name for pull in self.pulls if isinstance(pull.lamb, Auto | Balance)}
+        ratios = {name: lamb.first_over_now for name, lamb in self.lambdas.items()}
         return sum(
-            value * ratio if name in ruled and ratio != 1.0 else value
-            for name, value in terms.items()
+            value * ratios[name] if ratios.get(name, 1.0) != 1.0 else value
+            for name, value in values.items()
             if name not in self.unsteady
         )
 
@@ -206,120 +244,127 @@ class Objective:
 
         After it an ``Auto`` has another λ: make ``quadratic`` anew.
         """
-        lambs, notes = dict[str, float](), list[str]()
-        for rule in (self.mover, self.balancer):
-            found, note = rule.epoch() if rule else ({}, "")
-            lambs |= found
-            notes.append(note)
-        self._retune()
-        return lambs, "; ".join(filter(None, notes))
+        ends = [lamb.end_epoch() for lamb in self.lambdas.values()]
+        lambs = {name: value for yielded, _ in ends for name, value in yielded.items()}
+        return lambs, "; ".join(note for _, note in ends if note)
 
     def state(self) -> Params:
         """What rules for λ depend on at the next epoch."""
-        found = prefixed("balance", self.balancer.state()) if self.balancer else {}
-        return found | (prefixed("auto", self.mover.state()) if self.mover else {})
+        saved: Params = {}
+        for lamb in self.lambdas.values():
+            saved |= prefixed(lamb.saved_as, lamb.state())
+        return saved
 
     def restore(self, state: Params) -> None:
         """Go back to an earlier ``state()``, between two epochs; make ``quadratic`` anew."""
-        if self.mover:
-            self.mover.restore(strip_prefix("auto", state))
-            self._retune()
-        if self.balancer:
-            self.balancer.restore(strip_prefix("balance", state))
+        for lamb in (lamb for lamb in self.lambdas.values() if lamb.saved_as):
+            lamb.restore(strip_prefix(lamb.saved_as, state))
 
-    def look(self, weights: Params, quadratic: Quadratic) -> None:
+    def observe_gradients(self, weights: Params, quadratic: Quadratic) -> None:
         """Let an ``Auto`` on weights see a step, when gradients are those of the other terms."""
-        if self.mover:
+        auto = self._auto_on_weights
+        if auto:
+            task, old = auto.reads
             slope = norm([each.grad for each in weights.values() if each.grad is not None])
-            self.mover.measure(slope, quadratic.force(self.mover.term))
+            auto.observe({task: slope, old: quadratic.force(old)})
 
     @property
     def lambs(self) -> dict[str, float]:
         """Each term's λ, as it is now."""
-        return {pull.name: float(self._lamb(pull)) for pull in self.pulls}
-
-    @property
-    def balancer(self) -> Balancer | None:
-        """What a ``Balance`` yields."""
-        return self._pair.balancer if self._pair else None
+        return {term.name: float(self._now(term)) for term in self.terms}
 
     @cached_property
-    def mover(self) -> Mover | None:
-        """What an ``Auto`` yields."""
-        for pull in self.pulls:
-            if isinstance(pull.lamb, Auto):
-                return Mover(pull.lamb, pull.name, on_weights=pull.on_weights)
-        return None
+    def lambdas(self) -> dict[str, Lambda]:
+        """What yields each term's λ, by its name."""
+        found: dict[str, Lambda] = {}
+        for index, term in enumerate(self.terms):
+            if isinstance(term.lamb, Auto):
+                found[term.name] = AutoLambda(term.lamb, term.name, on_weights=term.on_weights)
+            elif isinstance(term.lamb, Balance):
+                old = self._balanced_with(index)
+                kind = CurvatureLambda if term.on_weights else BalancedLambda
+                found[term.name] = kind(term.lamb, (old.name, term.name), found[old.name])
+            else:
+                found[term.name] = Lambda(term.lamb)
+        return found
 
     @property
-    def _wells(self) -> list[PenaltyTerm]:
-        return [pull for pull in self.pulls if pull.on_weights]
+    def _quadratics(self) -> list[PenaltyTerm]:
+        return [term for term in self.terms if term.on_weights]
 
-    def _lamb(self, pull: PenaltyTerm) -> Tensor | float:
-        if isinstance(pull.lamb, Balance):
-            assert self._pair
-            return self._pair.balancer.lamb_a
-        if isinstance(pull.lamb, Auto):
-            assert self.mover
-            return self.mover.lamb
-        return pull.lamb
+    @property
+    def _auto_on_weights(self) -> AutoLambda | None:
+        found = (self.lambdas[term.name] for term in self._quadratics)
+        return next((lamb for lamb in found if isinstance(lamb, AutoLambda)), None)
 
-    def _retune(self) -> None:
-        """Balance with the λ that there is now."""
-        if self.mover and self._pair and isinstance(self._pair.old.lamb, Auto):
-            self._pair.balancer.retune(self.mover.lamb)
+    def _now(self, term: PenaltyTerm) -> Tensor | float:
+        return self.lambdas[term.name].now
 
-    def _settle(self, weights: Params) -> None:
+    def _observe_curvature(self, weights: Params) -> None:
         """Decide λ_a once for all steps, where the balanced term is on weights."""
-        pair = self._pair
-        if pair and pair.old.on_weights and not pair.balancer.settled:
-            sums = (_sum(pull.curvature(), weights) for pull in (pair.old, pair.auxiliary))
-            pair.balancer.settle(*sums)
+        curvatures = {term.name: term for term in self._quadratics}
+        for lamb in self.lambdas.values():
+            if isinstance(lamb, CurvatureLambda) and not lamb.known:
+                sums = {name: _sum(curvatures[name].curvature(), weights) for name in lamb.reads}
+                lamb.observe(sums)
 
-    @cached_property
-    def _pair(self) -> "_Pair | None":
-        """The term to be balanced, and the one before it that it is balanced with."""
-        for index, pull in enumerate(self.pulls):
-            if isinstance(pull.lamb, Balance):
-                for old in self.pulls[:index]:
-                    if not isinstance(old.lamb, Balance) and old.on_weights == pull.on_weights:
-                        return _Pair(old, pull, Balancer(pull.lamb, float(self._lamb(old))))
-        return None
-
-    def _check_balance(self) -> None:
-        balanced = [pull.name for pull in self.pulls if isinstance(pull.lamb, Balance)]
-        if len(balanced) > 1 or (balanced and not self._pair):
+    def _balanced_with(self, index: int) -> PenaltyTerm:
+        """The term before a balanced one that it is balanced with."""
+        kind = self.terms[index].on_weights
+        before = (t for t in self.terms[:index] if not isinstance(t.lamb, Balance))
+        old = next((term for term in before if term.on_weights == kind), None)
+        balanced = [term.name for term in self.terms if isinstance(term.lamb, Balance)]
+        if old is None or len(balanced) > 1:
             raise MethodError(
                 f"{' and '.join(balanced)}: one term may be balanced, with a term before it whose "
                 f"λ is a number and whose Ω is of the same kind: both on answers, or both on "
                 f"weights. Give that term first, or a number in place of Balance."
             )
+        return old
 
-    def _check_auto(self) -> None:
-        found = [pull.name for pull in self.pulls if isinstance(pull.lamb, Auto)]
-        if len(found) > 1 or (found and not self.task_weight):
+    def _check_rules(self) -> None:
+        autos = [term.name for term in self.terms if isinstance(term.lamb, Auto)]
+        if len(autos) > 1 or (autos and not self.task_weight):
             raise MethodError(
-                f"{' and '.join(found)}: one term may have the λ Auto, beside a task loss, by "
+                f"{' and '.join(autos)}: one term may have the λ Auto, beside a task loss, by "
                 f"whose force it is found. Give a number in place of Auto."
             )
+        for index, term in enumerate(self.terms):
+            if isinstance(term.lamb, Balance):
+                self._balanced_with(index)
 
 
-class _Pair(NamedTuple):
-    old: PenaltyTerm
-    auxiliary: PenaltyTerm
-    balancer: Balancer
-
-
-def _sum(values: Params, weights: Params) -> float:
+def _sum(values: Params, weights: Params) -> Tensor:
     """The sum over all elements; aligned, since its bits depend on how they lie in memory."""
     sums = [value.sum() for value in aligned(values, weights)]
-    return math.fsum(torch.stack(sums).tolist()) if sums else 0.0
+    total = math.fsum(torch.stack(sums).tolist()) if sums else 0.0
+    return torch.tensor(total, dtype=torch.float64)
+
+
+def detach_maps(out: Output) -> Output:
+    """The same output with maps of its own: what is computed of the real ones does not read them.
+
+    The force on a map is then that of Ω alone, and nothing is propagated through the backbone.
+    """
+    return out._replace(maps=tuple(stage.view_as(stage) for stage in out.maps))
+
+
+def force(penalty: Tensor, out: Output) -> Tensor:
+    """‖∂Ω/∂z‖ over the batch, z the features and maps; the logits where no features learn."""
+    for read in ((out.features, *out.maps), (out.logits,)):
+        learning = [tensor for tensor in read if tensor.requires_grad]
+        if learning and penalty.requires_grad:
+            slopes = torch.autograd.grad(penalty, learning, retain_graph=True, allow_unused=True)
+            there = [slope for slope in slopes if slope is not None]
+            if there:
+                return norm(there)
+    return torch.zeros_like(penalty, requires_grad=False)
 
 
 def _slope(loss: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """‖∂loss/∂θ‖."""
-    found = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
-    return norm([each for each in found if each is not None])
+    slopes = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+    return norm([slope for slope in slopes if slope is not None])
 
 
 def anchor_for(

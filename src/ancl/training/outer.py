@@ -15,7 +15,7 @@ from ancl.errors import TrainingError
 from ancl.memory import Memory
 from ancl.networks import Network
 from ancl.seeding import generator
-from ancl.training.optimizer import load_moments, moments
+from ancl.training.config import load_moments, moments
 from ancl.types import Params
 
 

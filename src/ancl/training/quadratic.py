@@ -1,11 +1,11 @@
 """Terms on weights: several quadratics as one, whose gradient is added in place."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ancl.training.balance import norm
 from ancl.types import Params
 
 
@@ -35,17 +35,18 @@ class Quadratic:
     one, nothing is divided, and with w_1 = 0 the gradient is exactly that of the first alone.
     """
 
-    def __init__(self, wells: list[QuadraticPenalty], weights: Params) -> None:
-        self.wells = wells
+    def __init__(self, quadratics: list[QuadraticPenalty], weights: Params) -> None:
+        self.quadratics = quadratics
         self._weights = list(weights.values())
         found = [
-            (w.weight, aligned(w.curvature, weights), aligned(w.centre, weights)) for w in wells
+            (w.weight, aligned(w.curvature, weights), aligned(w.centre, weights))
+            for w in quadratics
         ]
         first_weight, first_curvature, self._centre = found[0]
-        self._curvatures = {w.name: c for w, (_, c, _) in zip(wells, found, strict=True)}
-        self._centres = {w.name: a for w, (_, _, a) in zip(wells, found, strict=True)}
+        self._curvatures = {w.name: c for w, (_, c, _) in zip(quadratics, found, strict=True)}
+        self._centres = {w.name: a for w, (_, _, a) in zip(quadratics, found, strict=True)}
         self._hessian = list(torch._foreach_mul(first_curvature, first_weight))
-        self._offset = [torch.zeros_like(h) for h in self._hessian] if len(wells) > 1 else []
+        self._offset = [torch.zeros_like(h) for h in self._hessian] if len(quadratics) > 1 else []
         for weight, curvature, centre in found[1:]:
             scaled = torch._foreach_mul(curvature, weight)
             torch._foreach_add_(self._hessian, scaled)
@@ -61,7 +62,7 @@ class Quadratic:
                 torch._foreach_add_(gradients, self._offset)
 
     def proximal(self, step: float) -> None:
-        """Move to the minimiser of the wells plus ½‖θ − θ_now‖²/step: stable for every H."""
+        """Move to the minimiser of the quadratics plus ½‖θ − θ_now‖²/step: stable for every H."""
         with torch.no_grad():
             moved = list(torch._foreach_sub(self._weights, self._centre))
             if self._offset:
@@ -73,26 +74,26 @@ class Quadratic:
                 torch.add(centre, way, out=weight)
 
     def values(self) -> dict[str, Tensor]:
-        """Each well's penalty at the present weights."""
+        """Each quadratic's penalty at the present weights."""
         with torch.no_grad():
-            return {well.name: self._value(well) for well in self.wells}
+            return {each.name: self._value(each) for each in self.quadratics}
 
     def force(self, name: str) -> Tensor:
-        """‖Σ_k w_k C_k (θ − a_k)‖ / w of one well: how hard all pull together, as its own pull.
+        """‖Σ_k w_k C_k (θ − a_k)‖ / w of one: how hard all pull together, as its own pull.
 
-        Wells around two centres pull against each other between them, so that the force of one
+        Quadratics around two centres pull against each other between them, so that the force of one
         alone says little.
         """
         with torch.no_grad():
-            own = next(well.weight for well in self.wells if well.name == name)
+            weight = {each.name: each.weight for each in self.quadratics}[name]
             pull = self._pull(name)
-            for well in self.wells:
-                if well.name != name:
-                    torch._foreach_add_(pull, self._pull(well.name), alpha=well.weight / own)
+            for each in self.quadratics:
+                if each.name != name:
+                    torch._foreach_add_(pull, self._pull(each.name), alpha=each.weight / weight)
             return norm(pull)
 
     def _pull(self, name: str) -> list[Tensor]:
-        """C (θ − θ*) of one well."""
+        """C (θ − θ*) of one."""
         pull = list(torch._foreach_sub(self._weights, self._centres[name]))
         torch._foreach_mul_(pull, self._curvatures[name])
         return pull
@@ -101,11 +102,18 @@ class Quadratic:
         """The largest entry of H: SGD with momentum m is stable where lr · H < 2 (1 + m)."""
         return max(float(h.max()) for h in self._hessian)
 
-    def _value(self, well: QuadraticPenalty) -> Tensor:
-        moved = torch._foreach_sub(self._weights, self._centres[well.name])
+    def _value(self, each: QuadraticPenalty) -> Tensor:
+        moved = torch._foreach_sub(self._weights, self._centres[each.name])
         squares = torch._foreach_mul(moved, moved)
-        torch._foreach_mul_(squares, self._curvatures[well.name])
-        return 0.5 * well.weight * torch.stack([square.sum() for square in squares]).sum()
+        torch._foreach_mul_(squares, self._curvatures[each.name])
+        return 0.5 * each.weight * torch.stack([square.sum() for square in squares]).sum()
+
+
+def norm(tensors: Sequence[Tensor]) -> Tensor:
+    """The length of several tensors as one vector."""
+    norms = [each.norm() for each in tensors]
+    whole: Tensor = torch.stack(norms).norm() if norms[1:] else norms[0]
+    return whole
 
 
 def aligned(values: Params, weights: Params) -> list[Tensor]:

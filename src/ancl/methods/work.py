@@ -1,0 +1,448 @@
+"""What a method's own trainer, a stage after training and all other stages work with.
+
+It is made of the parts that a stage holds, of what other stages computed, and of a context that
+decides no number: what reads nothing else cannot find the result of other settings in the store.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ancl.data import Augment, Batches, Samples, Split
+from ancl.data.samples import hold_out, not_in
+from ancl.errors import MethodError
+from ancl.inference import Argmax, Infer, InferenceInputs
+from ancl.losses import TaskLoss, View
+from ancl.memory import Exemplars, Memory, sampled, select
+from ancl.methods.parts import (
+    AuxiliaryTraining,
+    Inputs,
+    StageContext,
+    TaskParts,
+    inference_inputs,
+    read_exemplars,
+    with_features,
+)
+from ancl.networks import Network
+from ancl.regularizers import Evidence, Watcher, WeightRegularizer
+from ancl.seeding import generator, seeded
+from ancl.state import (
+    AUXILIARY,
+    AUXILIARY_IMPORTANCE,
+    BIAS,
+    CARRIED,
+    IMPORTANCE,
+    LAMB,
+    MEMORY,
+    NETWORK,
+    OLD,
+    RATE,
+    START,
+    read_importance,
+)
+from ancl.step_hooks import Constraint
+from ancl.training.config import Training
+from ancl.training.lambda_rules import Auto, weight_at
+from ancl.training.loop import Drive, Fit
+from ancl.training.objective import Auxiliary, Objective, PenaltyTerm, Term, anchor_for
+from ancl.training.outer import OuterStep
+from ancl.types import Anchor, Classes, Importance, Output, Params, strip_prefix
+
+
+class TaskWork:
+    """The networks, images, batches, trainings and terms of one task.
+
+    What earlier stages computed is read by its name: ``work.network("start")``,
+    ``work.state("covariance")``. ``ancl.state`` has the names; a stage of a method reads those
+    that it declares in ``reads``.
+
+    Args:
+        index: The task's index, from 0.
+        seed: Where all randomness comes from.
+        parts: What the stage holds; to read another part is an error.
+        inputs: The results that the stage reads.
+        context: Where to compute and whom to tell.
+        lamb: The λ that the main training ended with, in stages that follow it.
+
+    Attributes:
+        history: The classes of every task so far.
+        present: The classes whose images the task brings, where known ones come again.
+        images: Gives a task's images by their key.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        seed: int,
+        parts: TaskParts,
+        inputs: Inputs,
+        context: StageContext,
+        lamb: float | None = None,
+    ) -> None:
+        self.index, self.seed, self.inputs = index, seed, inputs
+        self._parts, self._context, self._lamb = parts, context, lamb
+        self.history, self.device = parts.history, context.device
+        self.images = with_features(context.images, inputs)
+        present = parts.history.present
+        self.present = None if present is None else torch.tensor(present, device=self.device)
+
+    @property
+    def drive(self) -> Drive:
+        """Runs a training to its end, from a checkpoint if there is one; returns its log."""
+        return self._context.drive
+
+    def say(self, message: str) -> None:
+        """A message for the user."""
+        self._context.say(message)
+
+    # -- what other stages computed ----------------------------------------------------------
+
+    def network(self, name: str = NETWORK, blocks: Sequence[int] | None = None) -> Network:
+        """A network from one of the inputs; with other blocks of its head than now, if given."""
+        sizes = self.history.blocks if blocks is None else blocks
+        with seeded(self.seed, self.index, "build"):
+            tensors = strip_prefix(NETWORK, self.inputs[name].tensors)
+            return self._parts.architecture.restore(sizes, tensors).to(self.device)
+
+    def state(self, name: str) -> Params:
+        """A piece of the state as named tensors; empty where it is not there."""
+        result = self.inputs.get(name)
+        return strip_prefix(name, result.tensors) if result else {}
+
+    def importance_of(self, name: str) -> Importance:
+        """Importance of weights from one of the inputs; empty where it is not there."""
+        result = self.inputs.get(name)
+        return read_importance(result.tensors, self.device) if result else {}
+
+    @cached_property
+    def exemplars(self) -> Exemplars | None:
+        """The memory that earlier tasks left."""
+        memory = self.inputs.get(MEMORY)
+        return read_exemplars(memory, self._parts.architecture.fixed) if memory else None
+
+    @cached_property
+    def bias(self) -> Params:
+        """The correction the last task ended with; empty where there is none."""
+        return {name: value.to(self.device) for name, value in self.state(BIAS).items()}
+
+    # -- images ------------------------------------------------------------------------------
+
+    @cached_property
+    def split(self) -> Split:
+        """The task's images, without those held out for the memory's validation part."""
+        return replace(self.images(self._parts.data.key), train=self._held_out[0])
+
+    @cached_property
+    def held(self) -> Samples:
+        """Images of the task's classes that nothing is trained on (BiC)."""
+        if not self.history.returning:
+            return self._held_out[1]
+        trained = Samples.concatenate([self._held_out[0], self._again(held=False)])
+        both = Samples.concatenate([self._held_out[1], self._again(held=True)])
+        randomness = generator(self.seed, self.index, "held again")
+        return sampled(not_in(both, trained), self._parts.data.held, randomness)
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """Images per class that the memory keeps from now on: to train on, to validate on."""
+        return self._parts.kept
+
+    def chosen(self, network: Network, count: int) -> Exemplars:
+        """This number of exemplars of each of the task's classes, as the memory chooses them."""
+        if self._parts.memory is None:
+            raise MethodError(
+                "A stage after training chooses exemplars, and there is no memory. Give one with "
+                "memory.per_class or memory.total."
+            )
+        return self._chosen_by(self._parts.memory, network, count)
+
+    def _chosen_by(self, memory: Memory, network: Network, count: int) -> Exemplars:
+        answer, randomness = self.answer(network), generator(self.seed, self.index, "memory")
+        return select(
+            memory, self._pool, answer, task=self.index, count=count, randomness=randomness
+        )
+
+    @property
+    def _pool(self) -> Samples:
+        """What exemplars of the task's classes are chosen from: its images, and those kept."""
+        if not self.history.returning:
+            return self.split.train
+        kept, none = self._again(held=False), self.split.train.take(torch.arange(0))
+        return not_in(Samples.concatenate([self.split.train, kept]), none)
+
+    def _again(self, *, held: bool) -> Samples:
+        """Exemplars of the classes that come again."""
+        if self.exemplars is None:
+            return self.split.train.take(torch.arange(0))
+        return self.exemplars.of_classes(self.history.returning, inside=True).part(held=held)
+
+    @cached_property
+    def _held_out(self) -> tuple[Samples, Samples]:
+        train, held = self.images(self._parts.data.key).train, self._parts.data.held
+        return hold_out(train, held, (self.seed, self.index))
+
+    def training_parts(self) -> tuple[list[Samples], list[Samples]]:
+        """Images to train and to validate the main network on: this task's first, then others."""
+        train, val = [self.split.train], [self.split.val]
+        for key in self._parts.earlier:
+            split = self.images(key)
+            train.append(split.train)
+            val.append(split.val)
+        if self.exemplars and not self._parts.earlier:
+            train.append(self.exemplars.part(held=False))
+        return train, val
+
+    def batches(
+        self, parts: Sequence[Samples], *, augment: Augment = "none", size: int | None = None
+    ) -> Batches:
+        """The current task's samples, then any others, which are marked."""
+        return Batches(
+            Samples.concatenate(parts),
+            size or self._parts.images.batch_size,
+            self._parts.images.normalization,
+            augment,
+            self.device,
+            exemplars=sum(map(len, parts[1:])),
+        )
+
+    def _training_batches(self, parts: Sequence[Samples], size: int, role: str) -> Batches:
+        """Batches to train on: augmented as the run says, or the method's fixed versions."""
+        batches = self.batches(parts, augment=self.augment, size=size)
+        randomness = generator(self.seed, self.index, role, "versions")
+        return batches.enlarged(randomness) if self._parts.images.versions else batches
+
+    @property
+    def augment(self) -> Augment:
+        """The run's augmentation."""
+        return self._parts.images.augment
+
+    def answer(self, network: Network) -> Callable[[Samples], Output]:
+        """A function from samples to all their outputs, in eval mode, on the CPU."""
+        return self._parts.images.answering(network, self.device)
+
+    def inference_inputs(self, network: Network) -> InferenceInputs:
+        """What inference may look at."""
+        images, classes = self._parts.images, self.history.current.stop
+        return inference_inputs(network, images, self.device, classes, self.inputs)
+
+    # -- training ----------------------------------------------------------------------------
+
+    @property
+    def task_loss(self) -> TaskLoss:
+        """The method's task loss."""
+        return self._parts.task_loss
+
+    @property
+    def training(self) -> Training:
+        """The stage's training in this task, with the rate that was found where it is searched."""
+        training = self._parts.training
+        if training.lr_search and RATE in self.inputs:
+            return replace(training, lr=self.inputs[RATE].meta["lr"])
+        return training
+
+    @property
+    def infer(self) -> Infer:
+        """How the method chooses a class, where that changes what is learned."""
+        return self._parts.correction or Argmax()
+
+    @property
+    def view(self) -> View:
+        """How a step sees classes."""
+        task_aware, again = self._parts.task_aware, self.present is not None
+        earlier = "earlier" in self._parts.held and bool(self._parts.earlier)
+        # Where known classes come again: over all classes, or within their own heads (TIL).
+        rehearses = not task_aware if again else earlier or MEMORY in self.inputs
+        return View(self.history.tasks, task_aware, rehearses, self.present)
+
+    @property
+    def alone(self) -> View:
+        """The same for a network that learns this task alone."""
+        again = self.present is not None
+        return View(self.history.tasks, True, present=self.present, alone=again)
+
+    def fit(
+        self,
+        network: Network,
+        objective: Objective,
+        train: Sequence[Samples],
+        val: Sequence[Samples],
+        training: Training,
+        role: str,
+        watcher: Watcher | None = None,
+        constrain: Constraint | None = None,
+    ) -> Fit:
+        """A training of the method's kind on any images; it may bring a constraint of its own.
+
+        Patience without a validation image, as where every class has one image, judges by the
+        images that are trained on.
+        """
+        if training.schedule == "patience" and not sum(map(len, val)):
+            self.say(
+                f"Task {self.index + 1} has no images to validate on, so patience judges the "
+                f"{role} network by those it is trained on. Give more images of each class, or use "
+                f"training.schedule=cosine."
+            )
+            val = train
+        return Fit(
+            network,
+            objective,
+            self._training_batches(train, training.batch_size, role),
+            self.batches(val) if sum(map(len, val)) else None,
+            self.view,
+            training,
+            (self.seed, self.index, role),
+            watcher,
+            constrain or self._parts.constrain,
+        )
+
+    def auxiliary_fit(self, of: AuxiliaryTraining, training: Training, *, validated: bool) -> Fit:
+        """The auxiliary network's training: the task loss alone."""
+        train = [self.split.train]
+        if of.combined and self.exemplars:
+            train.append(self.exemplars.part(held=False))
+        fit = self.fit(
+            self.auxiliary_network(of.frozen_blocks),
+            Objective(self.task_loss, own_classes=not of.combined),
+            train,
+            [self.split.val] if validated else [],
+            training,
+            "auxiliary",
+            of.watcher() if of.watcher else None,
+        )
+        if not of.combined:
+            fit.view = self.alone
+        return fit
+
+    def auxiliary_network(self, frozen_blocks: int) -> Network:
+        """The network the auxiliary training begins with."""
+        network = self.network(START)
+        if CARRIED in self.inputs:
+            carried = self.state(CARRIED) or strip_prefix(NETWORK, self.inputs[CARRIED].tensors)
+            network.load(network.tensors() | carried)
+        freeze(network, self._absent(frozen_blocks))
+        return network
+
+    def _absent(self, blocks: int) -> list[int]:
+        """Those of the head's first blocks of which no class comes again."""
+        return [block for block in self.history.absent_blocks if block < blocks]
+
+    def main_network(self) -> Network:
+        """The network to be trained, with what the method leaves alone frozen."""
+        network = self.network(START)
+        freeze(network, self._absent(self._parts.frozen_blocks), self._parts.frozen_backbone)
+        return network
+
+    def estimate(
+        self,
+        omega: WeightRegularizer,
+        network: Network,
+        watched: Params,
+        role: str,
+        epoch: int = 0,
+    ) -> Importance:
+        """Importance of a trained network's weights, from this task's own images."""
+        batches = self._training_batches([self.split.train], self._parts.images.batch_size, role)
+        path = (self.seed, self.index, role, "importance", epoch)
+
+        def images(augmented: bool) -> Iterator[tuple[Tensor, Tensor]]:
+            for batch in batches.shuffled(generator(*path), augmented=augmented):
+                yield batch.x, batch.y
+
+        weights = {n: w for n, w in network.weights().items() if w.requires_grad}
+        start = {n: w.detach() for n, w in self.network(START).weights().items()}
+        watched = {name: value.to(self.device) for name, value in watched.items()}
+        with seeded(*path):
+            return omega.importance(
+                Evidence(network, weights, start, images, self.history.tasks, watched, self.present)
+            )
+
+    # -- the main network's loss -------------------------------------------------------------
+
+    @property
+    def old(self) -> Term | None:
+        """The old network's term, its λ the number of this task."""
+        old = self._parts.old
+        return old if old is None or self._lamb is None else replace(old, lamb=self._lamb)
+
+    def objective(self) -> Objective:
+        """The main network's loss; in the first task the task loss alone."""
+        parts = self._parts
+        return Objective(
+            parts.task_loss,
+            self._terms(),
+            task_weight=parts.task_weight,
+            extras=parts.extras,
+            correct=self.infer.student(self.bias),
+        )
+
+    def outer_step(self, network: Network) -> OuterStep | None:
+        """What moves some of the network's parameters between epochs, on balanced images."""
+        outer = self._parts.outer
+        if outer is None or self.exemplars is None:
+            return None
+        exemplars, train = self.exemplars.part(held=False), self.split.train
+        new = sorted(set(train.y.tolist()))
+        known = sorted({*exemplars.y.tolist()}.difference(new))
+        others = [exemplars.of_class(label) for label in known]
+        count = min(map(len, (*map(train.of_class, new), *others)))
+        parts = [self._chosen_by(outer.memory, network, count).samples]
+        if others:
+            parts.append(exemplars.take(torch.cat([index[:count] for index in others])))
+        batches = self._training_batches(parts, self.training.batch_size, "outer")
+        return OuterStep(outer, network, batches, (self.seed, self.index, "main"))
+
+    def _terms(self) -> tuple[PenaltyTerm, ...]:
+        """The terms of old and auxiliary network."""
+        terms: list[PenaltyTerm] = []
+        old, auxiliary = self._parts.old, self._parts.auxiliary
+        if old:
+            terms.append(self.old_term(old))
+        if auxiliary and auxiliary.regularizer and auxiliary.renewed == "task":
+            importance = self.importance_of(AUXILIARY_IMPORTANCE)
+            terms.append(self.auxiliary_term(auxiliary, self.network(AUXILIARY), importance))
+        return tuple(terms)
+
+    def old_term(self, old: Term) -> PenaltyTerm:
+        """The old network's term."""
+        # As the last task left it; rows for new classes, if it has any, are not used.
+        before = (OLD, self.history.blocks_before) if OLD in self.inputs else (START, None)
+        network, importance = self.network(*before), self.importance_of(IMPORTANCE)
+        anchor = anchor_for(old.regularizer, network, self.history.old_classes, importance)
+        lamb = weight_at(old.lamb, *self.history.counts)
+        if isinstance(lamb, Auto) and LAMB in self.inputs:
+            lamb = replace(lamb, last=self.inputs[LAMB].meta["lambs"][OLD])
+        return PenaltyTerm(OLD, lamb, old.regularizer, self._corrected(anchor))
+
+    def auxiliary_term(
+        self, auxiliary: Auxiliary, network: Network, importance: Importance
+    ) -> PenaltyTerm:
+        """The auxiliary network's term."""
+        current = self.history.current
+        classes: Classes = slice(current.start if auxiliary.classes == "new" else 0, current.stop)
+        if self.present is not None and auxiliary.classes == "new":
+            classes = self.present
+        anchor = anchor_for(auxiliary.omega, network, classes, importance)
+        if auxiliary.classes == "all":
+            anchor = self._corrected(anchor)
+        lamb_a = weight_at(auxiliary.lamb_a, *self.history.counts)
+        steady = auxiliary.renewed == "task"
+        return PenaltyTerm(AUXILIARY, lamb_a, auxiliary.omega, anchor, steady)
+
+    def _corrected(self, anchor: Anchor) -> Anchor:
+        """An anchor whose answers have the correction the last task ended with."""
+        forward, correct, bias = anchor.forward, self.infer.correct, self.bias
+        if forward is None or not bias:
+            return anchor
+        return replace(anchor, forward=lambda x, maps: correct(forward(x, maps), bias))
+
+
+def freeze(network: Network, blocks: Iterable[int], backbone: bool = False) -> None:
+    """Leave these blocks of the head alone, and the backbone too where asked."""
+    for index in blocks:
+        for parameter in network.head.block(index):
+            parameter.requires_grad_(False)
+    if backbone:
+        network.backbone.requires_grad_(False)
