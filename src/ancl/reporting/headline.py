@@ -169,7 +169,7 @@ def _variant(pair: Difference) -> Finding:
     text = ""
     if new and lost and not math.isnan(lost.mean) and new.n < SEEDS:
         text = (
-            f"{group.title} minus {host.title}: learning accuracy {points(new.mean)}, forgetting "
+            f"{adds}{group.title} minus {host.title}: learning accuracy {points(new.mean)}, forgetting "
             f"{points(lost.mean)} points. "
         )
     elif new and lost and not math.isnan(lost.mean):
