@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ancl import Anchor, Method, Regularizer, Step, Term
+from ancl import Method
+from ancl.extend import Anchor, Regularizer, Step, Term
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,17 @@ first, second = (y < 5).nonzero().squeeze(1), (y >= 5).nonzero().squeeze(1)
 tasks = (slice(0, 5), slice(5, 10))
 
 
-def train(network: ancl.Network, objective: ancl.Objective, index: torch.Tensor, n: int) -> float:
+def train(
+    network: ancl.extend.Network, objective: ancl.extend.Objective, index: torch.Tensor, n: int
+) -> float:
     """Thirty epochs; returns the last loss."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.02, momentum=0.9)
     for _ in range(30):
         for batch in torch.split(index[torch.randperm(len(index))], 64):
             out = network(x[batch])
-            step = ancl.Step(x[batch], y[batch], out, network.weights(), tasks[:n], task_aware=True)
+            step = ancl.extend.Step(
+                x[batch], y[batch], out, network.weights(), tasks[:n], task_aware=True
+            )
             terms = objective(step)  # {"task": …, "old": …, "auxiliary": …}
             loss = torch.stack(list(terms.values())).sum()
             optimizer.zero_grad()
@@ -32,24 +36,29 @@ def train(network: ancl.Network, objective: ancl.Objective, index: torch.Tensor,
     return loss.item()
 
 
-main = ancl.architecture("mlp", (1, 8, 8)).build([5])
-train(main, ancl.Objective(ancl.CrossEntropy()), first, 1)
+main = ancl.extend.architecture("mlp", (1, 8, 8)).build([5])
+train(main, ancl.extend.Objective(ancl.extend.CrossEntropy()), first, 1)
 
 main.head.grow(5)
 auxiliary = copy.deepcopy(main)
-train(auxiliary, ancl.Objective(ancl.CrossEntropy(), own_classes=True), second, 2)
+train(auxiliary, ancl.extend.Objective(ancl.extend.CrossEntropy(), own_classes=True), second, 2)
 
 method = ancl.make_method("lwf")
 assert method.old is not None
 omega = method.old.regularizer
-objective = ancl.Objective(
+objective = ancl.extend.Objective(
     method.task_loss,
     (
         # Numbers, or rules: here the old network pulls with a share of the task loss's force, and
         # the auxiliary network with 0.3 of the old one's.
-        ancl.PenaltyTerm("old", ancl.Auto(1.0), omega, ancl.anchor_for(omega, main, tasks[0])),
-        ancl.PenaltyTerm(
-            "auxiliary", ancl.Balance(0.3), omega, ancl.anchor_for(omega, auxiliary, tasks[1])
+        ancl.extend.PenaltyTerm(
+            "old", ancl.extend.Auto(1.0), omega, ancl.extend.anchor_for(omega, main, tasks[0])
+        ),
+        ancl.extend.PenaltyTerm(
+            "auxiliary",
+            ancl.extend.Balance(0.3),
+            omega,
+            ancl.extend.anchor_for(omega, auxiliary, tasks[1]),
         ),
     ),
 )

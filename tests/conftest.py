@@ -23,7 +23,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ancl import Comparison, Events, Memory, Method, RunResult, Training, architecture
+from ancl import Comparison, Events, Memory, Method, RunResult, Training
+from ancl.extend import architecture
 from tests.lab import (
     Architecture,
     Finished,

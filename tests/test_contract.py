@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Anchor, Method, MethodError, Rule, WeightRegularizer, anchor_for, make_method
+from ancl import Method, MethodError, make_method
+from ancl.extend import Anchor, Rule, WeightRegularizer, anchor_for
 from tests.lab import METHODS as ALL_METHODS
 from tests.lab import MemoryStore, patch_part, plan
 

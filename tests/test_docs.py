@@ -163,7 +163,7 @@ def test_a_learner_as_written(write, capsys) -> None:
 
 def test_a_grown_network_keeps_its_answers(write) -> None:
     write("add-a-network.md")
-    network = ancl.architecture("growing.py:Growing", (1, 8, 8)).build([2]).eval()
+    network = ancl.extend.architecture("growing.py:Growing", (1, 8, 8)).build([2]).eval()
     x = torch.rand(3, 1, 8, 8)
     before = network(x).features
 
@@ -171,8 +171,8 @@ def test_a_grown_network_keeps_its_answers(write) -> None:
 
     assert torch.equal(network(x).features, before)
     assert len(network.backbone.adapters) == 2
-    assert torch.allclose(ancl.frozen(network)(x).features, before, atol=1e-6)
-    assert isinstance(ancl.frozen(network).backbone.norm, torch.nn.Identity)
+    assert torch.allclose(ancl.extend.frozen(network)(x).features, before, atol=1e-6)
+    assert isinstance(ancl.extend.frozen(network).backbone.norm, torch.nn.Identity)
 
 
 def write_photos(folder: Path, each: int = 5) -> None:

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Training, architecture, make_method
+from ancl import Training, make_method
+from ancl.extend import architecture
 from tests.lab import NUMERICS, Setting, digits, make_stream
 
 METHODS: dict[str, dict[str, Any]] = {

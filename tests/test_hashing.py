@@ -9,7 +9,8 @@ from typing import Annotated
 
 import pytest
 
-from ancl import AnclError, CrossEntropy, make_method
+from ancl import AnclError, make_method
+from ancl.extend import CrossEntropy
 from tests.lab import LATER, Ewc, Lwf, UnstorableError, describe, digest, program, source_hash
 
 

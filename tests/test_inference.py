@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Output
+from ancl.extend import Output
 from tests.lab import Argmax, Corrected, Exemplars, InferenceInputs, NearestMean, Samples
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import CrossEntropy, Output, Step
+from ancl.extend import CrossEntropy, Output, Step
 from tests.lab import OneHot, own_task_logits
 
 TASKS = (slice(0, 2), slice(2, 5))

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl import MethodError, Output, Step
+from ancl import MethodError
+from ancl.extend import Output, Step
 from tests.lab import CosineHead, MarginRanking, Nca
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl import Memory, Output
+from ancl import Memory
+from ancl.extend import Output
 from tests.lab import Exemplars, Samples, Selection, herd, oversampled, rank, sampled, select
 
 

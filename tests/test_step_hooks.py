@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ancl import Network
+from ancl.extend import Network
 from tests.lab import ClampGradients, GradientNoise, LinearHead, NonNegativeRows, UnbiasedHead
 
 

@@ -25,6 +25,7 @@ WITH_PROCESSES = {
     Path("store/test_index.py"): "copies files with cp",
     Path("test_docs.py"): "runs what pages say, as they say it",
 }
+PUBLIC = {"ancl", "ancl.data", "ancl.extend"}
 ASSERTING = ("raises", "warns")
 
 
@@ -82,10 +83,10 @@ def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 @cache
 def modules() -> set[str]:
-    """The modules of the package, in full."""
+    """The modules of the package, in full, but the public ones."""
     files = PACKAGE.rglob("*.py")
     parts = (file.relative_to(PACKAGE.parent).with_suffix("").parts for file in files)
-    return {".".join(each).removesuffix(".__init__") for each in parts} - {"ancl"}
+    return {".".join(each).removesuffix(".__init__") for each in parts} - PUBLIC
 
 
 def module_in(text: str) -> str:

@@ -28,35 +28,19 @@ if TYPE_CHECKING:
     from ancl.experiments.study_rules import RuleResult, study
     from ancl.learner.learner import Learner
     from ancl.learner.opening import load_run, open_learner
-    from ancl.learner.teaching import Taught, teach
-    from ancl.losses import CrossEntropy
+    from ancl.learner.teaching import LearnOutcome, teach
     from ancl.memory import Memory
     from ancl.methods.differences import list_differences
-    from ancl.methods.method import Finish, MainTrainer, Method
+    from ancl.methods.method import Method
     from ancl.methods.registry import list_methods, make_method
-    from ancl.methods.variants import with_afec, with_ancl, with_auto
-    from ancl.methods.work import TaskWork
-    from ancl.networks import Network, architecture, frozen, without_head
     from ancl.recipe.benchmarks import list_benchmarks
     from ancl.recipe.listing import list_options
     from ancl.recipe.recipe import RunSpec
     from ancl.recipe.request import spec, specs
-    from ancl.regularizers import Regularizer, WeightRegularizer
     from ancl.reporting.write import report
     from ancl.stages.events import Events
     from ancl.store.store import Store
     from ancl.training.config import Training
-    from ancl.training.lambda_rules import Auto, Balance, Rule
-    from ancl.training.objective import (
-        Auxiliary,
-        Extra,
-        Objective,
-        PenaltyTerm,
-        Term,
-        anchor_for,
-        anchor_from,
-    )
-    from ancl.types import Anchor, Output, Step
 
 _PLACES = {
     "analysis.run": ("analyze",),
@@ -80,75 +64,44 @@ _PLACES = {
     "experiments.study_rules": ("RuleResult", "study"),
     "learner.learner": ("Learner",),
     "learner.opening": ("load_run", "open_learner"),
-    "learner.teaching": ("Taught", "teach"),
-    "losses": ("CrossEntropy",),
+    "learner.teaching": ("LearnOutcome", "teach"),
     "memory": ("Memory",),
     "methods.differences": ("list_differences",),
-    "methods.method": ("Finish", "MainTrainer", "Method"),
-    "methods.variants": ("with_afec", "with_ancl", "with_auto"),
-    "methods.work": ("TaskWork",),
-    "networks": ("Network", "architecture", "frozen", "without_head"),
-    "training.objective": (
-        *("Auxiliary", "Extra", "Objective", "PenaltyTerm", "Term"),
-        *("anchor_for", "anchor_from"),
-    ),
-    "regularizers": ("Regularizer", "WeightRegularizer"),
+    "methods.method": ("Method",),
     "stages.events": ("Events",),
     "store.store": ("Store",),
     "reporting.write": ("report",),
-    "training.lambda_rules": ("Auto", "Balance", "Rule"),
     "training.config": ("Training",),
-    "types": ("Anchor", "Output", "Step"),
     "methods.registry": ("list_methods", "make_method"),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 __version__ = "0.2.0"
 __all__ = [
-    "Anchor",
     "AnclError",
-    "Auto",
-    "Auxiliary",
-    "Balance",
     "Comparison",
-    "CrossEntropy",
     "Events",
     "ExportError",
-    "Extra",
-    "Finish",
+    "LearnOutcome",
     "Learner",
-    "MainTrainer",
     "Memory",
     "Method",
     "MethodError",
-    "Network",
-    "Objective",
-    "Output",
-    "PenaltyTerm",
-    "Regularizer",
-    "Rule",
     "RuleResult",
     "RunResult",
     "RunSpec",
     "ScenarioError",
     "SearchResult",
     "SpecError",
-    "Step",
     "Store",
     "StoreError",
     "StudyResult",
-    "TaskWork",
-    "Taught",
-    "Term",
     "Training",
-    "WeightRegularizer",
     "analyze",
-    "anchor_for",
-    "anchor_from",
-    "architecture",
     "compare",
+    "data",
     "errors",
-    "frozen",
+    "extend",
     "list_benchmarks",
     "list_differences",
     "list_methods",
@@ -163,14 +116,12 @@ __all__ = [
     "specs",
     "study",
     "teach",
-    "with_afec",
-    "with_ancl",
-    "with_auto",
-    "without_head",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("data", "extend"):
+        return import_module(f"ancl.{name}")
     if name not in _PLACE_OF:
         raise AttributeError(f"module 'ancl' has no attribute {name!r}")
     return getattr(import_module(f"ancl.{_PLACE_OF[name]}"), name)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import Network, SpecError, architecture
+from ancl import SpecError
+from ancl.extend import Network, architecture
 from tests.lab import Batches, Samples, cka, gram, layer_grams, layer_names
 
 

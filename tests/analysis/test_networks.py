@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 import torch
 
-from ancl import Events, MethodError, ScenarioError, make_method, with_ancl
+from ancl import Events, MethodError, ScenarioError, make_method
+from ancl.extend import with_ancl
 from tests.lab import MemoryStore, parameter_names, plan, plan_networks, storage_for, train_networks
 
 

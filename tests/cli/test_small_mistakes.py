@@ -17,12 +17,12 @@ from ancl import (
     Method,
     SpecError,
     Training,
-    architecture,
     list_methods,
     make_method,
     spec,
     specs,
 )
+from ancl.extend import architecture
 from tests.lab import MOST_AT_ONCE, digits, is_count
 
 ESCAPE, BREAK = "\x1b[31mred", "two\nlines\r\tof\u2028it"

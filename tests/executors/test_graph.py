@@ -112,7 +112,8 @@ def test_tasks_may_have_a_lambda_each_and_are_then_computed_with_it(tmp_path: Pa
 
 BROKEN = program("""
 import dataclasses
-from ancl import Method, Term
+from ancl import Method
+from ancl.extend import Term
 from tests.lab import Lwf
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ancl import Events, Memory, SpecError, architecture, load_run, spec
+from ancl import Events, Memory, SpecError, load_run, spec
+from ancl.extend import architecture
 from tests.lab import (
     MethodRef,
     Places,

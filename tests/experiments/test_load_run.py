@@ -251,7 +251,8 @@ def test_code_that_a_run_names_is_never_executed(path: str, copied: Path, tmp_pa
 OUTSIDE = program("""
 import math
 from torch import nn
-from ancl import Method, Term
+from ancl import Method
+from ancl.extend import Term
 from tests.lab import Lwf
 
 def net(shape, *, width: int = 8):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ancl
-from ancl import Events, Method, RunSpec, Store, Term, run
+from ancl import Events, Method, RunSpec, Store, run
+from ancl.extend import Term
 from tests.lab import (
     METHODS,
     Epoch,
@@ -30,7 +31,8 @@ from tests.lab import (
 
 BROKEN = program("""
 import dataclasses
-from ancl import Method, Term
+from ancl import Method
+from ancl.extend import Term
 from tests.lab import Lwf
 
 @dataclasses.dataclass(frozen=True)

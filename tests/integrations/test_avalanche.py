@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from ancl import Anchor, Auxiliary, Method, MethodError, Regularizer, ScenarioError, Step, Term
+from ancl import Method, MethodError, ScenarioError
+from ancl.extend import Anchor, Auxiliary, Regularizer, Step, Term
 from tests.lab import AFECPlugin, ANCLPlugin, TrainingError
 
 ORDER = ((3, 1), (0, 4), (2, 5))

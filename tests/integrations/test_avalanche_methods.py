@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from ancl import AnclError, SpecError, make_method, with_ancl
+from ancl import AnclError, SpecError, make_method
+from ancl.extend import with_ancl
 from tests.lab import AFECPlugin, ANCLPlugin
 
 

@@ -11,16 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import (
-    ExportError,
-    Learner,
-    Memory,
-    ScenarioError,
-    SpecError,
-    StoreError,
-    Training,
-    architecture,
-)
+from ancl import ExportError, Learner, Memory, ScenarioError, SpecError, StoreError, Training
+from ancl.extend import architecture
 from tests.lab import (
     Argmax,
     Corrected,

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import Events, Learner, Memory, Training, architecture, without_head
+from ancl import Events, Learner, Memory, Training
+from ancl.extend import architecture, without_head
 from tests.lab import classifier_layer, digits
 
 SHORT = Training(epochs=2, batch_size=32, lr=0.05, schedule="cosine")
@@ -89,7 +90,9 @@ def test_a_classifier_that_is_still_on_is_noticed(
 
 def test_its_removal_is_named_before_training() -> None:
     made = Learner("lwf", Whole(1000), scenario="til", training=SHORT)
-    with pytest.warns(UserWarning, match=r"1000 outputs .*ancl.without_head\(module, 'fc'\)"):
+    with pytest.warns(
+        UserWarning, match=r"1000 outputs .*ancl.extend.without_head\(module, 'fc'\)"
+    ):
         made.learn(*part(0, 1))
     assert classifier_layer(architecture("mlp", (1, 8, 8), hidden=(512,))) is None
 

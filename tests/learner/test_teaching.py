@@ -25,7 +25,7 @@ def photos(tmp_path: Path, write_digits: Callable[..., str]) -> tuple[str, str]:
     return write_digits(tmp_path / "photos", first), write_digits(tmp_path / "new", {"three": 3})
 
 
-def begin(place: Path, data: str, **options: Any) -> ancl.Taught:
+def begin(place: Path, data: str, **options: Any) -> ancl.LearnOutcome:
     given = {"method": "icarl", "network": "mlp", "settings": SETTINGS, "events": Events()}
     return ancl.teach(place, data, **{**given, **options})
 

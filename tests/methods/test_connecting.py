@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Events, Memory, MethodError, SpecError, Training, architecture, make_method
+from ancl import Events, Memory, MethodError, SpecError, Training, make_method
+from ancl.extend import architecture
 from tests.lab import (
     CANDIDATES,
     Batches,

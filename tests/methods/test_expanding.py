@@ -8,19 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import (
-    CrossEntropy,
-    Events,
-    Memory,
-    MethodError,
-    Output,
-    Step,
-    Store,
-    TaskWork,
-    Training,
-    architecture,
-    make_method,
-)
+from ancl import Events, Memory, MethodError, Store, Training, make_method
+from ancl.extend import CrossEntropy, Output, Step, TaskWork, architecture
 from tests.lab import (
     SIDE,
     USED,

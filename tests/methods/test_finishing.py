@@ -7,19 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import (
-    CrossEntropy,
-    Extra,
-    Memory,
-    Method,
-    MethodError,
-    Network,
-    Objective,
-    Step,
-    TaskWork,
-    Training,
-    make_method,
-)
+from ancl import Memory, Method, MethodError, Training, make_method
+from ancl.extend import CrossEntropy, Extra, Network, Objective, Step, TaskWork
 from tests.lab import (
     Align,
     BalancedTuning,

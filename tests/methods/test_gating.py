@@ -9,17 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import (
-    CrossEntropy,
-    Events,
-    Memory,
-    MethodError,
-    Network,
-    Output,
-    Step,
-    Training,
-    make_method,
-)
+from ancl import Events, Memory, MethodError, Training, make_method
+from ancl.extend import CrossEntropy, Network, Output, Step
 from tests.lab import (
     Batches,
     Gate,

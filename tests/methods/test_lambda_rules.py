@@ -4,19 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ancl import (
-    Auto,
-    Auxiliary,
-    Balance,
-    Method,
-    MethodError,
-    SpecError,
-    Term,
-    make_method,
-    with_afec,
-    with_ancl,
-    with_auto,
-)
+from ancl import Method, MethodError, SpecError, make_method
+from ancl.extend import Auto, Auxiliary, Balance, Term, with_afec, with_ancl, with_auto
 from tests.lab import (
     DEFAULT_RHO,
     KAPPA_ON_ANSWERS,

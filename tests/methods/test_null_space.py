@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from ancl import MethodError, Network, Training, architecture, make_method
+from ancl import MethodError, Training, make_method
+from ancl.extend import Network, architecture
 from tests.lab import (
     LayerInputs,
     LinearHead,

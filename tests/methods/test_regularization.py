@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from ancl import CrossEntropy, Method, MethodError, SpecError, make_method, with_afec, with_ancl
+from ancl import Method, MethodError, SpecError, make_method
+from ancl.extend import CrossEntropy, with_afec, with_ancl
 from tests.lab import PLACES, Ewc, Lwf, Mas, Si, program
 
 OUTSIDE = program("""
-from ancl import Method, Term
+from ancl import Method
+from ancl.extend import Term
 from tests.lab import Lwf
 
 def mine(*, lamb: float = 4.0) -> Method:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from ancl import CrossEntropy, Events, Memory, ScenarioError, Store, Training, make_method
+from ancl import Events, Memory, ScenarioError, Store, Training, make_method
+from ancl.extend import CrossEntropy
 from tests.lab import (
     Argmax,
     ClampGradients,

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ancl import Network, SpecError, architecture, frozen
+from ancl import SpecError
+from ancl.extend import Network, architecture, frozen
 from tests.lab import Architecture, Branches, Scaled, TwoBranches, seeded, train_mode
 
 

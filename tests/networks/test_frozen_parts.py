@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import Network, architecture, make_method
+from ancl import make_method
+from ancl.extend import Network, architecture
 from tests.lab import HEADS, train_mode
 
 

@@ -12,8 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import ancl
-from ancl import Events, Learner, Memory, SpecError, Training, architecture
+from ancl import Events, Learner, Memory, SpecError, Training
 from ancl import spec as make_spec
+from ancl.extend import architecture
 from tests.lab import (
     Normalization,
     StageResult,

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from ancl import Learner, Memory, SpecError, Training, architecture
+from ancl import Learner, Memory, SpecError, Training
+from ancl.extend import architecture
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 OPERATORS: list[torch.library.Library] = []

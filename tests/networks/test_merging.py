@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import Network, architecture
+from ancl.extend import Network, architecture
 from tests.lab import (
     LinearHead,
     between,

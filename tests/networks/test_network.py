@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import MethodError, Network, StoreError, architecture, frozen
+from ancl import MethodError, StoreError
+from ancl.extend import Network, architecture, frozen
 from tests.lab import LinearHead, Mlp, seeded
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from ancl import SpecError, architecture, frozen
+from ancl import SpecError
+from ancl.extend import architecture, frozen
 from tests.lab import NETWORKS, network_options, seeded
 
 Write = Callable[[str, Mapping[str, str]], Path]

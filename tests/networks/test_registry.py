@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import SpecError, architecture, without_head
+from ancl import SpecError
+from ancl.extend import architecture, without_head
 from tests.lab import NETWORKS, seeded
 
 

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save, save_file
 
 import ancl
-from ancl import AnclError, Events, SpecError, architecture
+from ancl import AnclError, Events, SpecError
+from ancl.extend import architecture
 
 SETTINGS = {
     **{"network.name": "timm:tinynet", "training.epochs": 1, "threads": 1, "device": "cpu"},

@@ -18,7 +18,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import Method, Objective, PenaltyTerm, Step, Training, WeightRegularizer, architecture
+from ancl import Method, Training
+from ancl.extend import Objective, PenaltyTerm, Step, WeightRegularizer, architecture
 from tests.lab import (
     Epoch,
     Exemplars,

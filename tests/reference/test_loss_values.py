@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from ancl import Anchor, Memory, Method, Network, Objective, Output, PenaltyTerm, Step, make_method
+from ancl import Memory, Method, make_method
+from ancl.extend import Anchor, Network, Objective, Output, PenaltyTerm, Step
 from tests.lab import HEADS, Align, Head, LinearHead, Samples, select, weight_at
 
 SIZES = (4, 3, 3)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Anchor, Output, Regularizer, Step
+from ancl.extend import Anchor, Output, Regularizer, Step
 from tests.lab import Classes
 
 Penalty = Callable[..., Tensor]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl import Anchor, Output, Step, architecture
+from ancl.extend import Anchor, Output, Step, architecture
 from tests.lab import Evidence, Ewc
 
 TASKS = (slice(0, 2), slice(2, 4))

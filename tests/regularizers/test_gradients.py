@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import Network, Output, architecture
+from ancl.extend import Network, Output, architecture
 from tests.lab import Evidence, Ewc, LinearHead, Mas, mean_gradients
 
 TASKS = (slice(0, 2), slice(2, 5))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import CrossEntropy, Output, Step
+from ancl.extend import CrossEntropy, Output, Step
 from tests.lab import Icarl, Lwf, OneHot
 
 LOGITS = torch.tensor([[1.0, -1.0, 2.0]], dtype=torch.float64)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ancl import Anchor, Output, Step
+from ancl.extend import Anchor, Output, Step
 from tests.lab import Lwf
 
 

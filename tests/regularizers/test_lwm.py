@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl import MethodError, Network, Output
+from ancl import MethodError
+from ancl.extend import Network, Output
 from tests.lab import LinearHead, Lwf, Lwm, ResNet, attention_map
 
 

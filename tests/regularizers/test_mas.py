@@ -2,7 +2,7 @@
 
 import torch
 
-from ancl import architecture
+from ancl.extend import architecture
 from tests.lab import Evidence, Mas
 
 

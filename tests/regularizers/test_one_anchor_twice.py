@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Anchor, CrossEntropy, Objective, Output, PenaltyTerm, Regularizer, Step
+from ancl.extend import Anchor, CrossEntropy, Objective, Output, PenaltyTerm, Regularizer, Step
 from tests.lab import Dmc, Eeil, Icarl, LessForget, Lfl, Lwf, Pod, RWalk
 
 ANSWERS = [

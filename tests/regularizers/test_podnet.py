@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ancl import Output
+from ancl.extend import Output
 from tests.lab import Pod
 
 OURS = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]], dtype=torch.float64)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import Anchor, Network, Output, Step
+from ancl.extend import Anchor, Network, Output, Step
 from tests.lab import Evidence, Ewc, Importance, LinearHead, PathWatcher, RWalk
 
 

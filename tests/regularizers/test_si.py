@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import Anchor, Output, Step
+from ancl.extend import Anchor, Output, Step
 from tests.lab import Evidence, PathWatcher, Si
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ancl import Output, Regularizer, architecture
+from ancl.extend import Output, Regularizer, architecture
 from tests.lab import Dmc, Eeil, Evidence, Ewc, Icarl, Lwf, Lwm, attention_map, places, positions
 
 SOME = torch.tensor([0, 2, 5])

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
 
-from ancl import Auxiliary, CrossEntropy, Extra, Finish, Memory, Method, Regularizer, Term
+from ancl import Memory, Method
+from ancl.extend import Auxiliary, CrossEntropy, Extra, Finish, Regularizer, Term
 from tests.lab import (
     Align,
     Argmax,

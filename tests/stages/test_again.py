@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import Anchor, Memory, TaskWork, anchor_for, make_method
+from ancl import Memory, make_method
+from ancl.extend import Anchor, TaskWork, anchor_for
 from tests.lab import (
     ClassHistory,
     Exemplars,

@@ -8,18 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import (
-    Anchor,
-    Learner,
-    Memory,
-    Method,
-    MethodError,
-    Network,
-    Step,
-    Training,
-    architecture,
-    make_method,
-)
+from ancl import Learner, Memory, Method, MethodError, Training, make_method
+from ancl.extend import Anchor, Network, Step, architecture
 from tests.lab import Architecture, Features, Lwf, Setting, patch_part, plan, plan_notes
 
 METHODS = [

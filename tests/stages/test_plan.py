@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import CrossEntropy, Finish, Memory, Method, MethodError, Step, Training, make_method
+from ancl import Memory, Method, MethodError, Training, make_method
+from ancl.extend import CrossEntropy, Finish, Step
 from tests.lab import (
     METHODS,
     NUMERICS,
@@ -24,8 +25,9 @@ from tests.lab import (
 
 OUTSIDE = """
 from dataclasses import dataclass
-from ancl import Method, Term
-from ancl import Regularizer
+from ancl import Method
+from ancl.extend import Term
+from ancl.extend import Regularizer
 
 @dataclass(frozen=True)
 class Mine(Regularizer):

@@ -8,16 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ancl import (
-    CrossEntropy,
-    Memory,
-    Method,
-    MethodError,
-    Step,
-    Training,
-    architecture,
-    make_method,
-)
+from ancl import Memory, Method, MethodError, Training, make_method
+from ancl.extend import CrossEntropy, Step, architecture
 from tests.lab import as_input, plan
 
 LONG = Training(epochs=15, lr=0.05, lr_first=0.1, batch_size=16, schedule="constant")

@@ -15,7 +15,8 @@ SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
 METHODS = program("""
 import dataclasses, signal
 from pathlib import Path
-from ancl import Method, Term
+from ancl import Method
+from ancl.extend import Term
 from tests.lab import Lwf
 
 HERE = Path(__file__).parent

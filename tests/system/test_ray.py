@@ -34,7 +34,8 @@ needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip in
 SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
 BROKEN = program("""
 import dataclasses
-from ancl import Method, Term
+from ancl import Method
+from ancl.extend import Term
 from tests.lab import Lwf
 
 @dataclasses.dataclass(frozen=True)

@@ -6,16 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ancl import (
-    CrossEntropy,
-    Network,
-    Objective,
-    PenaltyTerm,
-    Training,
-    anchor_for,
-    architecture,
-    make_method,
-)
+from ancl import Training, make_method
+from ancl.extend import CrossEntropy, Network, Objective, PenaltyTerm, anchor_for, architecture
 from tests.lab import AlternatingTraining, Batches, Ewc, Fit, Samples, View, following
 
 VIEW = View((slice(0, 3),), task_aware=True)

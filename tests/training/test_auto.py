@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import (
+from ancl import MethodError
+from ancl.extend import (
     Auto,
     Balance,
     CrossEntropy,
-    MethodError,
     Network,
     Objective,
     PenaltyTerm,

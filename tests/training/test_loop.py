@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import CrossEntropy, Network, Objective, Output, Step, Training, architecture
+from ancl import Training
+from ancl.extend import CrossEntropy, Network, Objective, Output, Step, architecture
 from tests.lab import Batches, Fit, Params, Quadratic, Samples, TrainingError, View, epoch_record
 
 VIEW = View((slice(0, 3),), task_aware=True)

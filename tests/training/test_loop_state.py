@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ancl import (
+from ancl import Training
+from ancl.extend import (
     Anchor,
     Auto,
     Balance,
@@ -17,7 +18,6 @@ from ancl import (
     Output,
     PenaltyTerm,
     Regularizer,
-    Training,
     anchor_for,
     architecture,
 )

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from ancl import (
+from ancl import MethodError
+from ancl.extend import (
     CrossEntropy,
-    MethodError,
     Network,
     Objective,
     Output,

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ancl import CrossEntropy, Network, Objective, Training, architecture
+from ancl import Training
+from ancl.extend import CrossEntropy, Network, Objective, architecture
 from tests.lab import (
     Batches,
     Branches,

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from ancl import Anchor, CrossEntropy, Objective, PenaltyTerm, Step, Training, architecture
+from ancl import Training
+from ancl.extend import Anchor, CrossEntropy, Objective, PenaltyTerm, Step, architecture
 from tests.lab import (
     Batches,
     Ewc,

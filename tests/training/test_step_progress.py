@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import (
+from ancl import Training
+from ancl.extend import (
     Anchor,
     CrossEntropy,
     Network,
@@ -15,7 +16,6 @@ from ancl import (
     PenaltyTerm,
     Regularizer,
     Step,
-    Training,
     anchor_for,
     architecture,
 )

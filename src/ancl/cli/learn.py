@@ -14,7 +14,7 @@ from ancl.cli import flag_values, flags, learner_flags
 from ancl.cli.flags import Machine, Weights, grouped
 
 if TYPE_CHECKING:
-    from ancl.learner.teaching import Taught
+    from ancl.learner.teaching import LearnOutcome
 
 Place = Annotated[
     Path,
@@ -130,7 +130,7 @@ def learn(
     print(json.dumps(taught_json(taught)) if as_json else taught_text(taught))
 
 
-def taught_json(taught: Taught) -> dict[str, Any]:
+def taught_json(taught: LearnOutcome) -> dict[str, Any]:
     """What was learned, as JSON."""
     held = taught.learner.report()
     return {
@@ -143,7 +143,7 @@ def taught_json(taught: Taught) -> dict[str, Any]:
     }
 
 
-def taught_text(taught: Taught) -> str:
+def taught_text(taught: LearnOutcome) -> str:
     """What was learned, in a few lines."""
     from ancl.errors import one_line
     from ancl.wording import percent

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ancl.compute.connection import AUTO, Watch, check_address, connected, load_ray, try_address
 from ancl.compute.graph import Graph, Node
-from ancl.compute.serial import Event, Workshop, pass_on, reason
+from ancl.compute.serial import Event, StageComputer, pass_on, reason
 from ancl.data.registry import names_code
 from ancl.errors import SpecError
 from ancl.methods.registry import MethodRef
@@ -272,8 +272,8 @@ def _directory(folder: str) -> TemporaryDirectory[str]:
 
 
 @lru_cache(maxsize=1)
-def _workshop(root: str | None) -> Workshop:
-    return Workshop(Path(root) if root else None)
+def _workshop(root: str | None) -> StageComputer:
+    return StageComputer(Path(root) if root else None)
 
 
 def _compute(shipped: Shipped, key: str, parts: list[str], board: Any, *inputs: Outcome) -> Outcome:

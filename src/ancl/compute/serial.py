@@ -24,7 +24,7 @@ Event = dict[str, Any]
 _KEPT = 4
 
 
-class Workshop:
+class StageComputer:
     """Computes stages; the last few experiments stay built.
 
     Args:
@@ -113,7 +113,7 @@ class Serial:
     def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
         """See :class:`~ancl.compute.Executor`."""
         schedule = Schedule(graph.nodes, graph.todo(store))
-        workshop = Workshop(graph.root, graph.read)
+        workshop = StageComputer(graph.root, graph.read)
         while (key := schedule.take()) is not None:
             node = graph.nodes[key]
             events.stage_begins(node.stage)

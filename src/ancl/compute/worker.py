@@ -35,7 +35,7 @@ def _work(channel: TextIO) -> None:
     # Imported only now: the handler above works before torch is imported.
     from pathlib import Path
 
-    from ancl.compute.serial import Workshop, reason
+    from ancl.compute.serial import StageComputer, reason
     from ancl.errors import StoreError
     from ancl.recipe.recipe import RunSpec
     from ancl.store.store import Store
@@ -48,7 +48,7 @@ def _work(channel: TextIO) -> None:
             raise KeyboardInterrupt from None  # the command is gone: leave a checkpoint
 
     store = Store(Path(sys.argv[1]), lambda text: tell({"kind": "say", "text": text}))
-    workshop = Workshop(Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    workshop = StageComputer(Path(sys.argv[2]) if len(sys.argv) > 2 else None)
     for line in sys.stdin:
         job = json.loads(line)
         try:

@@ -154,7 +154,7 @@ class LearnerConfig:
         }
 
     def check_given(
-        self, given: "Given", state: FinalState, named: str | None, augmented: str | None
+        self, given: "SuppliedCode", state: FinalState, named: str | None, augmented: str | None
     ) -> tuple[str, ...]:
         """Refuse parts that are given again and are not those that a state was learned with.
 
@@ -202,7 +202,9 @@ class LearnerConfig:
             accepted.append(f"network {shown}, trained as {(state.network or 'a module')[:12]}")
         return tuple(accepted)
 
-    def _check_augment(self, given: "Given", state: FinalState, named: str | None) -> list[str]:
+    def _check_augment(
+        self, given: "SuppliedCode", state: FinalState, named: str | None
+    ) -> list[str]:
         """Refuse an augmentation that is another one; where that is accepted, name it."""
         ours = [isinstance(each, str) and not is_outside(each) for each in (self.augment, named)]
         same = augment_digest(find_augmentation(self.augment)) == state.augment
@@ -304,7 +306,7 @@ def named_method(method: str | Method, settings: Mapping[str, Any]) -> NamedMeth
 
 
 @dataclass(frozen=True)
-class Given:
+class SuppliedCode:
     """Parts that a caller gives again: what a directory names is never executed.
 
     Args:
@@ -361,7 +363,7 @@ class Given:
         )
 
 
-def config_of_spec(spec: RunSpec, given: Given, state: FinalState | None) -> LearnerConfig:
+def config_of_spec(spec: RunSpec, given: SuppliedCode, state: FinalState | None) -> LearnerConfig:
     """What a learner is made of that learns as a run would, or more after its ``state``.
 
     Raises:
@@ -411,7 +413,9 @@ def _plain_memory(memory: RunMemory, config: LearnerConfig, state: FinalState | 
     return affordable(memory, network, sizes, image_bytes) or Memory(selection=memory.selection)
 
 
-def config_of_meta(meta: Mapping[str, Any], given: Given, state: FinalState) -> LearnerConfig:
+def config_of_meta(
+    meta: Mapping[str, Any], given: SuppliedCode, state: FinalState
+) -> LearnerConfig:
     """What a saved learner was made of; parts from outside are given."""
     chosen = given.method_or(meta["method"])
     saved = {} if isinstance(chosen, Method) else meta["settings"]

@@ -24,8 +24,8 @@ from ancl.learner.card import CARD, Measured, model_card, read_measured
 from ancl.learner.config import (
     HELD,
     KIND,
-    Given,
     LearnerConfig,
+    SuppliedCode,
     config_of_meta,
     decided_memory,
     decided_trainings,
@@ -343,7 +343,7 @@ class Learner(Answers):
         """
         entry = read_saved(Path(path))
         meta = entry.meta
-        given = Given(Path(path), "Learner.load", method, network, augment, accept_changed)
+        given = SuppliedCode(Path(path), "Learner.load", method, network, augment, accept_changed)
         with explained(given.path, "Give a directory that Learner.save wrote."):
             state = FinalState.read(meta["state"])
             config = config_of_meta(meta, given, state)

@@ -100,7 +100,7 @@ def notes(config: LearnerConfig, net: Architecture) -> Iterator[str]:
         yield (
             f"The features of the network are the {outputs} outputs of its last linear layer "
             f"{name!r}: it seems to be a whole classifier. Take that layer off, so that what lies "
-            f"before it is learned from: ancl.without_head(module, {name!r}). With timm: "
+            f"before it is learned from: ancl.extend.without_head(module, {name!r}). With timm: "
             f"create_model(…, num_classes=0)."
         )
 

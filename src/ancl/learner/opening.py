@@ -9,7 +9,7 @@ from ancl.experiments.read_results import read_run
 from ancl.experiments.results import Places, RunResult
 from ancl.files import STAGES
 from ancl.learner.card import Measured
-from ancl.learner.config import Given, config_of_spec
+from ancl.learner.config import SuppliedCode, config_of_spec
 from ancl.learner.learner import Learner
 from ancl.learner.place import is_saved, tidy
 from ancl.learner.saved import explained
@@ -75,7 +75,9 @@ def learner_of(
     events: Events | None = None,
 ) -> Learner:
     """A new learner with the settings of a run; those of its data are ignored."""
-    given = Given(Path(), "ancl.spec", spec.method, str(spec.network["name"]), spec.data.augment)
+    given = SuppliedCode(
+        Path(), "ancl.spec", spec.method, str(spec.network["name"]), spec.data.augment
+    )
     learner = Learner.__new__(Learner)
     learner._begin(config_of_spec(spec, given, None), device, store, events, None)
     return learner
@@ -125,7 +127,7 @@ def load_run(
             f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
         )
     at = Places.of(place.absolute().parent, store).store
-    given = Given(place, "ancl.load_run", method, network, augment, accept_changed)
+    given = SuppliedCode(place, "ancl.load_run", method, network, augment, accept_changed)
     with explained(place, f"Run it again: {_again(place)}"):
         config = config_of_spec(spec, given, state)
         named = str(spec.network["name"]), spec.data.augment

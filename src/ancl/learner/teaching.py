@@ -32,7 +32,7 @@ _OF_STREAMS = (
 """Settings that cut a stream of tasks from a source."""
 
 
-class Taught(NamedTuple):
+class LearnOutcome(NamedTuple):
     """What was learned, and where it was saved.
 
     Attributes:
@@ -62,7 +62,7 @@ def teach(
     device: str = GENERAL["device"].default,
     wait: float | None = None,
     events: Events | None = None,
-) -> Taught:
+) -> LearnOutcome:
     """Learn the images of a source as the next task of a learner, or as the first of a new one.
 
     Nobody else changes the learner from the moment it is read until it is saved.
@@ -121,7 +121,7 @@ def teach(
             taught._save(target, overwrite=overwrite)
         if store is None:
             _clear(working)
-    return Taught(before or taught, target, found=before is not None)
+    return LearnOutcome(before or taught, target, found=before is not None)
 
 
 def _check_store(store: str | Path | None, target: Path) -> None:
