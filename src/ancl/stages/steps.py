@@ -59,7 +59,8 @@ class Grow(Stage):
                 network = architecture.build(history.blocks)
             else:
                 tensors = strip_prefix(NETWORK, inputs[NETWORK].tensors)
-                network = architecture.restore(history.blocks_before, tensors)
+                # New rows come after the old ones in the generator's stream.
+                network = architecture.restore(history.blocks_before, tensors, draw=True)
                 if history.adds_classes:
                     network.add_task(history.blocks[-1])
             if self.imprint:
