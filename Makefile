@@ -9,7 +9,7 @@ demo: .venv/.dev
 	$(BIN)/ancl demo
 
 test: .venv/.dev lint types
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 -rs
 	for script in learner own_loop outside_network from_python; do \
 		$(BIN)/python examples/$$script.py || exit 1; done
 	$(BIN)/ancl demo --quick --runs .venv/smoke --quiet

@@ -26,7 +26,7 @@ import torch
 from timing import median
 
 from ancl.files import write_stages
-from ancl.store.entry import HEADER, TENSORS
+from ancl.store.places import HEADER, TENSORS
 from ancl.store.prune import prune
 from ancl.store.store import StageResult, Store
 

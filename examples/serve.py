@@ -10,7 +10,11 @@ It is small on purpose: one process, no login. Put a real server in front of it 
 import argparse
 import io
 import json
+import re
+import socket
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import BoundedSemaphore, Timer
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,9 @@ import onnxruntime
 from PIL import Image, ImageOps
 
 MOST_BYTES = 20_000_000
+MOST_PIXELS = 25_000_000
+SECONDS = 30.0
+AT_ONCE = 4
 SHOWN = 5
 
 
@@ -34,6 +41,8 @@ class Model:
     def read(self, data: bytes) -> np.ndarray[Any, Any]:
         """An image file as the learner reads it: the right way up, its channels and its size."""
         with Image.open(io.BytesIO(data)) as opened:
+            if opened.width * opened.height > MOST_PIXELS:  # before any of them is decoded
+                raise ValueError(f"it has more than {MOST_PIXELS:,} pixels")
             image = ImageOps.exif_transpose(opened).convert("L" if self.channels == 1 else "RGB")
         if image.size != (self.width, self.height):
             image = image.resize((self.width, self.height), Image.Resampling.BILINEAR)
@@ -53,6 +62,23 @@ class Handler(BaseHTTPRequestHandler):
     """GET lists the labels; POST answers the image in its body."""
 
     model: Model
+    busy = BoundedSemaphore(AT_ONCE)
+
+    def handle(self) -> None:
+        """One connection, for a limited time; a client that leaves is nothing to report."""
+        end = Timer(SECONDS, self.hang_up)
+        end.daemon = True
+        end.start()
+        try:
+            with suppress(OSError):
+                super().handle()
+        finally:
+            end.cancel()
+
+    def hang_up(self) -> None:
+        """Wake whoever waits for a slow client."""
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         """The labels, and the size of images."""
@@ -62,11 +88,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """The labels of one image."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or not 0 < int(length) <= MOST_BYTES:
+        if not re.fullmatch("[0-9]{1,9}", length) or not 0 < int(length) <= MOST_BYTES:
             self.reply(413, {"error": f"Send one image of at most {MOST_BYTES:,} bytes."})
             return
+        data = self.rfile.read(int(length))
         try:
-            answers = self.model.answer(self.rfile.read(int(length)))
+            with self.busy:  # each has a decoded image in memory
+                answers = self.model.answer(data)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             self.reply(400, {"error": f"This is not an image that can be read ({error})."})
             return

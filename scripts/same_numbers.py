@@ -135,8 +135,8 @@ def command_of(tree: Path) -> Any:
     return found
 
 
-def call(start: Any, words: Sequence[str]) -> tuple[int, str, str]:
-    """Run a command in this process: its exit code and what it wrote."""
+def call(start: Any, words: Sequence[str]) -> tuple[int | str, str, str]:
+    """Run a command in this process: its exit code, or its bug, and what it wrote."""
     out, err = io.StringIO(), io.StringIO()
     sys.argv = ["ancl", *words]
     with redirect_stdout(out), redirect_stderr(err):
@@ -145,6 +145,8 @@ def call(start: Any, words: Sequence[str]) -> tuple[int, str, str]:
             code: Any = 0
         except SystemExit as end:
             code = end.code or 0
+        except Exception as error:  # a bug of one tree is a difference, no end
+            code = f"{type(error).__name__}: {error}"
     return code, out.getvalue(), err.getvalue()
 
 
@@ -158,7 +160,7 @@ def do_job(start: Any, job: Job, directory: Path, refusals: list[str]) -> Items:
             where = f"command {index + 1} ({words[0]})"
             found[where]["exit code"].append(str(code))
             if code:  # the words of a refusal may change; that it is refused may not
-                refusals.append(f"{job.name}, {where}: {(err or out).strip()[-300:]}")
+                refusals.append(f"{job.name}, {where}: {code}: {(err or out).strip()[-300:]}")
             elif "--json" in words:
                 for what, value in output_hashes(json.loads(out)):
                     found[where][what].append(value)

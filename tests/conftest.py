@@ -269,7 +269,7 @@ WriteDigits = Callable[..., str]
 """Writes digits as image files: ``write_digits(folder, {"three": 3}, part="train", each=20)``."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_digits() -> WriteDigits:
     """A folder for every name with images of that digit; gives the folder as a source."""
 

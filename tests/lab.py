@@ -6,18 +6,21 @@ where something lives; what a name stands for is imported on first use.
 """
 
 import re
-from pkgutil import resolve_name
 from typing import Any
 
 import pytest
+from pydantic import ImportString, TypeAdapter
 
 PLACES = {
     # base
     "checked": "ancl.checks:checked",
+    "KNOWN_SOURCES": "ancl.outside.source:_KNOWN",
+    "installed_version": "ancl.outside.source:_version",
     "TrainingError": "ancl.errors:TrainingError",
     "STAGES": "ancl.files:STAGES",
     "check_place": "ancl.files:check_place",
     "claim": "ancl.files:claim",
+    "open_plain": "ancl.files:open_plain",
     "read_plain": "ancl.files:read_plain",
     "read_stages": "ancl.files:read_stages",
     "write_stages": "ancl.files:write_stages",
@@ -28,6 +31,7 @@ PLACES = {
     "is_outside": "ancl.outside:is_outside",
     "load": "ancl.outside:load",
     "sources_of": "ancl.outside:sources_of",
+    "MOST_AT_ONCE": "ancl.runtime:MOST_AT_ONCE",
     "NUMERICS": "ancl.runtime:NUMERICS",
     "derive": "ancl.seeding:derive",
     "generator": "ancl.seeding:generator",
@@ -209,16 +213,20 @@ PLACES = {
     "write_matrix": "ancl.metrics:write_matrix",
     # store
     "DamagedError": "ancl.store.entry:DamagedError",
-    "HEADER": "ancl.store.entry:HEADER",
     "StageResult": "ancl.store.entry:StageResult",
-    "TENSORS": "ancl.store.entry:TENSORS",
     "_checksum": "ancl.store.entry:_checksum",
-    "entry_names": "ancl.store.entry:entry_names",
     "read_entry": "ancl.store.entry:read_entry",
     "read_header": "ancl.store.entry:read_header",
     "write_entry": "ancl.store.entry:write_entry",
     "INDEX": "ancl.store.index:INDEX",
     "MARK": "ancl.store.index:MARK",
+    "HEADER": "ancl.store.places:HEADER",
+    "delete": "ancl.store.places:delete",
+    "discard": "ancl.store.places:_discard",
+    "exchange": "ancl.store.places:_exchange",
+    "flush": "ancl.store.places:flush",
+    "TENSORS": "ancl.store.places:TENSORS",
+    "entry_names": "ancl.store.places:entry_names",
     "Pruned": "ancl.store.prune:Pruned",
     "needed_keys": "ancl.store.prune:needed_keys",
     "prune": "ancl.store.prune:prune",
@@ -352,6 +360,7 @@ PLACES = {
     "_accuracy": "ancl.learner.card:_accuracy",
     "_code": "ancl.learner.card:_code",
     "read_measured": "ancl.learner.card:read_measured",
+    "LearnerConfig": "ancl.learner.config:LearnerConfig",
     "ImageClassifier": "ancl.learner.export:ImageClassifier",
     "examples": "ancl.learner.export:examples",
     "write_export": "ancl.learner.export:write_export",
@@ -365,6 +374,7 @@ PLACES = {
     "report_of": "ancl.learner.measures:report_of",
     "classifier_layer": "ancl.learner.notices:classifier_layer",
     "learner_of": "ancl.learner.opening:learner_of",
+    "claimed": "ancl.learner.place:claimed",
     # experiments
     "BENCHMARKS": "ancl.experiments:BENCHMARKS",
     "benchmark": "ancl.experiments:benchmark",
@@ -381,6 +391,7 @@ PLACES = {
     "parse_yaml": "ancl.experiments.config_file:parse_yaml",
     "read_config": "ancl.experiments.config_file:read_config",
     "read_study_plan": "ancl.experiments.config_file:read_study_plan",
+    "DataSpec": "ancl.experiments.data_spec:DataSpec",
     "list_networks": "ancl.experiments.listing:list_networks",
     "Conditions": "ancl.experiments.pairing:Conditions",
     "pairing": "ancl.experiments.pairing:pairing",
@@ -389,13 +400,14 @@ PLACES = {
     "measured_options": "ancl.experiments.paper:measured_options",
     "paper_rows": "ancl.experiments.paper:_rows",
     "Verdict": "ancl.experiments.paper_check:Verdict",
+    "joint_gap": "ancl.experiments.paper_check:joint_gap",
     "verdict": "ancl.experiments.paper_check:verdict",
     "verdict_json": "ancl.experiments.paper_check:verdict_json",
+    "read_run": "ancl.experiments.read_results:read_run",
     "Finished": "ancl.experiments.results:Finished",
     "ParameterCount": "ancl.experiments.results:ParameterCount",
     "Places": "ancl.experiments.results:Places",
     "prepare_run": "ancl.experiments.results:prepare_run",
-    "read_run": "ancl.experiments.results:read_run",
     "result_json": "ancl.experiments.results:result_json",
     "run_directory": "ancl.experiments.results:run_directory",
     "spec_hash": "ancl.experiments.results:spec_hash",
@@ -424,7 +436,6 @@ PLACES = {
     "preview": "ancl.experiments.settings:preview",
     "quick_settings": "ancl.experiments.settings:quick_settings",
     "resolve_methods": "ancl.experiments.settings:resolve_methods",
-    "DataSpec": "ancl.experiments.spec:DataSpec",
     "Field": "ancl.experiments.spec:Field",
     "LATER": "ancl.experiments.spec:LATER",
     "Layer": "ancl.experiments.spec:Layer",
@@ -525,6 +536,7 @@ PLACES = {
     "start": "ancl.cli:start",
     "comparison_text": "ancl.cli.compare:comparison_text",
     "FLAGS": "ancl.cli.flag_values:FLAGS",
+    "is_count": "ancl.cli.flag_values:is_count",
     "make_request_of_flags": "ancl.cli.flag_values:make_request",
     "read_count": "ancl.cli.flag_values:read_count",
     "LogFlag": "ancl.cli.flags:Log",
@@ -536,6 +548,8 @@ PLACES = {
     "Settings": "ancl.cli.flags:Settings",
     "Weights": "ancl.cli.flags:Weights",
     "grouped": "ancl.cli.flags:grouped",
+    "Start": "ancl.cli.learn:Start",
+    "learn": "ancl.cli.learn:learn",
     "app": "ancl.cli.main:app",
     "main": "ancl.cli.main:main",
     "verdict_text": "ancl.cli.run:verdict_text",
@@ -556,6 +570,11 @@ PATCHES = {
     "TRIED": ("ancl.networks.trial._TRIED",),
     "herd": ("ancl.memory.herd",),
     # store
+    "delete": ("ancl.store.places.delete",),
+    "discard": ("ancl.store.places._discard",),
+    "exchange": ("ancl.store.places._exchange",),
+    "flush": ("ancl.store.places.flush",),
+    "fsync": ("ancl.store.entry.os.fsync",),
     "SETTLED_NS": ("ancl.store.index._SETTLED_NS",),
     "encoded_tensors": ("ancl.store.entry._encoded",),
     "index_read_header": ("ancl.store.index.read_header",),
@@ -586,6 +605,9 @@ PATCHES = {
 }
 """What tests replace while they run: every place that has to be replaced for it."""
 
+# Parts that a test defines carry the hash of what their file imports, and code that loads code by
+# its name has none. This file only names what is ours.
+resolve_name = TypeAdapter(ImportString[Any]).validate_python
 _IMPORT = re.compile(r"from tests\.lab import (\w+(?: as \w+)?(?:, \w+(?: as \w+)?)*)")
 
 

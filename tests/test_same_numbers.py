@@ -86,7 +86,7 @@ def test_a_pool_that_differs_from_one_process_is_a_line(script) -> None:
 
 
 def test_every_method_of_the_catalogue_is_a_job(script) -> None:
-    from ancl.methods.regularization import METHODS
+    from tests.lab import METHODS
 
     names = {job.name for job in script.all_jobs()}
     for method in METHODS:

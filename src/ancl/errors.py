@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from unicodedata import category
 
 
 class AnclError(Exception):
@@ -71,3 +72,16 @@ def printable(text: str, most: int = 2_000) -> str:
     """
     shown = text if len(text) <= most else f"{text[:most]}…"
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in shown)
+
+
+def one_line(text: object) -> str:
+    """A name as one line, for a cell of a table: line breaks are written out, too.
+
+    Examples:
+        >>> one_line(f"a{chr(10)}b{chr(27)}c") == f"a{chr(92)}nb{chr(92)}x1bc"
+        True
+    """
+    # Spaces of other scripts are not printable to Python, and do nothing to a terminal.
+    return "".join(
+        c if c.isprintable() or category(c) == "Zs" else ascii(c)[1:-1] for c in str(text)
+    )

@@ -1,15 +1,17 @@
 """Files: only plain ones are read, and only our own are replaced or removed."""
 
 import errno
+import hashlib
 import json
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ancl.errors import StoreError, printable
+from ancl.errors import StoreError, one_line, printable
 
 MARK = "written by ancl"
 """What a file begins with, within its first bytes, where this library wrote it."""
@@ -43,11 +45,14 @@ def open_plain(path: Path) -> BinaryIO:
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "no file has such a name", str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    file = os.fdopen(descriptor, "rb")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
-    return file
+    try:
+        # Asked before a file is made of it: that of a directory is refused without its name.
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def read_json(path: Path) -> Any:
@@ -144,33 +149,57 @@ def write_stages(directory: Path, keys: Iterable[str]) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    replace_text(directory / STAGES, json.dumps({"format": f"stages, {MARK}", "keys": [*keys]}))
+    noted = [*keys]
+    content = {"format": f"stages, {MARK}", "sha256": _keys_digest(noted), "keys": noted}
+    replace_text(directory / STAGES, json.dumps(content))
 
 
 def read_stages(directory: Path) -> frozenset[str]:
     """The keys that ``write_stages`` noted.
 
+    Files from before their hash was noted are compared with the keys in ``result.json``, if the
+    directory has one.
+
     Raises:
         OSError: There are none.
-        ValueError: The file is damaged.
+        ValueError: The file is damaged: these are not the keys that were noted.
     """
     found = read_json(directory / STAGES)
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ValueError(f"{STAGES} is damaged")
+    if odd := next((key for key in keys if not re.fullmatch("[0-9a-f]{64}", key)), None):
+        raise ValueError(f"{STAGES} is damaged: {printable(odd, 80)!r} is no key")
+    if "sha256" in found:
+        if found["sha256"] != _keys_digest(keys):
+            raise ValueError(f"{STAGES} is damaged: its keys are not those that were written")
+    elif (directory / "result.json").is_file():
+        result = read_json(directory / "result.json")
+        others = result.get("keys", keys) if isinstance(result, dict) else None
+        if not isinstance(others, list) or {*map(str, others)} != {*keys}:
+            raise ValueError(f"{STAGES} is damaged: result.json names other keys")
     return frozenset(keys)
+
+
+def _keys_digest(keys: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
 def csv_cell(value: Any) -> Any:
     """A cell that a spreadsheet does not take for a formula; numbers are left as they are.
 
+    A text is one line, and shows control characters instead of having them.
+
     >>> csv_cell("=1+1"), csv_cell("-0.5"), csv_cell("a-lwf")
     ("'=1+1", '-0.5', 'a-lwf')
     """
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+    if not isinstance(value, str):
         return value
+    text = one_line(value)
+    if not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
     try:
         float(value)
     except ValueError:
-        return f"'{value}"
-    return value
+        return f"'{text}"
+    return text

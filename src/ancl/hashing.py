@@ -8,13 +8,20 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ancl.errors import AnclError
 from ancl.outside import Sources, sources_of
+
+PROCESS = uuid.uuid4().hex
+"""Stands for code that cannot be described: such a key is found by no other process."""
+_SHOWN = 3
+"""How many reasons a message names."""
 
 
 class UnstorableError(AnclError):
@@ -34,13 +41,16 @@ Unknown = Callable[[object, UnstorableError], Any]
 """What to write for a value that cannot be described."""
 
 
-def describe(value: object, unknown: Unknown | None = None) -> Any:
+def describe(value: object, unknown: Unknown | None = None, *, complete: bool = True) -> Any:
     """A part as JSON: its class and its fields, recursively.
 
     Args:
         value: A plain value, a dataclass, a class or function of a module, or an object with a
             method ``key_description()``.
         unknown: Gives the description of a part that has none.
+        complete: Whether all that code from outside depends on must be known, the versions of
+            installed packages too. Else it goes by its text alone, whatever that reads: enough to
+            tell whether someone gives the same code again.
 
     Raises:
         UnstorableError: There is such a part, and no ``unknown``.
@@ -49,35 +59,36 @@ def describe(value: object, unknown: Unknown | None = None) -> Any:
     [1, 0.5, 'a', None]
     """
     try:
-        return _describe(value, unknown)
+        return _describe(value, unknown, complete)
     except UnstorableError as error:
         if unknown is None:
             raise
         return unknown(value, error)
 
 
-def _describe(value: object, unknown: Unknown | None) -> Any:
+def _describe(value: object, unknown: Unknown | None, complete: bool) -> Any:
+    part = partial(describe, unknown=unknown, complete=complete)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): describe(item, unknown) for key, item in value.items()}
+        return {str(key): part(item) for key, item in value.items()}
     if isinstance(value, slice):
         return [value.start, value.stop]
     if isinstance(value, Sequence):
-        return [describe(item, unknown) for item in value]
+        return [part(item) for item in value]
     if isinstance(value, type) or inspect.isfunction(value):
         _of_a_module(value)
-        return {"is": _origin(value)}
+        return {"is": _origin(value, complete)}
     own = getattr(value, "key_description", None)
     if own is not None:
         return own()
     if dataclasses.is_dataclass(value):
-        origin = _origin(type(value))
+        origin = _origin(type(value), complete)
         # What equality leaves out is not identity either: reasons in words may be worded anew.
         fields = [each for each in dataclasses.fields(value) if each.compare]
-        return {"is": origin, **{f.name: describe(getattr(value, f.name), unknown) for f in fields}}
+        return {"is": origin, **{f.name: part(getattr(value, f.name)) for f in fields}}
     raise UnstorableError(
         f"{type(value).__name__} has no description: make it a frozen dataclass or a function of "
         f"a module, so that its settings can enter the keys of stored results."
@@ -95,7 +106,7 @@ def is_ours(module: str) -> bool:
     return module.split(".")[0] in {"ancl", "torch", "builtins"}
 
 
-def _origin(code: Any) -> Any:
+def _origin(code: Any, complete: bool) -> Any:
     """The name of a class or function, with the hash of each outside source file it comes from.
 
     Our own parts go by their name alone, so that moving a file changes no key.
@@ -106,7 +117,7 @@ def _origin(code: Any) -> Any:
         ours = code.__module__.partition(".")[0] == "ancl"
         return code.__qualname__ if ours else f"{code.__module__}.{code.__qualname__}"
     # The module's name depends on how the file was loaded; the hash of the file does not.
-    return [code.__qualname__, *sorted({source_hash(base) for base in outside})]
+    return [code.__qualname__, *sorted({source_hash(base, complete=complete) for base in outside})]
 
 
 def _of_a_module(code: Any) -> None:
@@ -118,10 +129,11 @@ def _of_a_module(code: Any) -> None:
         )
 
 
-def source_hash(code: Any) -> str:
+def source_hash(code: Any, *, complete: bool = True) -> str:
     """The hash of the file that defines a class or function, and of its own modules.
 
-    Own modules are those it imports from its folder or package; see ``ancl.outside``.
+    Own modules are those it imports that are not installed; see ``ancl.outside``. ``complete`` is
+    as in ``describe``.
 
     Raises:
         UnstorableError: Some of its source code is not known.
@@ -135,18 +147,22 @@ def source_hash(code: Any) -> str:
             f"{code.__qualname__} has no source file, so a stored result could be confused with "
             f"that of another version. Put it into a file to have its results stored and resumed."
         )
-    return known_digest(code.__qualname__, sources_of(code.__module__, Path(file)))
+    sources = sources_of(code.__module__, Path(file))
+    return known_digest(code.__qualname__, sources) if complete else sources.digest
 
 
 def known_digest(name: str, sources: Sources) -> str:
-    """The hash of the source code of what has this name.
+    """The hash of the source code of what has this name, and of the versions of what it imports.
 
     Raises:
         UnstorableError: Some of it is not known.
     """
     if sources.gaps:
+        more = len(sources.gaps) - _SHOWN
+        shown = "; ".join([*sources.gaps[:_SHOWN], *([f"and {more} more"] if more > 0 else [])])
         raise UnstorableError(
-            f"Not all source code of {name} is known: {'; '.join(sources.gaps)}. Use import "
-            f"statements and Python files to have its results stored and resumed."
+            f"Not all that decides {name} is known: {shown}. Its source code does not show what "
+            f"that reads or runs. Use import statements, and settings for values, to have its "
+            f"results stored and resumed."
         )
-    return sources.digest
+    return sources.identity

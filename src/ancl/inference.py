@@ -125,6 +125,21 @@ class Corrected(Infer):
     reads = ("bias",)
     correct_student: bool = False
 
+    def fixed(self, known: InferenceInputs) -> Params:
+        """A scale and a shift for each class that they were learned for.
+
+        Raises:
+            ValueError: They are not for the same classes.
+        """
+        found = super().fixed(known)
+        if found:
+            forms = {(tensor.shape, tensor.dtype) for tensor in found.values()}
+            if len(forms) > 1 or found["scale"].shape not in [
+                (n,) for n in range(known.classes + 1)
+            ]:
+                raise ValueError("the correction has not one scale and one shift for each class")
+        return found
+
     def correct(self, output: Output, extra: Params) -> Output:
         """Logits by a scale and a shift for each class that was there when they were learned."""
         if not extra:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ancl.errors import StoreError
-from ancl.files import read_plain
+from ancl.files import read_plain, replace_text
 
 Matrix = NDArray[np.float64]
 Sizes = Sequence[int]
@@ -261,7 +261,7 @@ def write_matrix(path: Path, r: Matrix) -> None:
     for i, row in enumerate(r):
         cells = ("" if math.isnan(value) else f"{value:.6f}" for value in row)
         lines.append(",".join([f"task {i}", *cells]))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    replace_text(path, "\n".join(lines) + "\n")
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -289,14 +289,31 @@ def read_matrix(path: Path) -> Matrix:
 # -- inference over seeds ---------------------------------------------------------------------
 
 
+SEEDS = 3
+"""Below this many seeds nothing is called higher or lower."""
+
+
 class Interval(NamedTuple):
-    """A mean with its 95 % t-interval and the two-sided p-value of "the mean is 0"."""
+    """A mean with its 95 % t-interval and the two-sided p-value of "the mean is 0".
+
+    It is over seeds, on the same test images: it says nothing about other images.
+    """
 
     mean: float
     low: float
     high: float
     p: float
     n: int
+
+    @property
+    def side(self) -> int:
+        """1 where the mean is above 0, -1 where it is below, and 0 where that is not known.
+
+        >>> Interval(0.01, 0.005, 0.015, 0.02, 3).side, Interval(0.01, 0.005, 0.015, 0.02, 2).side
+        (1, 0)
+        """
+        known = self.n >= SEEDS and not self.low <= 0 <= self.high
+        return int(math.copysign(1, self.mean)) if known else 0
 
     def json(self) -> dict[str, float | None]:
         """The same as JSON; what one value does not say is null."""
@@ -337,12 +354,20 @@ def t_quantile(share: float, freedom: int) -> float:
     return high
 
 
-def t_interval(values: Sequence[float]) -> Interval:
-    """Mean, 95 % interval and p-value of values that are independent; one value has none (NaN)."""
+def t_interval(values: Sequence[float], least: float = 0.0) -> Interval:
+    """Mean, 95 % interval and p-value of values that are independent; one value has none (NaN).
+
+    Args:
+        values: The values.
+        least: How far the interval reaches each way, at least. Differences of accuracies on N test
+            images are no finer than one of them, 1/N, though all seeds may give the same.
+    """
     mean, error, n = mean_and_error(values)
     if n < 2:
         return Interval(mean, math.nan, math.nan, math.nan, n)
-    reach = t_quantile(0.95, n - 1) * error
+    quantile = t_quantile(0.95, n - 1)
+    error = max(error, least / quantile)
+    reach = quantile * error
     ratio = math.inf if error == 0 else abs(mean) / error
     p = 1.0 if mean == 0 else 1 - t_probability(ratio, n - 1)
     return Interval(mean, mean - reach, mean + reach, p, n)

@@ -7,6 +7,9 @@ import torch
 
 from ancl.errors import ScenarioError, SpecError
 
+MOST_AT_ONCE = 1024
+"""More threads or processes than this would take what the machine needs for everything else."""
+
 
 def resolve_device(name: str) -> torch.device:
     """The device a name stands for; ``auto`` takes an accelerator where there is one.

@@ -1,8 +1,5 @@
 """Known classes come again, by commands alone."""
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from ancl import Events, Learner, Memory, Store, Training, load_run, run, spec
-from tests.lab import labelled_part, patching, read_run
+from ancl import Events, Learner, Memory, Training, load_run
+from tests.lab import labelled_part, read_run
 
 FOLDERS = {"first": (0, 1, 2, 3, 4), "mixed": (0, 2, 4, 5, 6), "known": (1, 5)}
 SMALL = (
@@ -156,44 +153,3 @@ def test_what_is_wrong_is_said_in_one_message(ancl, words, said) -> None:
     assert said in ended.err
     assert "Traceback" not in ended.err
     assert not list(Path("runs").glob("digits*"))
-
-
-PROGRAM = f"""
-import os, signal
-from ancl import Events, run, spec
-{patching("CHECKPOINT_SECONDS", "0.0")}
-
-class Killed(Events):
-    def epoch_ends(self, stage, epoch):
-        if (stage.name, stage.task, epoch.epoch) == ("main", 1, 1):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-run(spec(config="again.yaml"), events=Killed())
-"""
-CONFIG = """
-method: a-bic
-benchmark: digits/5
-bias_epochs: 2
-threads: 1
-data: {scenario: cir, tasks: null, classes: "4,3,0,3", per_class: 20}
-network: {hidden: [16]}
-training: {epochs: 3}
-"""
-
-
-def test_killed_and_resumed_a_run_has_the_same_bits(ancl) -> None:
-    """Killed in the main training of a task with known and new classes."""
-    Path("again.yaml").write_text(CONFIG)
-    command = [sys.executable, "-c", PROGRAM]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    assert not list(Path("runs").glob("digits-5*/result.json"))
-
-    resumed, straight = run(spec(config="again.yaml")), run(spec(config="again.yaml"), runs="whole")
-
-    assert resumed.keys == straight.keys
-    stores = [Store(Path(runs) / ".store", print) for runs in ("runs", "whole")]
-    for key in straight.keys:
-        one, other = (store.load(key) for store in stores)
-        assert all(tensor.equal(other.tensors[name]) for name, tensor in one.tensors.items()), key
-    assert resumed.metrics == straight.metrics
-    assert resumed.log[-1]["epoch"] == straight.log[-1]["epoch"]

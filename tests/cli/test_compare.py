@@ -1,10 +1,4 @@
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +7,6 @@ import pytest
 from tests.lab import QUICK_LOOK, comparison_text, program, signed
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
-ANCL = (sys.executable, "-c", program("from tests.lab import main; main()"))
 
 
 def results(runs: Path) -> dict[str, Any]:
@@ -181,58 +174,3 @@ def test_a_failure_is_told_the_others_finish_and_the_code_is_1(ancl: Any) -> Non
     assert "ZeroDivisionError: as written" in ended.out
     assert len(list(Path("runs").glob("*lwf*/result.json"))) == 1
     assert not list(Path("runs").glob("*broken*/result.json"))
-
-
-def test_a_pool_says_its_threads(ancl: Any) -> None:
-    ancl("compare", "lwf", "--on", "digits/5", *SHORT, "--quiet")
-    ended = ancl("compare", "lwf", "--on", "digits/5", *SHORT, "--workers", "400")
-
-    assert "400 workers, each with 1 thread, on" in ended.err
-    assert "More threads than cores are slow" in ended.err
-
-
-@pytest.mark.slow
-def test_a_killed_driver_is_gone_on_with(tmp_path: Path) -> None:
-    asked = [*ANCL, "compare", "joint", "a-lwf", "--on", "hard-digits/5", "--epochs", "20"]
-    killed = [*asked, "--workers", "2", "--runs", str(tmp_path / "killed")]
-    with subprocess.Popen(killed, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if re.match(r"\[([8-9]|\d\d)/", line):
-                os.kill(process.pid, signal.SIGKILL)
-                break
-        process.wait()
-    unfinished = not list((tmp_path / "killed").glob("*/result.json"))
-    time.sleep(1)
-
-    again = subprocess.run(killed, capture_output=True, text=True, check=True)
-    whole = [*asked, "--threads", "1", "--runs", str(tmp_path / "whole")]
-    subprocess.run(whole, capture_output=True, check=True)
-
-    assert unfinished
-    assert " 0 stored" not in again.stderr
-    assert results(tmp_path / "killed") == results(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_pool_leaves_no_worker_behind(
-    tmp_path: Path, sent: signal.Signals, code: int
-) -> None:
-    command = [*ANCL, "compare", "joint", "--on", "hard-digits/5", "--workers", "2"]
-    with subprocess.Popen(
-        [*command, "--seeds", "0-1", "--runs", str(tmp_path)], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("["):
-                break
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        process.send_signal(sent)
-        said = process.stderr.read()
-        assert process.wait(60) == code
-
-    assert len(children) == 2
-    assert not any(Path(f"/proc/{child}").exists() for child in children)
-    assert said.endswith("Stopped. What was finished is stored; the same command resumes.\n")
-    assert "Traceback" not in said

@@ -2,10 +2,6 @@
 
 import csv
 import io
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +9,7 @@ import pytest
 import torch
 
 from ancl import Learner
-from tests.lab import labelled_part, patching, program
+from tests.lab import labelled_part
 
 BEGIN = (
     *("--method", "icarl", "--network", "mlp", "--epochs", "4", "--memory-per-class", "4"),
@@ -136,33 +132,3 @@ def test_what_is_wrong_is_said_in_one_message(ancl, photos, words: list[str], sa
     assert ended.code == 2
     assert said in ended.err
     assert "Traceback" not in ended.err
-
-
-PROGRAM = program(f"""
-import sys
-{patching("CHECKPOINT_SECONDS", "0.0")}
-from tests.lab import main
-sys.argv = ["ancl", *sys.argv[1:]]
-main()
-""")
-
-
-def test_ctrl_c_loses_nothing(ancl, photos, tmp_path) -> None:
-    long = ["learn", "mine", "--data", "folder:old", *BEGIN, "--epochs", "4000"]
-    command = [sys.executable, "-c", PROGRAM, *long, "--set", "training.schedule=cosine"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    checkpoints = tmp_path / ".mine.learning" / "checkpoints"
-    try:
-        for _ in range(600):
-            if checkpoints.is_dir() and any(checkpoints.glob("*/entry.json")):
-                break
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-
-    assert process.returncode == 130
-    assert said.endswith("Stopped. What was finished is stored; the same command resumes.\n")
-    assert not (tmp_path / "mine").exists()
-    assert any(checkpoints.glob("*/entry.json"))

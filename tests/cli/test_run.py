@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.lab import program
-
 RUN = ("run", "lwf", "digits/5", "--epochs", "1")
 
 
@@ -138,35 +136,6 @@ def test_class_incremental_learning_without_memory_is_warned_of_once(ancl: Any) 
     assert joint.err == ""
     aac = sum(lwf.json["runs"][0]["matrices"]["tag"][-1]) / 5
     assert lwf.json["runs"][0]["metrics"]["aac"] == pytest.approx(aac)
-
-
-def test_seeds_go_through_a_pool_and_a_failure_is_told(ancl: Any) -> None:
-    Path("mine.py").write_text(
-        program(
-            "import dataclasses\n"
-            "from ancl import Method, Term\n"
-            "from tests.lab import Lwf\n\n"
-            "@dataclasses.dataclass(frozen=True)\n"
-            "class Broken(Lwf):\n"
-            "    def penalty(self, step, anchor):\n"
-            "        raise ZeroDivisionError('as written')\n\n"
-            "def broken() -> Method:\n"
-            "    return Method('broken', old=Term(Broken(2.0), 1.0))\n"
-        )
-    )
-    short = ("digits/5", "--epochs", "1", "--tasks", "2", "--threads", "1", "--seeds", "0-1")
-    alone = ancl("run", "lwf", *short, "--json", "--quiet", "--runs", "alone").json
-    pooled = ancl("run", "lwf", *short, "--workers", "2", "--json").json
-    failed = ancl("run", "mine.py:broken", *short, "--json", "--quiet")
-    text = ancl("run", "mine.py:broken", *short, "--quiet")
-
-    assert pooled["metrics"] == alone["metrics"]
-    assert [run["matrices"] for run in pooled["runs"]] == [r["matrices"] for r in alone["runs"]]
-    assert (failed.code, text.code) == (1, 1)
-    assert (failed.json["runs"], failed.json["paper"]) == ([], None)
-    assert len(failed.json["failures"]) == 2
-    assert text.out.startswith("Failed, while the others finished:")
-    assert text.out.count("ZeroDivisionError: as written") == 2
 
 
 def test_own_data_needs_no_benchmark(ancl: Any) -> None:

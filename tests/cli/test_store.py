@@ -1,8 +1,5 @@
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +7,7 @@ import pytest
 import torch
 
 from ancl import Store
-from tests.lab import StageResult, program
+from tests.lab import StageResult
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--quiet")
 
@@ -43,48 +40,6 @@ def test_verify_exits_with_1_where_something_is_damaged(ancl: Any) -> None:
 
     assert ended.code == 1
     assert [fault["key"] for fault in ended.json["damaged"]] == [file.parent.name]
-
-
-@pytest.mark.parametrize("words", [("list",), ("verify",), ("prune", "--all")], ids=" ".join)
-def test_the_store_is_looked_at_without_torch(words: tuple[str, ...], tmp_path: Path) -> None:
-    # Its import takes longer than the look itself.
-    Store(tmp_path / ".store").save("0" * 64, StageResult({"weights": torch.zeros(9)}, {}))
-    command = ["ancl", "store", *words, "--runs", str(tmp_path)]
-    code = program(f"""
-import sys
-sys.argv = {command!r}
-from tests.lab import start
-try:
-    start()
-finally:
-    print("torch" in sys.modules)
-""")
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert "1 entry" in ended.stdout
-    assert ended.stdout.endswith("False\n")
-    assert ended.stderr == ""  # no bar where it is no terminal
-
-
-def test_verify_shows_how_far_it_is_on_a_terminal(tmp_path: Path) -> None:
-    Store(tmp_path / ".store").save("0" * 64, StageResult({"weights": torch.zeros(9)}, {}))
-    words = ["store", "verify", "--runs", str(tmp_path)]
-    reader, writer = os.openpty()
-    command = [sys.executable, "-c", program("from tests.lab import start; start()"), *words]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=writer, env=environment
-    ) as process:
-        assert process.stdout is not None
-        out = process.stdout.read().decode()
-    os.close(writer)
-    shown = os.read(reader, 100_000).decode()
-    os.close(reader)
-
-    assert process.returncode == 0
-    assert out == f"{tmp_path / '.store'}: 1 entry, 0 damaged.\n"
-    assert "entries" in shown
-    assert "100%" in shown
 
 
 def test_prune_keeps_what_runs_need_and_removes_the_rest(ancl: Any) -> None:

@@ -210,7 +210,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         ("state.tasks.1.names", [1, 2], "do not follow"),
         ("state.tasks.1.start", True, "valid integer"),
         ("state.tasks.1.sizes", [1, 1], "sizes"),
-        ("images", [[1, 2, 3]], "tasks of the accuracy matrix"),
+        ("images", [[1, 2, 3]], "do not fit 1 task"),
         ("state", None, "does not say what was learned"),
         ("spec.seed", "many", "valid integer"),
         ("spec.network.width", 3, "no option 'width'"),
@@ -218,7 +218,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         ("spec.network.name", "wide", "no network 'wide'"),
         ("spec.method", "lfw", "no method 'lfw'"),
         ("spec.options.lamb", -1, "lamb is -1"),
-        ("spec.data.scenario", "dil", "not those of the scenario dil"),
+        ("spec.data.scenario", "dil", "the accuracy matrix beside it gives"),
     ],
 )
 def test_a_result_that_was_changed_is_refused(

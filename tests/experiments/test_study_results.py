@@ -13,13 +13,14 @@ from ancl import StoreError
 from tests.lab import NUMERICS, ResultFolder, StudyRun, study_specs
 
 Forge = Callable[..., StudyRun | None]
-METRICS = {"aac": 0.5, "aiac": 0.5, "forgetting": 0.1, "learning_accuracy": 0.6}
+ROWS = [[0.5, None], [0.25, 1.0]]
+METRICS = {"aac": 0.625, "aiac": 0.5625, "forgetting": 0.25, "learning_accuracy": 0.75}
 DONE: dict[str, Any] = {
     "failed": "",
     "seconds": 1.0,
     "metrics": METRICS,
     "images": [[8, 2, 2]] * 2,
-    "matrices": {f"{kind}_val": [[0.5, None], [0.25, 1.0]] for kind in ("taw", "tag")},
+    "matrices": dict.fromkeys(("taw", "tag", "taw_val", "tag_val"), ROWS),
     "numerics": {"ancl": NUMERICS},
 }
 
@@ -28,7 +29,7 @@ DONE: dict[str, Any] = {
 def forge(request: pytest.FixtureRequest, tmp_path: Path) -> Forge:
     """Writes the file of a run with some fields changed, and reads it."""
     [spec] = study_specs("lwf", "digits/5", {"data.scenario": request.param}, [0])
-    ResultFolder(tmp_path).fail(spec, "it diverged")
+    ResultFolder(tmp_path).fail(spec, "it diverged", {})
     [place] = tmp_path.iterdir()
     stored = {**json.loads(place.read_text()), **DONE}
 
@@ -45,7 +46,7 @@ def test_a_whole_file_is_read(forge: Forge) -> None:
     assert run is not None
     # AAC: the last row's mean. AIAC: (0.5 + that) / 2, as all tasks weigh the same.
     assert run.score == (0.625 if run.spec.task_aware else 0.5625)
-    assert (run.value, run.seconds, run.failed) == (0.5, 1.0, "")
+    assert (run.value, run.seconds, run.failed) == (run.score, 1.0, "")
 
 
 MATRICES = [
@@ -72,11 +73,13 @@ MATRICES = [
     [
         *({"images": value} for value in ([], [[0, 0, 0]] * 2, [[8, 2, 2]], [[8, 2, 2]] * 3)),
         *({"images": value} for value in ([[-8, -2, -2]] * 2, [[10**400, 2, 2]] * 2, "x", None)),
-        *({"matrices": {"taw_val": value, "tag_val": value}} for value in MATRICES),
+        *({"matrices": DONE["matrices"] | {"taw_val": v, "tag_val": v}} for v in MATRICES),
+        *({"matrices": DONE["matrices"] | {"taw": v, "tag": v}} for v in MATRICES),
         *({"matrices": value} for value in ({}, [], None)),
         *({"seconds": value} for value in (-1, float("nan"), 10**400, None, True, "x")),
-        *({"metrics": value} for value in ({}, [], None, {"aac": 0.5, "aiac": 0.5})),
+        *({"metrics": value} for value in ([], None)),
         *({"metrics": METRICS | {"aac": v, "aiac": v}} for v in (5, -1, None, 10**400, "x")),
+        *({"metrics": {**METRICS, name: value + 0.01}} for name, value in METRICS.items()),
         *({"numerics": value} for value in ([], {}, 3)),
         *({"parameters": value} for value in ("x", [[1]], [[1, 2.5]], None)),
         *({"failed": value} for value in (True, ["x"])),
@@ -95,7 +98,7 @@ def test_results_of_another_spec_or_arithmetic_are_none(forge: Forge) -> None:
 
 def test_failures_are_kept_and_damage_is_told(tmp_path: Path) -> None:
     [one] = study_specs("lwf", "digits/5", {}, [0])
-    ResultFolder(tmp_path).fail(one, "it diverged")
+    ResultFolder(tmp_path).fail(one, "it diverged", {})
     found = ResultFolder(tmp_path).get(one)
     assert found is not None
     assert (found.failed, np.isnan(found.score)) == ("it diverged", True)
@@ -106,7 +109,7 @@ def test_failures_are_kept_and_damage_is_told(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="is damaged"):
             ResultFolder(tmp_path).get(one)
     with pytest.raises(StoreError, match=place.name):  # a file that is not ours stays
-        ResultFolder(tmp_path).fail(one, "again")
+        ResultFolder(tmp_path).fail(one, "again", {})
     assert place.read_text() == "[1]"
     place.unlink()
     os.mkfifo(place)

@@ -1,7 +1,5 @@
 """The incremental classifier: own labels, saving, loading elsewhere and learning on."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ancl import AnclError, Events, Learner, Method, ScenarioError, SpecError, StoreError, Training
-from tests.lab import digits, program, read_entry, write_entry
+from tests.lab import digits, read_entry, write_entry
 
 TRAINING = Training(epochs=4, batch_size=32, lr=0.02, lr_first=0.05)
 NAMES = np.array(["zero", "one", "two", "three", "four", "five"])
@@ -47,41 +45,6 @@ def test_it_answers_with_the_users_own_labels(taught: Learner) -> None:
     own = taught.scores(part(2, test=True)[0], task=1)
     assert own[:, :2].isinf().all()
     assert own[:, 2:].isfinite().all()
-
-
-SCRIPT = program("""
-import sys
-from pathlib import Path
-import torch
-from safetensors.torch import save_file
-import ancl
-from tests.lab import digits
-torch.set_num_threads(1)
-source, names = digits(), ["zero", "one", "two", "three", "four", "five"]
-chosen = (source.train.y == 4) | (source.train.y == 5)
-learner = ancl.Learner.load(sys.argv[1])
-learner.learn(source.train.x[chosen], [names[i] for i in source.train.y[chosen]])
-save_file({"scores": learner.scores(source.test.x).contiguous()}, sys.argv[2])
-""")
-
-
-@pytest.mark.parametrize("method", ["a-ewc", "afec-si", "lwf"])
-def test_taught_on_in_another_process_equals_one_that_never_stopped(
-    method: str, tmp_path: Path
-) -> None:
-    from safetensors.torch import load_file
-
-    whole = learner(method)
-    whole.learn(*part(0, 1))
-    whole.learn(*part(2, 3))
-    whole.save(tmp_path / "saved")
-    whole.learn(*part(4, 5))
-
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "saved"), str(tmp_path / "out")]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-
-    scores = load_file(tmp_path / "out")["scores"]
-    assert torch.equal(scores, whole.scores(digits().test.x))
 
 
 def test_a_dataset_gives_the_same_as_its_arrays() -> None:

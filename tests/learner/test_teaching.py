@@ -9,7 +9,7 @@ import torch
 
 import ancl
 from ancl import AnclError, Events, Learner, SpecError, StoreError
-from tests.lab import digits
+from tests.lab import digits, labelled_part
 
 SETTINGS = {
     "training.epochs": 3,
@@ -108,7 +108,7 @@ def test_a_run_learns_on_elsewhere_and_stays_as_it_is(
     taught = ancl.teach(run, photos[1], output=tmp_path / "on", events=Events())
 
     expected = ancl.load_run(run, events=Events())
-    x, y = ancl.data.labelled_part(photos[1], "train")
+    x, y = labelled_part(photos[1], "train")
     expected.learn(x, y)
     assert torch.equal(scores(tmp_path / "on"), expected.scores(digits().test.x))
     assert taught.learner.tasks == [["one", "two", "zero"], ["three"]]

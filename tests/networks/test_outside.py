@@ -113,7 +113,7 @@ def test_code_that_cannot_be_hashed_is_not_stored(write: Write) -> None:
     found = architecture(f"{folder}/net.py:net", (4,)).identity()
 
     assert found["stored"] is False
-    assert "net.py uses exec" in str(found["why"])
+    assert "net.py:2 uses exec" in str(found["why"])
 
 
 @pytest.mark.parametrize(

@@ -108,12 +108,12 @@ def test_a_star_import_of_a_package_may_reach_all_its_modules(write: Write) -> N
 @pytest.mark.parametrize(
     ("line", "gap"),
     [
-        ("import importlib; importlib.import_module('helper')", "uses .import_module, which may"),
-        ("from importlib import import_module as get", "uses import_module, which may"),
-        ("__import__('helper')", "uses __import__, which may"),
-        ("exec('x = 1')", "uses exec, which may"),
-        ("import sys; sys.path.append('..')", "uses sys.path, which may"),
-        ("from torch.utils.cpp_extension import load", "uses cpp_extension, which may"),
+        ("import importlib; importlib.import_module('helper')", "uses importlib"),
+        ("from importlib import import_module as get", "uses importlib"),
+        ("__import__('helper')", "uses __import__"),
+        ("exec('x = 1')", "uses exec"),
+        ("import sys; sys.path.append('..')", "uses sys.path"),
+        ("from torch.utils.cpp_extension import load", "uses torch.utils.cpp_extension"),
         ("import fast", "imports fast, a compiled extension"),
         ("import old", "imports old, which has no source file"),
         ("def f(:", "is not Python that can be read"),
@@ -125,15 +125,13 @@ def test_what_cannot_be_hashed_is_named(write: Write, line: str, gap: str) -> No
 
     [found] = sources(folder).gaps
 
-    assert found.startswith(f"net.py {gap}")
+    assert found == f"net.py{'' if gap.startswith('imports') else ':1'} {gap}"
 
 
 def test_a_gap_of_a_helper_is_one_of_the_code(write: Write) -> None:
     folder = write("mine", {"net.py": "import helper\n", "helper.py": "exec('x = 1')\n"})
 
-    assert sources(folder).gaps == (
-        "helper.py uses exec, which may load code that no import names",
-    )
+    assert sources(folder).gaps == ("helper.py:1 uses exec",)
 
 
 def test_eval_mode_is_no_dynamic_code(write: Write) -> None:
@@ -187,5 +185,5 @@ def test_code_with_gaps_is_not_stored_and_says_why(write: Write) -> None:
     folder = write("mine", {"part.py": "exec('x = 1')\nclass Part: ...\n"})
     part = load(f"{folder}/part.py:Part", "a class", SpecError).value
 
-    with pytest.raises(UnstorableError, match=r"Not all source code of Part is known: .*uses exec"):
+    with pytest.raises(UnstorableError, match=r"Not all that decides Part is known: .*uses exec"):
         source_hash(part)

@@ -104,7 +104,7 @@ def test_differences_are_by_seed_with_what_else_differs_beside_them(compared: Re
 
     # A-LwF minus LwF: 0.01, 0.02, 0.03: ± t(2) 4.303 * 0.577; AFEC-LwF minus LwF: 0.01 thrice
     assert "| A-LwF − LwF | cifar100/10 | +2.00 ± 0.58 | [-0.48, +4.48] |  |" in text
-    row = "| AFEC-LwF − LwF | cifar100/10 | +1.00 ± 0.00 | [+1.00, +1.00] | λ 3 instead of 10 |"
+    row = "| AFEC-LwF − LwF | cifar100/10 | +1.00 ± 0.00 | [+0.99, +1.01] | λ 3 instead of 10 |"
     assert row in text
     assert "λ 3 instead of 10" in comma_separated(named(compared, "difference_til"))
     assert r"$\lambda$ 3 instead of 10" in latex(named(compared, "overview"))

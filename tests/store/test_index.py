@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from tests.lab import (
     TENSORS,
     StageResult,
     patch_part,
-    patching,
-    program,
     read_header,
 )
 
@@ -219,36 +216,3 @@ def test_a_store_that_cannot_be_written_is_listed(
     patch_part(monkeypatch, "index_replace_text", denied)
     assert [info.key for info in store.entries()] == list(KEYS)
     assert not (store.root / INDEX).exists()
-
-
-LISTERS = patching("SETTLED_NS", "-1") + program("""
-import os, sys
-from pathlib import Path
-from tests.lab import StageResult; from ancl import Store
-import torch
-
-root, number = Path(sys.argv[1]), int(sys.argv[2])
-store = Store(root)
-for turn in range(30):
-    if number < 2:
-        key = f"{number}{turn:02d}"
-        store.save(key, StageResult({"x": torch.ones(9)}, {"stage": f"w{number}", "task": turn}))
-    for info in store.entries():
-        assert info.state == "ok", info
-        assert (info.stage, info.task) == (f"w{info.key[0]}", int(info.key[1:])), info
-""")
-
-
-def test_writers_and_listers_at_once_leave_a_whole_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patch_part(monkeypatch, "SETTLED_NS", -1)
-    command = [sys.executable, "-c", LISTERS, str(tmp_path)]
-    processes = [subprocess.Popen([*command, str(number)]) for number in range(3)]
-    assert [process.wait(120) for process in processes] == [0, 0, 0]
-
-    found = list(Store(tmp_path).entries())
-
-    assert len(found) == 60
-    assert {info.state for info in found} == {"ok"}
-    assert len(lines(Store(tmp_path))) == 60

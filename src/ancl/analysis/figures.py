@@ -101,7 +101,7 @@ def _finish(figure: Figure, axes: Axes, result: AnalysisResult, note: str) -> No
     axes.grid(color="0.9")
     spec, count = result.specs[0], len(result.seeds)
     seeds = f"mean ± standard error of {count} seeds" if count > 1 else f"seed {spec.seed}"
-    axes.set_title(f"{spec.method} on {spec.benchmark}, {seeds}{note}", fontsize=8)
+    axes.set_title(f"{spec.method} on {spec.stream}, {seeds}{note}", fontsize=8)
     figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
 
 
@@ -117,7 +117,7 @@ def _landscape(result: AnalysisResult, seed: int) -> Figure:
         place.set_xlabel("x · ‖u‖ (old → auxiliary)")
     axes[0].set_ylabel("y · ‖v‖ (→ multitask)")
     spec, split = result.specs[0], result.rows("landscape", seed=seed)[0]["split"]
-    title = f"Accuracy on {split} images, %: {spec.method} on {spec.benchmark}, seed {seed}"
+    title = f"Accuracy on {split} images, %: {spec.method} on {spec.stream}, seed {seed}"
     figure.suptitle(title, fontsize=9)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8, frameon=False)

@@ -71,33 +71,7 @@ class AnalysisResult:
 
     def correlations(self) -> dict[str, Estimate]:
         """Rank correlations over λ_a, one per seed: their mean and error."""
-        pairs: dict[str, tuple[str, str, dict[str, Any]]] = {
-            f"distance_{ref}": ("distance", ref, {}) for ref in REFERENCES
-        }
-        pairs |= {f"cka_{ref}": ("cka", ref, {"layer": "mean"}) for ref in REFERENCES}
-        found = {
-            f"{name}_with_lamb_a": mean_and_error(
-                [
-                    spearman(self.options.lamb_as, self._column(table, column, seed, wanted))
-                    for seed in self.seeds
-                ]
-            )
-            for name, (table, column, wanted) in pairs.items()
-        }
-        found["cka_multi_with_mean_accuracy"] = mean_and_error(
-            [
-                spearman(
-                    self._column("cka", "multi", seed, {"layer": "mean"}),
-                    self._column("accuracy", "mean", seed, {}),
-                )
-                for seed in self.seeds
-            ]
-        )
-        return found
-
-    def _column(self, table: str, column: str, seed: int, wanted: Mapping[str, Any]) -> list[float]:
-        rows = self.rows(table, seed=seed, network="ancl", **wanted)
-        return [row[column] for row in rows]
+        return rank_correlations(self.tables, self.seeds)
 
     def json(self) -> dict[str, Any]:
         """Everything as JSON."""
@@ -113,7 +87,7 @@ class AnalysisResult:
         spec = self.specs[0]
         return {
             "method": spec.method,
-            "benchmark": spec.benchmark,
+            "benchmark": spec.stream,
             "seeds": self.seeds,
             "lamb": spec.options.get("lamb"),
             "options": asdict(self.options),
@@ -175,6 +149,32 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 def _number(value: float) -> float | None:
     return value if value == value else None
+
+
+def rank_correlations(
+    tables: Mapping[str, Sequence[Mapping[str, Any]]], seeds: Sequence[int]
+) -> dict[str, Estimate]:
+    """Rank correlations over λ_a of the tables of an analysis: their mean and error over seeds."""
+
+    def columns(table: str, names: Sequence[str], seed: int) -> list[list[float]]:
+        wanted = {"seed": seed, "network": "ancl"} | ({"layer": "mean"} if table == "cka" else {})
+        rows = [r for r in tables.get(table, ()) if all(r[k] == v for k, v in wanted.items())]
+        return [[row[name] for row in rows] for name in names]
+
+    found = {
+        f"{table}_{reference}_with_lamb_a": mean_and_error(
+            [spearman(*columns(table, ("lamb_a", reference), seed)) for seed in seeds]
+        )
+        for table in ("distance", "cka")
+        for reference in REFERENCES
+    }
+    found["cka_multi_with_mean_accuracy"] = mean_and_error(
+        [
+            spearman(*columns("cka", ["multi"], seed), *columns("accuracy", ["mean"], seed))
+            for seed in seeds
+        ]
+    )
+    return found
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:

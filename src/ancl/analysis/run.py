@@ -262,7 +262,7 @@ def plan_analysis(
         seconds = seconds_per_point(experiment, options) if points else 0.0
     return AnalysisPlan(
         specs[0].method,
-        specs[0].benchmark,
+        specs[0].stream,
         tuple(spec.seed for spec in specs),
         count,
         todo,
@@ -375,7 +375,7 @@ def _announce(
 ) -> None:
     """Announce what is computed."""
     spec, count = experiment.spec, len(experiment.stream.tasks)
-    events.note(f"{spec.method} on {spec.benchmark}, seed {spec.seed}")
+    events.note(f"{spec.method} on {spec.stream}, seed {spec.seed}")
     events.work_begins(
         {stage.key: f"task {stage.task + 1}/{count} {stage.name}" for stage in stages},
         {stage.key: stage.epochs for stage in stages},

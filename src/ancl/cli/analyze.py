@@ -163,7 +163,7 @@ def result_text(result: AnalysisResult) -> str:
     spec, label = result.specs[0], result.tables["cka"][0]
     seeds = counted(len(result.seeds), "seed")
     title = (
-        f"{spec.method} on {spec.benchmark}, λ = {spec.options.get('lamb')}, task "
+        f"{spec.method} on {spec.stream}, λ = {spec.options.get('lamb')}, task "
         f"{result.options.task + 1}: mean over {seeds}\n"
         f"Distances over all parameters; CKA {label['estimator']} on {label['images']} "
         f"{label['split']} images"

@@ -96,11 +96,11 @@ def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
     from ancl.experiments.settings import QUICK_LOOK
 
     title = (
-        f"{comparison.specs[0].benchmark}: mean ± standard error over n seeds; differences are "
+        f"{comparison.specs[0].stream}: mean ± standard error over n seeds; differences are "
         f"taken seed by seed."
     )
     parts = [f"{title}\n\n{_table(comparison)}"]
-    finished, failures = comparison.outcome
+    finished, failures = comparison.outcome.finished, comparison.outcome.failures
     if failures:
         parts.append(failures_text(failures))
     noted = [(e.result.spec.method, note) for e in finished for note in e.result.notes]

@@ -190,12 +190,15 @@ def parse_numbers(flag: str, text: str | None) -> tuple[float, ...] | None:
 
 
 def is_count(text: str | None) -> bool:
-    """Whether a text is a number from 1 on."""
-    return text is not None and bool(re.fullmatch(r"0*[1-9]\d{0,5}", text))
+    """Whether a text is a number from 1 to ``MOST_AT_ONCE``."""
+    from ancl.runtime import MOST_AT_ONCE
+
+    whole = re.fullmatch(r"0*([1-9]\d{0,5})", text or "")
+    return whole is not None and int(whole[1]) <= MOST_AT_ONCE
 
 
 def read_count(flag: str, text: str | None) -> int | None:
-    """A number from 1 on; None where nothing is given.
+    """A number from 1 to ``MOST_AT_ONCE``; None where nothing is given.
 
     >>> read_count("--workers", "2")
     2
@@ -206,7 +209,10 @@ def read_count(flag: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not is_count(text):
+        from ancl.runtime import MOST_AT_ONCE
+
         raise SpecError(
-            f"{flag}: {printable(text, 40)!r} is not a number of {flag[2:]}. Write 1 or more."
+            f"{flag}: {printable(text, 40)!r} is not a number of {flag[2:]}. Write 1 to "
+            f"{MOST_AT_ONCE}."
         )
     return int(text)

@@ -45,6 +45,15 @@ Store = Annotated[
         "--store", metavar="DIR", help="Where stages are kept. [beside LEARNER, until it is saved]"
     ),
 ]
+Wait = Annotated[
+    float | None,
+    Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0,
+        help="How long to wait while another process changes the learner. [until it is done]",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +88,7 @@ def learn(
     data_root: flags.DataRoot = None,
     store: Store = None,
     overwrite: flags.Overwrite = False,
+    wait: Wait = None,
     as_json: flags.Json = False,
     quiet: flags.Quiet = False,
 ) -> None:
@@ -89,6 +99,8 @@ def learn(
     A month later: ancl learn birds --data folder:new-photos
 
     The folder may hold new classes, more images of known classes, or both.
+
+    A second command on the same learner waits for the first, and learns on from there.
     """
     from ancl.experiments.build import threads
     from ancl.learner.teaching import teach
@@ -112,6 +124,7 @@ def learn(
             store=store,
             data_root=data_root,
             device=machine.device or "auto",
+            wait=wait,
             events=events,
         )
     print(json.dumps(taught_json(taught)) if as_json else taught_text(taught))
@@ -132,12 +145,13 @@ def taught_json(taught: Taught) -> dict[str, Any]:
 
 def taught_text(taught: Taught) -> str:
     """What was learned, in a few lines."""
+    from ancl.errors import one_line
     from ancl.wording import percent
 
     held = taught.learner.report()
     known = len(taught.learner.classes)
-    new = ", ".join(map(str, taught.learner.tasks[-1])) or "no new classes"
-    again = ", ".join(map(str, taught.learner.returning[-1]))
+    new = ", ".join(map(one_line, taught.learner.tasks[-1])) or "no new classes"
+    again = ", ".join(map(one_line, taught.learner.returning[-1]))
     lines = [
         f"{taught.directory} has learned exactly these images before: nothing was done."
         if taught.found

@@ -52,8 +52,12 @@ def study(
 
     if tables and results.dry_run:
         raise SpecError("--tables trains nothing, and --dry-run draws nothing. Leave out one.")
-    asked, place = open_study(file, folder, overwrite=results.overwrite), out or file.parent
+    place = out or file.parent
+    asked = open_study(file, folder, overwrite=results.overwrite, root=data_root)
     claim_study(asked.result(), place, overwrite=results.overwrite)
+    if tables or results.dry_run:
+        for change in asked.changes:
+            typer.echo(change, err=True)
     if not tables:
         machines = Machines(executor=executor, workers=workers, address=address, threads="1")
         choice = machines.choose()
@@ -113,6 +117,6 @@ def result_text(result: StudyResult) -> str:
     if primary:
         lines.append(
             f"ANCL − CL at equal search, mean over methods, points [95 % t-interval over "
-            f"{counted(primary.n, 'seed')}]: {interval_text(primary)}"
+            f"{counted(primary.n, 'seed')}, on these test images]: {interval_text(primary)}"
         )
     return "\n".join(lines or ["No row of the table is complete yet."])

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ancl.errors import counted, printable
+from ancl.errors import counted, one_line
 from ancl.wording import byte_size as byte_size
 from ancl.wording import duration as duration
 from ancl.wording import percent as percent
@@ -43,7 +43,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str
     1/2   97.9
     2/2    8.0
     """
-    rows = [[printable(cell, _LONGEST) for cell in row] for row in rows]
+    rows = [[one_line(cell)[:_LONGEST] for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     if align.endswith("w"):
         widths[-1] = min(widths[-1], _room(widths[:-1]))
@@ -184,7 +184,7 @@ def _shown() -> dict[str, Metric]:
 
 def failures_text(failures: Sequence[Failure]) -> str:
     """What failed, how many runs lack it, and why."""
-    rows = [[each.node.title, str(each.runs), each.reason] for each in failures]
+    rows = [[each.node.title, str(each.runs), " ".join(each.reason.split())] for each in failures]
     return "Failed, while the others finished:\n" + table(["stage", "runs", "why"], rows, "lrw")
 
 

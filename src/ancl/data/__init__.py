@@ -30,9 +30,12 @@ from ancl.data.samples import (
 from ancl.data.source import (
     Source,
     channel_statistics,
+    check_normalization,
+    chosen_normalization,
     from_arrays,
     from_dataset,
     make_source,
+    raw_floats,
 )
 from ancl.data.stream import (
     SCENARIOS,
@@ -71,6 +74,8 @@ __all__ = [
     "canonical",
     "channel_statistics",
     "check_augmentation",
+    "check_normalization",
+    "chosen_normalization",
     "class_order",
     "data_root",
     "digits",
@@ -92,6 +97,7 @@ __all__ = [
     "labelled_part",
     "make_source",
     "make_stream",
+    "raw_floats",
     "read_dataset",
     "task_domains",
     "task_from",

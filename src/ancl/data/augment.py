@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ancl.data.random_resized_crop import draw_boxes, resize_boxes
 from ancl.data.samples import Normalization
 from ancl.errors import AnclError, SpecError, unknown
-from ancl.outside import FORMS, is_outside, load
+from ancl.outside import FORMS, Loaded, is_outside, load
 from ancl.seeding import seeded
 
 Augmentation = Callable[[Tensor, Generator], Tensor]
@@ -34,11 +34,10 @@ def find_augmentation(given: Augment) -> Augment:
         SpecError: There is none, or it takes other arguments.
     """
     if isinstance(given, str):
-        if given in AUGMENTATIONS:
+        code = augmentation_code(given)
+        if code is None:
             return given
-        if not is_outside(given):
-            raise SpecError(unknown("augmentation", given, [*AUGMENTATIONS, *FORMS]))
-        given = load(given, _WANTED, SpecError).value
+        given = code.value
         assert not isinstance(given, str)
     if not callable(given):
         raise SpecError(
@@ -47,6 +46,19 @@ def find_augmentation(given: Augment) -> Augment:
         )
     _takes_generator(given)
     return given
+
+
+def augmentation_code(name: str) -> Loaded | None:
+    """The code that the name of an augmentation stands for; none for one of ours.
+
+    Raises:
+        SpecError: There is none.
+    """
+    if name in AUGMENTATIONS:
+        return None
+    if not is_outside(name):
+        raise SpecError(unknown("augmentation", name, [*AUGMENTATIONS, *FORMS]))
+    return load(name, _WANTED, SpecError)
 
 
 def augmentation(given: Augment) -> Augmentation:
@@ -66,7 +78,7 @@ def check_augmentation(
     """
     if isinstance(given, str):
         return
-    if normalization is None:
+    if normalization is None or normalization.floats:
         raise SpecError(
             "Your own augmentation changes uint8 images (N, H, W, C), and this data has other "
             "inputs. Use augment=none, or give uint8 images."

@@ -26,6 +26,7 @@ Labels = NDArray[Any] | Tensor | Sequence[Label]
 
 _CHANNELS = (1, 3, 4)
 _PROBES = 8
+_MOST_LABEL = 10**18
 
 
 def as_images(x: Images) -> Tensor:
@@ -60,9 +61,16 @@ def as_images(x: Images) -> Tensor:
 
 def as_labels(y: Labels) -> list[Label]:
     """Labels as plain ints or plain strings, never both."""
-    given = y.tolist() if isinstance(y, np.ndarray | Tensor) else list(y)
+    if isinstance(y, Tensor):
+        _refuse_without_values(y, "labels")
+    try:
+        given = y.tolist() if isinstance(y, np.ndarray | Tensor) else list(y)
+    except TypeError:
+        given = [y]  # one value, which may be a label
     values = [_plain_label(value) for value in (given if isinstance(given, list) else [given])]
     kinds = {type(value) for value in values}
+    if any(type(value) is int and not -_MOST_LABEL < value < _MOST_LABEL for value in values):
+        raise ScenarioError("A label is a number of more than 18 digits. Give it as a string.")
     if kinds <= {int} or kinds <= {str}:
         return values
     odd = next((v for v in values if type(v) not in (int, str)), None)
@@ -81,18 +89,35 @@ def _plain_label(value: Any) -> Any:
 def to_tensor(x: Any) -> Tensor:
     """A copy-safe CPU tensor of uint8 or float32, from an array, a tensor or a PIL image."""
     if isinstance(x, Tensor):
+        _refuse_without_values(x, "images")
         if x.dtype == torch.uint8 or x.is_floating_point():
             kind = torch.uint8 if x.dtype == torch.uint8 else torch.float32
             return x.detach().to("cpu", kind).contiguous()
         raise _bad_dtype(str(x.dtype))
     # A palette image's array holds positions in its palette, not colours.
-    array = np.asarray(x.convert("RGB") if getattr(x, "mode", None) == "P" else x)
+    try:
+        array = np.asarray(x.convert("RGB") if getattr(x, "mode", None) == "P" else x)
+    except (TypeError, ValueError) as error:  # lists of several lengths, for example
+        raise ScenarioError(
+            f"Images of type {type(x).__name__} cannot be read as one array ({error}). Give an "
+            f"array or a tensor, or a list of images of one size."
+        ) from error
     if array.dtype == np.uint8:
         return torch.from_numpy(np.array(array, order="C"))
     if array.dtype.kind == "f":
         with np.errstate(over="ignore"):  # what overflows is reported as infinite
             return torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
     raise _bad_dtype(str(array.dtype))
+
+
+def _refuse_without_values(x: Tensor, what: str) -> None:
+    """Refuse tensors that do not hold one value after the other."""
+    if x.is_meta or x.is_nested or x.is_quantized or x.layout != torch.strided:
+        kind = "of the device meta" if x.is_meta else f"of the layout {x.layout}"
+        raise ScenarioError(
+            f"The {what} are a tensor {kind}, which is not read. Give a dense one, for example "
+            f"with x.to_dense()."
+        )
 
 
 def _bad_dtype(given: str) -> ScenarioError:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,21 +76,40 @@ def interleaved(samples: Sequence[Samples]) -> Samples:
 
 @dataclass(frozen=True)
 class Normalization:
-    """Mean and standard deviation of each channel, for pixels between 0 and 1."""
+    """Mean and standard deviation of each channel, for pixels between 0 and 1.
+
+    Args:
+        mean: One number for each channel.
+        std: The same.
+        floats: Whether they are of floats, as they are, and not of bytes divided by 255.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    floats: bool = False
+
+    def key_description(self) -> dict[str, Any]:
+        """Without what bytes do not need, so that keys from before floats had one are the same."""
+        own = {"is": type(self).__name__, "mean": [*self.mean], "std": [*self.std]}
+        return {**own, "floats": True} if self.floats else own
 
 
 def as_input(x: Tensor, normalization: Normalization | None, device: torch.device) -> Tensor:
-    """(pixels / 255 - mean) / std, channels first in channels-last memory; floats as they are.
+    """(pixels / 255 - mean) / std, channels first in channels-last memory.
+
+    Floats are read as they are, but for a normalization of floats.
 
     Bytes travel to the device and become floats there: a quarter of the traffic.
     """
     x = x.to(device, non_blocking=True)
     if x.dtype != torch.uint8:
         layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
-        return x.to(torch.float32).contiguous(memory_format=layout)
+        x = x.to(torch.float32)
+        if normalization is not None and normalization.floats:
+            moments = _moments(normalization, 1, device)
+            mean, std = (each.view(-1, *(1 for _ in x.shape[2:])) for each in moments)
+            x = (x - mean) / std
+        return x.contiguous(memory_format=layout)
     pixels = x.to(torch.float32, memory_format=torch.contiguous_format).div_(255)
     if normalization is not None:
         # Whole rows at a time: three channels at a time would be a loop of three for each pixel.

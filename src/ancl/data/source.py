@@ -6,6 +6,7 @@ arrays or a ``Dataset``, give the same source bit for bit, and with it the same 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from torch.utils.data import Dataset
 
 from ancl.data.convert import Images, Labels, as_images, as_labels, read_dataset
 from ancl.data.samples import Digests, Label, Normalization, Samples, divide, hash_parts, ordered
-from ancl.errors import ScenarioError
+from ancl.errors import ScenarioError, SpecError, printable
 from ancl.seeding import generator
 
 
@@ -232,6 +233,86 @@ def channel_statistics(x: Tensor, given: Normalization | None = None) -> Normali
             f"{x.shape[3]} channels. Give one mean and one std above 0 for each channel."
         )
     return given
+
+
+def check_normalization(setting: str | Sequence[float] | None) -> tuple[float, ...]:
+    """The numbers of a setting ``normalization``; none of ``moments`` and ``none``.
+
+    >>> check_normalization("0.5,0.25"), check_normalization("moments")
+    ((0.5, 0.25), ())
+
+    Raises:
+        SpecError: It is none of what is possible.
+    """
+    if setting is None or setting in ("moments", "none"):
+        return ()
+    try:
+        parts = setting.split(",") if isinstance(setting, str) else setting
+        numbers = tuple(map(float, parts))
+        half = len(numbers) // 2
+        good = len(numbers) == 2 * half > 0 and all(map(math.isfinite, numbers))
+    except (ValueError, TypeError, OverflowError):
+        good = False
+    if not good or min(numbers[half:]) <= 0:
+        raise SpecError(
+            f"normalization is {printable(repr(setting), 80)}. Possible: moments, none, or numbers "
+            f"such as 0.5,0.25: a mean and a std above 0, or every channel's mean, then every std."
+        )
+    return numbers
+
+
+def chosen_normalization(
+    setting: str | Sequence[float] | None, x: Tensor, usual: Normalization | None
+) -> Normalization | None:
+    """What a setting makes of the normalization that images have by themselves.
+
+    Args:
+        setting: See ``check_normalization``; where there is none, the usual one is taken.
+        x: The images to learn from.
+        usual: What they have without a setting; none for floats.
+
+    Raises:
+        SpecError: It is none of what is possible, or has not two numbers for each channel.
+    """
+    numbers, floats = check_normalization(setting), x.dtype != torch.uint8
+    if setting is None:
+        return usual
+    channels = x.shape[1 if floats else 3]
+    if setting == "none":
+        return None if floats else Normalization((0.0,) * channels, (1.0,) * channels)
+    if setting == "moments":
+        return _float_moments(x) if floats else channel_statistics(x)
+    if len(numbers) == 2:
+        numbers = (numbers[0],) * channels + (numbers[1],) * channels
+    if len(numbers) != 2 * channels:
+        raise SpecError(
+            f"normalization has {len(numbers)} numbers, and the images have {channels} channels. "
+            f"Give 2 for all channels, mean,std, or {2 * channels}: every mean, then every std."
+        )
+    return Normalization(numbers[:channels], numbers[channels:], floats)
+
+
+def _float_moments(x: Tensor) -> Normalization:
+    """Mean and std of every channel of floats; a channel that is constant is not divided."""
+    flat = x.double().transpose(0, 1).flatten(1)
+    mean, std = flat.mean(1), flat.std(1, correction=0)
+    std = torch.where(std > 0, std, 1.0)
+    digits = [tuple(float(f"{v:.6g}") for v in each.tolist()) for each in (mean, std)]
+    return Normalization(digits[0], digits[1], floats=True)
+
+
+def raw_floats(x: Tensor, setting: str | Sequence[float] | None) -> tuple[str, ...]:
+    """A note on images that are floats from 0 to 1, which nothing normalises by itself."""
+    if setting is not None or x.dtype == torch.uint8 or x.ndim != 4:
+        return ()
+    low, high = x.aminmax()
+    if low < 0 or high > 1:
+        return ()
+    return (
+        f"The images are floats from {low:g} to {high:g} and are read as they are; bytes (uint8) "
+        f"would be normalised. To normalise them: normalization=moments (a run: --set "
+        f"data.normalization=moments). normalization=none says that it is meant so.",
+    )
 
 
 def _channel_moments(pixels: Tensor) -> tuple[float, float]:

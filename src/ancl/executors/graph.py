@@ -64,6 +64,7 @@ class Plan(dict[str, Node]):
         spec: What decides the run.
         sizes: Images to train, validate and test on, of every task.
         warnings: What a user must know before the run begins.
+        outside: The hashes of your own code, weights and images that it is made of.
         newest_classes: The number of classes of the last task that brought any.
         notes: Limits of the data, which belong to the result.
         state: What the run leaves behind; none where its stages must not be stored.
@@ -89,6 +90,7 @@ class Plan(dict[str, Node]):
         self.spec = spec
         self.sizes = tuple(task.sizes for task in tasks)
         self.warnings = experiment.warnings
+        self.outside = experiment.outside
         self.state = _state(experiment)
         self.newest_classes = [len(task.names) for task in tasks if task.is_column][-1]
         self.notes = experiment.stream.source.notes
@@ -180,7 +182,7 @@ class Graph:
         runs = counted(counts["runs"], "run")
         if len(self.plans) == 1:
             spec = self.plans[0].spec
-            runs = f"{spec.method} on {spec.benchmark}, seed {spec.seed}"
+            runs = f"{spec.method} on {spec.stream}, seed {spec.seed}"
         shared = counts["stages"] - counts["unique_stages"]
         stored = counts["unique_stages"] - counts["stages_to_do"]
         return (

@@ -3,15 +3,24 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from ancl.data import Source, Stream, find_augmentation, make_stream
+from ancl.data import (
+    Source,
+    Stream,
+    chosen_normalization,
+    find_augmentation,
+    make_stream,
+    raw_floats,
+)
+from ancl.data.augment import augmentation_code
 from ancl.data.registry import load_source
 from ancl.data.repetition import returning_classes
 from ancl.errors import SpecError
+from ancl.experiments.outside_parts import Digests, own_images, part_digests
 from ancl.experiments.spec import RunSpec, memory_problems
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
@@ -36,7 +45,8 @@ class Experiment:
     """A spec as objects: what is learned, by which method, and the planned stages.
 
     ``state`` are the keys of what the last task leaves behind. ``lambs`` are the λ of the planned
-    tasks, where each task has its own.
+    tasks, where each task has its own. ``outside`` are the hashes of your own code, weights and
+    images that it was made of.
     """
 
     spec: RunSpec
@@ -46,6 +56,7 @@ class Experiment:
     stages: tuple[Stage, ...]
     state: StateKeys
     lambs: tuple[float, ...] = ()
+    outside: Digests = field(default_factory=dict)
 
     @property
     def unstored(self) -> str:
@@ -62,6 +73,7 @@ class Experiment:
         found += self.setting.architecture.notes
         found += _room_notes(self.spec, self.setting, self.stream)
         found += plan_notes(self.method, self.stream.tasks, self.setting)
+        found += raw_floats(self.stream.source.train.x, self.spec.data.normalization)
         return (*found, *self.stream.source.notes)
 
 
@@ -107,7 +119,8 @@ def build(
         returning=data.returning,
         per_coming=data.per_coming,
     )
-    method = MethodRef(spec.method).make(spec.options)
+    named, augment = MethodRef(spec.method), augmentation_code(data.augment)
+    method = named.make(spec.options)
     _check_memory(spec, method, stream)
     options = dict(spec.network)
     name = options.pop("name")
@@ -124,8 +137,10 @@ def build(
         architecture=network,
         training=spec.training,
         auxiliary=spec.auxiliary,
-        normalization=network.moments(source.normalization),
-        augment=find_augmentation(data.augment),
+        normalization=chosen_normalization(
+            data.normalization, source.train.x, network.moments(source.normalization)
+        ),
+        augment=find_augmentation(augment.value if augment else data.augment),
         memory=affordable(spec.memory, network, sizes, source.train.x[0].nbytes),
         task_aware=spec.task_aware,
         seed=spec.seed,
@@ -135,7 +150,9 @@ def build(
         check_hold_out(setting.memory, method.hold_out, stream.tasks[:count])
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
     stages, state = plan_each(each, stream.tasks, setting)
-    return Experiment(spec, method, stream, setting, stages, state, tuple(lambs))
+    images = source.fingerprint if own_images(data.source) else None
+    outside = part_digests(named.code, augment, network.maker, network.pretrained, images)
+    return Experiment(spec, method, stream, setting, stages, state, tuple(lambs), outside)
 
 
 def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:

@@ -81,7 +81,7 @@ class Comparison:
     def json(self) -> dict[str, Any]:
         """Everything as JSON."""
         return {
-            "benchmark": self.specs[0].benchmark,
+            "benchmark": self.specs[0].stream,
             "scenario": self.specs[0].data.scenario,
             "quick": self.quick_look,
             "seeds": sorted({spec.seed for spec in self.specs}),

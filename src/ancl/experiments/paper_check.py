@@ -11,7 +11,8 @@ from ancl.errors import StoreError
 from ancl.experiments import Expected, benchmark, expected
 from ancl.experiments.pairing import conditions, pairing, settings_of
 from ancl.experiments.paper import RUNS
-from ancl.experiments.results import RunResult, estimate_json, estimates, read_run
+from ancl.experiments.read_results import read_run
+from ancl.experiments.results import RunResult, estimate_json, estimates
 from ancl.experiments.spec import SEARCH, RunSpec, resolve
 from ancl.metrics import Estimate, intransigence, mean_and_error
 from ancl.outside import is_outside
@@ -28,10 +29,10 @@ class Verdict(NamedTuple):
 
 
 def verdict(results: Sequence[RunResult]) -> Verdict | None:
-    """The paper's numbers for these runs, or nothing where it has none."""
+    """The paper's numbers for these runs; nothing where it has none for what was learned."""
     spec = results[0].spec
     numbers = expected(spec.benchmark, spec.method)
-    if not numbers:
+    if not numbers or spec.stream != spec.benchmark:
         return None
     return Verdict(numbers, protocol_differences(results), _notes(spec))
 

@@ -1,7 +1,4 @@
-"""The result of a run: made from stored stages, written to a run directory, read back.
-
-What is read back is data: every field is checked, and no code that it names is imported.
-"""
+"""The result of a run: made from stored stages, and written to a run directory."""
 
 import json
 import math
@@ -9,26 +6,23 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from annotated_types import Ge
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
-from ancl.errors import StoreError, printable
+from ancl.errors import StoreError
 from ancl.experiments.spec import RunSpec
 from ancl.experiments.state import FinalState
 from ancl.files import (
     STAGES,
     check_place,
     claim,
-    read_plain,
     replace_text,
     store_place,
     write_stages,
@@ -39,7 +33,6 @@ from ancl.metrics import (
     Estimate,
     Matrix,
     mean_and_error,
-    read_matrix,
     summary,
     write_matrix,
 )
@@ -107,6 +100,7 @@ class RunResult:
         notes: Limits of the result that a reader should know.
         parameters: Of the network after every task; empty where a stage was stored before
             parameters were counted.
+        outside: The hashes of your own code, weights and images that decided it, by setting.
     """
 
     spec: RunSpec
@@ -119,6 +113,7 @@ class RunResult:
     state: FinalState | None = None
     notes: tuple[str, ...] = ()
     parameters: tuple[ParameterCount, ...] = ()
+    outside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -294,103 +289,6 @@ def write_run(directory: Path, result: RunResult) -> None:
         ) from error
 
 
-def read_run(directory: Path) -> RunResult:
-    """Read a run directory back.
-
-    Raises:
-        StoreError: A file is missing or damaged.
-    """
-    try:
-        text = read_plain(directory / "result.json").decode("utf-8")
-        loaded = json.loads(text, parse_float=_finite, parse_constant=_finite)
-        if not isinstance(loaded, dict):
-            raise ValueError("result.json is JSON of another shape than a result")
-        found = _checked(_Written, loaded, "result.json")
-        lines = read_plain(directory / "log.jsonl").decode("utf-8").splitlines()
-        log = [json.loads(line) for line in lines]
-        _checked(list[_Epoch], log, "log.jsonl")
-        matrices = {name: read_matrix(directory / f"accuracy_{name}.csv") for name in MATRICES}
-        result = RunResult(
-            found.spec,
-            matrices,
-            found.images,
-            {name: math.nan if v is None else v for name, v in found.metrics.items()},
-            tuple(log),
-            found.keys,
-            found.seconds,
-            None if found.state is None else FinalState.read(found.state),
-            found.notes,
-            found.parameters,
-        )
-        _check_state(result)
-        return result
-    except RecursionError as error:
-        raise StoreError(f"{directory}: a file is nested too deeply. Remove it.") from error
-    except (OSError, ValueError) as error:
-        why = printable(f"{type(error).__name__}: {error}", 500)
-        raise StoreError(
-            f"{directory} is not a whole run directory ({why}). Run the same command again: what "
-            f"was trained is found in the store."
-        ) from error
-
-
-Count = Annotated[int, Ge(0)]
-
-
-class _Written(BaseModel):
-    """What is read back of ``result.json``."""
-
-    spec: RunSpec
-    images: tuple[tuple[Count, Count, Count], ...]
-    metrics: dict[str, float | None]
-    keys: tuple[str, ...]
-    seconds: dict[str, float]
-    state: Any = None
-    notes: tuple[str, ...] = ()
-    parameters: tuple[ParameterCount, ...] = ()
-
-
-class _Epoch(BaseModel):
-    """What every line of ``log.jsonl`` holds, besides more."""
-
-    model_config = ConfigDict(strict=True)
-
-    task: Annotated[int, Ge(0)]
-    stage: str
-    role: str
-    epoch: int
-    train: dict[str, float | str | None]
-    val: dict[str, float | str | None]
-    lambs: dict[str, float] = {}
-
-
-def _checked(kind: Any, value: Any, file: str) -> Any:
-    try:
-        return TypeAdapter(kind).validate_python(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{file}: {where}: {first['msg']}") from error
-
-
-def _finite(text: str) -> float:
-    """A number of JSON; Python would also read NaN and infinity."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is not a finite number")
-    return number
-
-
-def _check_state(result: RunResult) -> None:
-    state = result.state
-    if state is None:
-        return
-    if not set(state.keys.values()) <= set(result.keys):
-        raise ValueError("the state names entries that are not of this run")
-    if tuple(task.sizes for task in state.tasks) != result.images:
-        raise ValueError("the state does not have the tasks of the accuracy matrix")
-
-
 def result_json(result: RunResult) -> dict[str, Any]:
     """A result as JSON; what does not exist (forgetting of one task) is null."""
     return {
@@ -407,6 +305,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "notes": list(result.notes),
         "parameters": [each._asdict() for each in result.parameters],
         "state": result.state and result.state.model_dump(mode="json"),
+        "outside": dict(result.outside),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }
 

@@ -12,6 +12,7 @@ from ancl.executors import ExecutorChoice, choose_executor
 from ancl.executors.compute import reason, runner_of
 from ancl.executors.graph import Graph, Node, Plan
 from ancl.experiments.build import build, threads
+from ancl.experiments.outside_parts import Digests
 from ancl.experiments.results import (
     Finished,
     Places,
@@ -20,6 +21,7 @@ from ancl.experiments.results import (
     prepare_run,
     result_json,
     run_directory,
+    spec_hash,
     write_run,
 )
 from ancl.experiments.spec import RunSpec
@@ -46,10 +48,17 @@ class Failure(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The runs that finished, in the order of their specs, and what failed."""
+    """The runs that finished, in the order of their specs, and what failed.
+
+    Args:
+        finished: The runs.
+        failures: The stages.
+        outside: What decided each run from outside, by the hash of its spec.
+    """
 
     finished: list[Finished]
     failures: list[Failure]
+    outside: Mapping[str, Digests] = {}
 
     @property
     def results(self) -> list[RunResult]:
@@ -217,7 +226,8 @@ class _Collector(Forward):
             if index in self._missing and not failed & plan.keys():
                 self._finish(index)
         finished = [self._finished[index] for index in sorted(self._finished)]
-        return Outcome(finished, [*failures, *self._failures])
+        outside = {spec_hash(plan.spec): plan.outside for plan in self._graph.plans}
+        return Outcome(finished, [*failures, *self._failures], outside)
 
     def _finish(self, index: int) -> None:
         """Write a run's directory; ``result.json`` makes it complete."""
@@ -228,7 +238,7 @@ class _Collector(Forward):
             return
         made = make_result(plan.spec, plan.stages, plan.sizes, metas, plan.state)
         notes = (*plan.notes, *chance_note(made, plan.newest_classes))
-        result = replace(made, notes=notes)
+        result = replace(made, notes=notes, outside=plan.outside)
         write_run(directory, result)
         self._finished[index] = Finished(directory, result)
         self.run_ends(directory, {**result_json(result), "log": list(result.log)})

@@ -151,7 +151,7 @@ class PerTaskSearch(Search):
         result = SearchResult(
             "per-task",
             self.spec.method,
-            self.spec.benchmark,
+            self.spec.stream,
             _DECIDED_BY,
             self.seeds,
             {"lamb_by_task": taken},

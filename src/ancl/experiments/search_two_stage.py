@@ -109,6 +109,13 @@ class TwoStageSearch(Search):
         self.steps = [s for s in STEPS if s in self._method_of(s).settings]
         if not self.steps:
             raise SpecError(f"{self.ref.name} has neither λ nor λ_a: there is nothing to search.")
+        given = [SIGNS[step] for step in self.steps if asked.request.given(step)]
+        if given:
+            raise SpecError(
+                f"{' and '.join(given)}: a value or rule is given, and the search tries the values "
+                f"of a grid instead. Leave it out, or leave out the search: ancl run takes values "
+                f"and rules (--lamb auto, --lamb-a balance)."
+            )
         self.grids = {step: self._grid(step) for step in self.steps}
         decisive = [self.grids, self.seeds, *(["race"] if asked.race else [])]
         self.directory = SearchDirectory(asked.places, "two-stage", self.spec, decisive)
@@ -253,7 +260,7 @@ class TwoStageSearch(Search):
         result = SearchResult(
             "two-stage",
             self.spec.method,
-            self.spec.benchmark,
+            self.spec.stream,
             score_name(self.spec),
             self.seeds,
             dict(self.chosen),

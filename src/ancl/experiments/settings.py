@@ -164,7 +164,8 @@ class Request:
         seeds_source: What messages call ``seeds``.
         preset: What is laid over the benchmark's settings.
         quick: Whether trainings are short and on few images: does it run?
-        ignored: Settings that are for other methods of the same request.
+        beside: The methods of the same request.
+        ignored: Settings that are for other methods of it.
         mistakes: Mistakes found before, such as flags that cannot be read.
     """
 
@@ -176,6 +177,7 @@ class Request:
     seeds_source: str = "seeds"
     preset: str = "paper"
     quick: bool = False
+    beside: tuple[str, ...] = ()
     ignored: frozenset[str] = frozenset()
     mistakes: tuple[str, ...] = ()
 
@@ -217,6 +219,7 @@ class Request:
         resolved: list[Resolved] = []
         try:
             resolved = [resolve(method, benchmark, [*layers, *seed]) for seed in seeds]
+            mistakes += self._without_auxiliary(resolved[0].spec)
         except SpecError as error:
             mistakes.append(str(error))
         if mistakes:
@@ -230,6 +233,25 @@ class Request:
             with suppress(SpecError):  # resolving reports it
                 keys += read_config(self.config).layer.values
         return [key for key in keys if "." not in key and key not in GENERAL]
+
+    def _without_auxiliary(self, spec: RunSpec) -> list[str]:
+        """What is set of an auxiliary network that no method of the request has."""
+        named = [
+            f"{layer.label(key)}: {key}"
+            for layer in self.layers
+            for key in layer.values
+            # A file may be of another method's run, or of several methods.
+            if key.startswith("auxiliary.") and layer.label(key) in ("--set", "settings")
+        ]
+        if not named or MethodRef(spec.method).make(spec.options).auxiliary:
+            return []
+        if any(map(_trains_auxiliary, self.beside)):
+            return []
+        return [
+            f"{each} is of an auxiliary network, and {spec.method} trains none. Leave it out, or "
+            f"use a variant that does, such as a-NAME."
+            for each in named
+        ]
 
     def _laid(self, layer: Layer) -> Layer:
         """A layer without what is ignored, and with nothing for what its values replace."""
@@ -319,7 +341,7 @@ def resolve_methods(
     for method in methods:
         try:
             ignored = foreign_settings(method, [*methods, *among], request.own_settings())
-            asked = replace(request, method=method, ignored=ignored)
+            asked = replace(request, method=method, ignored=ignored, beside=(*methods, *among))
             found += [resolved.spec for resolved in asked.resolve()]
         except AnclError as error:
             mistakes += str(error).split("\n")
@@ -333,6 +355,13 @@ def foreign_settings(method: str, methods: Iterable[str], given: Iterable[str]) 
     own = MethodRef(method).settings
     others = {name for other in methods for name in _settings_of(other)}
     return frozenset(key for key in given if key in others and key not in own)
+
+
+def _trains_auxiliary(method: str) -> bool:
+    try:
+        return MethodRef(method).make({}).auxiliary is not None
+    except (AnclError, TypeError):
+        return True  # it cannot be made so: reported when the method itself is resolved
 
 
 def _settings_of(method: str) -> list[str]:
@@ -354,7 +383,7 @@ def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
     names = [name for task in experiment.stream.tasks for name in task.names]
     return {
         "method": spec.method,
-        "benchmark": spec.benchmark,
+        "benchmark": spec.stream,
         "seed": spec.seed,
         "directory": str(run_directory(places.runs, spec)),
         "notes": list(experiment.warnings),

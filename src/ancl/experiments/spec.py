@@ -3,34 +3,30 @@
 import dataclasses
 import inspect
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import torch
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict
 
 from ancl.checks import checked
-from ancl.data import class_order, enough_classes, find_augmentation, task_domains, task_sizes
-from ancl.data.registry import known_source, names_code
-from ancl.data.repetition import check_repetition
+from ancl.data import check_normalization, enough_classes, find_augmentation
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.experiments import BENCHMARKS
 from ancl.experiments import benchmark as benchmark_named
+from ancl.experiments.data_spec import DEFINING, DataSpec, data_name, data_title
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, arguments, method_defaults, section_of
 from ancl.networks import NAMES, network_options
-from ancl.runtime import resolve_device
+from ancl.runtime import MOST_AT_ONCE, resolve_device
 from ancl.training.config import Training
 
 T = TypeVar("T")
 _INHERITED = "as training"
 LATER: Mapping[str, Mapping[str, Any]] = {
-    "data": {"returning": None, "per_coming": None},
+    "data": {"returning": None, "per_coming": None, "normalization": None},
     "options": {"train_old_rows": False},
     "memory": {"fair": False},
 }
@@ -39,82 +35,6 @@ LATER: Mapping[str, Mapping[str, Any]] = {
 They are left out of a spec where they have them, so that earlier runs keep their names."""
 SEARCH = "search"
 """What ``training.lr`` may be instead of a number; it sets ``training.lr_search``."""
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """Which images, and how they become tasks.
-
-    Args:
-        source: Where the images come from: a name of ``ancl list data``, folder:PATH@32,
-            arrays:FILE.npz, or path/file.py:NAME for a function that returns them.
-        scenario: ``til``: the task is known at test time. ``cil``: it is not. ``dil``: new domains.
-            ``cir``: as cil, and known classes come again.
-        tasks: The number of equal tasks.
-        classes: Or the number of classes of each task, such as 50,10x5.
-        first: The number of classes of the first task, if it is larger.
-        order: Order of classes: natural, icarl, tinyimagenet, seed:N, or a list.
-        domains: What changes in ``dil``: rotation, permutation, corruption, or rotation:0,30,60.
-        val_fraction: Share of each class's training images kept for validation.
-        per_class: Largest number of training images per class.
-        test_per_class: Largest number of test images per class.
-        augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
-        returning: In ``cir``, the share of known classes that come again in a task; 0.5 if left
-            out.
-        per_coming: In ``cir``, training images of a class that one task brings; if left out,
-            the tasks in which it comes share them equally.
-    """
-
-    source: str = "digits"
-    scenario: Literal["til", "cil", "dil", "cir"] = "til"
-    tasks: Annotated[int, Ge(1)] | None = None
-    classes: str | tuple[int, ...] | None = None
-    first: Annotated[int, Ge(1)] | None = None
-    order: str | tuple[int, ...] = "natural"
-    domains: str | None = None
-    val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1
-    per_class: Annotated[int, Ge(1)] | None = None
-    test_per_class: Annotated[int, Ge(1)] | None = None
-    augment: str = "none"
-    returning: Annotated[float, Gt(0), Le(1)] | None = None
-    per_coming: Annotated[int, Ge(1)] | None = None
-
-    def sizes(self) -> tuple[int, ...] | None:
-        """The number of classes of every task; None where the images must be read to know."""
-        classes = known_source(self.source).classes
-        if classes is None:
-            return None
-        order = class_order(self.order, classes)
-        check_repetition(self.scenario, self.returning, self.per_coming)
-        seen = task_domains(
-            self.scenario, self.domains, tasks=self.tasks, classes=self.classes, first=self.first
-        )
-        if seen:
-            return (len(order),) * len(seen)
-        return task_sizes(
-            len(order),
-            tasks=self.tasks,
-            classes=self.classes,
-            first=self.first,
-            again=self.scenario == "cir",
-        )
-
-
-def data_name(data: DataSpec, tasks: int | None) -> str:
-    """What stands in the benchmark's place where a run names its data instead.
-
-    Examples:
-        >>> data_name(DataSpec("folder:/my/photos@32"), 5), data_name(DataSpec("my.py:cats"), 2)
-        ('folder-photos-32/5', 'code-my-cats/2')
-    """
-    where, colon, name = data.source.rpartition(":")
-    if names_code(data.source):
-        text = f"code {Path(where).name.removesuffix('.py')} {name}"
-    elif colon:
-        text = f"{where} {Path(name).name.removesuffix('.npz')}"
-    else:
-        text = f"data {name}"
-    return "-".join(re.findall(r"[\w.]+", text)) + (f"/{tasks}" if tasks else "")
 
 
 class RunSpec(BaseModel):
@@ -148,6 +68,19 @@ class RunSpec(BaseModel):
             for name in [each for each in defaults if dumped.get(each) == defaults[each]]:
                 dumped.pop(name, None)
         return found
+
+    @property
+    def stream(self) -> str:
+        """What the tasks are called: the benchmark, where its images and its tasks are as it says.
+
+        Otherwise what they are instead, see ``data_title``.
+        """
+        recipe = BENCHMARKS.get(self.benchmark)
+        if recipe is None:
+            return self.benchmark
+        own = DataSpec(**section_of(recipe.values(self.method), "data"))
+        both = [[getattr(data, name) for name in DEFINING] for data in (own, self.data)]
+        return self.benchmark if both[0] == both[1] else data_title(self.data)
 
     @property
     def task_aware(self) -> bool:
@@ -206,7 +139,9 @@ GENERAL = {
     "seed": Field(Annotated[int, Ge(0)], 0, "The seed of all randomness."),
     "device": Field(str, "auto", "auto, cpu, cuda, cuda:N or mps."),
     "threads": Field(
-        Annotated[int, Ge(1), Le(1024)] | None, None, "CPU threads; they change the last bits."
+        Annotated[int, Ge(1), Le(MOST_AT_ONCE)] | None,
+        None,
+        "CPU threads; they change the last bits.",
     ),
 }
 SECTIONS = ("data", "network", "memory", "training", "auxiliary")
@@ -374,6 +309,7 @@ class _Resolver:
         if sizes and made:
             self.check_memory(made, data.scenario, sum(sizes))
         self.attempt(lambda: find_augmentation(data.augment))
+        self.attempt(lambda: check_normalization(data.normalization))
         for name in ("training", "auxiliary"):
             training = Training(**self.section(name))
             problems = training.problems()

@@ -112,6 +112,7 @@ class FinalState(BaseModel):
     network: Key | None
     pretrained: Key | None = None
     augment: Key | None = None
+    floats: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -143,7 +144,8 @@ class FinalState(BaseModel):
             tasks=tuple(map(TaskState.of, tasks)),
             input_shape=setting.architecture.input_shape,
             normalization={"mean": moments.mean, "std": moments.std} if moments else None,
-            method=digest(describe(method)),
+            floats=moments is not None and moments.floats,
+            method=digest(describe(method, complete=False)),
             network=code.sources.digest if code else None,
             pretrained=setting.architecture.pretrained,
             augment=augment_digest(setting.augment),
@@ -166,7 +168,13 @@ class FinalState(BaseModel):
     @property
     def moments(self) -> Normalization | None:
         """The normalization of images."""
-        return Normalization(**self.normalization) if self.normalization else None
+        found = self.normalization
+        return Normalization(found["mean"], found["std"], self.floats) if found else None
+
+    @property
+    def pixels(self) -> bool:
+        """Whether images are bytes: they always have a normalization."""
+        return self.normalization is not None and not self.floats
 
     def learned(self, scenario: str) -> tuple[Task, ...]:
         """The tasks again, without their images.
@@ -184,7 +192,7 @@ def augment_digest(augment: Augment) -> str | None:
     if isinstance(augment, str):
         return None
     try:
-        return digest(describe(augment))
+        return digest(describe(augment, complete=False))
     except UnstorableError:
         return None
 

@@ -23,7 +23,7 @@ from ancl.experiments.spec import RunSpec
 from ancl.experiments.study_file import StudyFile, study_specs
 from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
-from ancl.metrics import Interval, frontier_difference, holm, t_interval
+from ancl.metrics import SEEDS, Interval, frontier_difference, holm, t_interval
 
 ROWS = {
     "cl": "CL",
@@ -72,7 +72,7 @@ class MethodResult:
     def difference(self, row: str, other: str) -> Interval | None:
         """A row minus another, seed by seed, or nothing where they have no seed in common."""
         gaps = self.gaps(row, other)
-        return t_interval(list(gaps.values())) if gaps else None
+        return t_interval(list(gaps.values()), self.rows[row][0].test_image) if gaps else None
 
     def gaps(self, row: str, other: str) -> dict[int, float]:
         """The same by seed."""
@@ -236,12 +236,13 @@ class StudyResult:
         gaps = [gap for each in self.methods if (gap := each.gaps("ancl", "equal_search"))]
         seeds = [s for s in self.plan.table_seeds if gaps and all(s in each for each in gaps)]
         means = [float(np.mean([each[seed] for each in gaps])) for seed in seeds]
-        return t_interval(means) if means else None
+        images = [e.rows["ancl"][0].test_image for e in self.methods if e.rows.get("ancl")]
+        return t_interval(means, max(images)) if means else None
 
     def adjusted(self) -> dict[str, float]:
         """Holm's p-values of ANCL minus equal-search CL, by method."""
         found = {each.method: each.difference("ancl", "equal_search") for each in self.methods}
-        return holm({name: gap.p for name, gap in found.items() if gap and gap.n > 1})
+        return holm({name: gap.p for name, gap in found.items() if gap and gap.n >= SEEDS})
 
     def json(self) -> dict[str, Any]:
         """What was chosen, the differences and the primary result, in fractions."""

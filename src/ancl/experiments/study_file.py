@@ -9,7 +9,7 @@ from ancl.errors import counted
 from ancl.executors import ExecutorChoice
 from ancl.executors.graph import Graph
 from ancl.experiments.benchmarks import BENCHMARKS
-from ancl.experiments.results import Places
+from ancl.experiments.results import Places, spec_hash
 from ancl.experiments.run import failures_message, run_all
 from ancl.experiments.search_two_stage import passes, seconds_an_image
 from ancl.experiments.settings import make_request, resolve_methods
@@ -39,19 +39,33 @@ class StudyFile(ABC, Generic[Result]):
         path: Its file.
         results: The folder of its results; by default ``results`` beside the file.
         overwrite: Whether results replace files in their way that ancl did not write.
+        root: Where data is; see ``ancl.data.data_root``.
 
     Raises:
         SpecError: All mistakes, each on its own line.
         StoreError: A file that ancl did not write is in the way of a result.
     """
 
-    def __init__(self, path: Path, results: Path | None = None, *, overwrite: bool = False) -> None:
-        self.folder = ResultFolder(results or path.parent / "results", overwrite=overwrite)
+    def __init__(
+        self,
+        path: Path,
+        results: Path | None = None,
+        *,
+        overwrite: bool = False,
+        root: Path | None = None,
+    ) -> None:
+        self._root, place = root, results or path.parent / "results"
+        self.folder = ResultFolder(place, overwrite=overwrite, root=root)
         self._open(path)
 
     @abstractmethod
     def _open(self, path: Path) -> None:
         """Read the file and find all mistakes in it."""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Which results that were read are computed again, and what has changed, as sentences."""
+        return self.folder.changes
 
     @abstractmethod
     def result(self) -> Result:
@@ -70,6 +84,9 @@ class StudyFile(ABC, Generic[Result]):
     ) -> Result:
         """Run all that can be run."""
         events = events or Events()
+        self.result()  # reads what there is
+        for change in self.changes:
+            events.say(change)
         for name, todo in self._batches():
             events.note(f"{name}: {counted(len(todo), 'run')} to do now.")
             compute_runs(todo, self.folder, places, choice, events)
@@ -121,7 +138,8 @@ def compute_runs(
     for spec in todo:
         if folder.get(spec) is None:
             own = [each for each in outcome.failures if each.node.spec == spec]
-            folder.fail(spec, failures_message(own or outcome.failures))
+            why = failures_message(own or outcome.failures)
+            folder.fail(spec, why, outcome.outside[spec_hash(spec)])
 
 
 class _Saver(Forward):

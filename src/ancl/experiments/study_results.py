@@ -4,17 +4,20 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from annotated_types import Ge, Le, MinLen
 
 from ancl.checks import checked
-from ancl.errors import StoreError, counted, printable
+from ancl.errors import SpecError, StoreError, counted, printable
 from ancl.experiments.build import validation_weights
+from ancl.experiments.outside_parts import UNKNOWN, Digests, outside_digests, part_name
+from ancl.experiments.read_results import derived
 from ancl.experiments.results import (
     ParameterCount,
+    column_sizes,
     decode_matrix,
     main_metric,
     run_directory,
@@ -30,7 +33,6 @@ _Images = Annotated[tuple[tuple[_Count, _Count, _Count], ...], MinLen(1)]
 _Rows = tuple[tuple[Annotated[float, Ge(0), Le(1)] | None, ...], ...]
 _Seconds = Annotated[float, Ge(0)]
 _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-_READ = ("forgetting", "learning_accuracy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,7 @@ class StudyRun:
         numerics: The versions and the processor that decide bits.
         parameters: Of the network after every task; empty in results from before they were kept.
         failed: Why it failed; empty where it did not.
+        outside: The hashes of your own code, weights and images that decided it, by setting.
     """
 
     spec: RunSpec
@@ -56,11 +59,17 @@ class StudyRun:
     numerics: Mapping[str, Any] = field(default_factory=dict)
     parameters: tuple[ParameterCount, ...] = ()
     failed: str = ""
+    outside: Digests = field(default_factory=dict)
 
     @property
     def value(self) -> float:
         """The metric that counts in the scenario."""
         return self.metrics.get(main_metric(self.spec), math.nan)
+
+    @property
+    def test_image(self) -> float:
+        """What one of all its test images counts."""
+        return 1 / sum(column_sizes(self.images))
 
     @classmethod
     def read(cls, spec: RunSpec, stored: Mapping[str, Any]) -> Self:
@@ -69,41 +78,60 @@ class StudyRun:
         Raises:
             ValueError: A field is not what it must be.
         """
+        outside = checked(dict[str, str], stored.get("outside", {}))
         if stored["failed"]:
-            return cls(spec, math.nan, failed=checked(str, stored["failed"]))
+            return cls(spec, math.nan, failed=checked(str, stored["failed"]), outside=outside)
         images = checked(_Images, stored["images"])
         rows = checked(_Rows, stored["matrices"][f"{spec.accuracy}_val"])
         val, weights = decode_matrix(rows), validation_weights(spec, images)
         if val.shape != (len(images), len(weights)) or not sum(weights):
             raise ValueError(f"accuracies of shape {val.shape} for {counted(len(images), 'task')}")
         score = aac(val) if spec.task_aware else aiac(val, weights)
-        found = checked(dict[str, float | None], stored["metrics"])
-        metrics = {k: math.nan if v is None else v for k, v in found.items()}
+        written = checked(dict[str, float | None], stored["metrics"])
+        test = decode_matrix(checked(_Rows, stored["matrices"][spec.accuracy]))
+        if test.shape != (len(images), len(column_sizes(images))):
+            raise ValueError(f"accuracies of shape {test.shape} for {counted(len(images), 'task')}")
+        metrics = derived(test, column_sizes(images), written)
         if not (math.isfinite(score) and 0 <= metrics[main_metric(spec)] <= 1):
             raise ValueError("an accuracy is missing")
-        if lost := [name for name in _READ if name not in metrics]:
-            raise ValueError(f"no {' and no '.join(lost)}")
         seconds, numerics = checked(_Seconds, stored["seconds"]), stored["numerics"]
         counts = checked(tuple[ParameterCount, ...], stored.get("parameters", ()))
-        return cls(spec, score, metrics, images, seconds, checked(dict[str, Any], numerics), counts)
+        versions = checked(dict[str, Any], numerics)
+        made = cls(spec, score, metrics, images, seconds, versions, counts)
+        return replace(made, outside=outside)
 
 
 class ResultFolder:
     """One small JSON file per run. A run is done when its file holds the hash of its spec.
 
+    It also holds the hashes of your own code, weights and images that decided the run. Where one
+    of them is another now, the run is to be computed again.
+
     Args:
         path: The folder; it need not exist.
         overwrite: Whether files of these names that ancl did not write are replaced.
+        root: Where data is; see ``ancl.data.data_root``.
 
     Raises:
         StoreError: It is there, and is not a folder.
     """
 
-    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+    def __init__(self, path: Path, *, overwrite: bool = False, root: Path | None = None) -> None:
         if os.path.lexists(path) and not path.is_dir():
             raise StoreError(f"{path} is not a folder. Give one for results: --results DIR.")
-        self.path, self._overwrite = path, overwrite
+        self.path, self._overwrite, self._root = path, overwrite, root
         self._read: dict[str, StudyRun] = {}
+        self._now: dict[str, Digests] = {}
+        self._outdated: dict[str, set[str]] = {}
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What has changed, so that results of it are not taken."""
+        return tuple(
+            f"{why}. Its runs in {self.path} are not taken, and have to be computed again."
+            for why, marks in self._outdated.items()
+            if marks
+        )
 
     def get(self, spec: RunSpec) -> StudyRun | None:
         """The run of a spec, if it is done.
@@ -124,30 +152,53 @@ class ResultFolder:
                 older = not stored["failed"] and stored["numerics"]["ancl"] != NUMERICS
                 if stored["hash"] != mark or older:
                     return None
-                self._read[mark] = StudyRun.read(spec, stored)
+                run = StudyRun.read(spec, stored)
             except _DAMAGE as error:
                 why = printable(f"{type(error).__name__}: {error}", 200)
                 raise StoreError(
                     f"{file} is damaged ({why}). Delete it to run it again. If it is not of a "
                     f"study, move it, or replace it: overwrite=True (--overwrite)."
                 ) from error
+            if why := self._outdated_by(run):
+                self._outdated.setdefault(why, set()).add(mark)
+                return None
+            self._read[mark] = run
         return self._read.get(mark)
+
+    def _outdated_by(self, run: StudyRun) -> str:
+        """What from outside is not what it was when a run was computed; empty where all is."""
+        now = self._outside(run.spec)
+        for setting in sorted(now.keys() | run.outside.keys()):
+            was, part = run.outside.get(setting), part_name(run.spec, setting)
+            if was is None:
+                return f"{part}: no hash of it was kept with its results"
+            if now.get(setting) != was:
+                more = was.startswith(UNKNOWN)
+                return f"{part} {'may depend on more than its code' if more else 'has changed'}"
+        return ""
+
+    def _outside(self, spec: RunSpec) -> Digests:
+        """The hashes of now, found once: a study is computed from one state of all of them."""
+        names = self._names(spec)
+        if names not in self._now:
+            self._now[names] = outside_digests(spec, self._root)
+        return self._now[names]
 
     def save(self, result: Mapping[str, Any]) -> None:
         """Keep a finished run, given as in ``result.json``."""
-        spec = RunSpec.model_validate(result["spec"])
+        spec, outside = RunSpec.model_validate(result["spec"]), result["outside"]
         names = ("metrics", "images", "matrices", "numerics", "parameters")
         kept = {name: result[name] for name in names}
         seconds = round(sum(result["seconds"].values()), 1)
-        self._write(spec, {"failed": "", "seconds": seconds, **kept})
+        self._write(spec, {"failed": "", "seconds": seconds, **kept}, outside)
 
-    def fail(self, spec: RunSpec, reason: str) -> None:
-        """Keep that a run failed, so that it is not tried again."""
-        self._write(spec, {"failed": reason or "unknown"})
+    def fail(self, spec: RunSpec, reason: str, outside: Digests) -> None:
+        """Keep that a run failed, so that it is not tried again with the same parts."""
+        self._write(spec, {"failed": reason or "unknown"}, outside)
 
-    def _write(self, spec: RunSpec, content: Mapping[str, Any]) -> None:
+    def _write(self, spec: RunSpec, content: Mapping[str, Any], outside: Digests) -> None:
         stored: dict[str, Any] = {"format": f"run of a study, {MARK}", "hash": spec_hash(spec)}
-        stored |= {"spec": spec.plain(), **content}
+        stored |= {"spec": spec.plain(), **content, **({"outside": outside} if outside else {})}
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
         file = self.file(spec)
         claim(self.path, [file.name], [file.name], overwrite=self._overwrite)
@@ -156,6 +207,27 @@ class ResultFolder:
             replace_text(file, "{" + ",\n".join(lines) + "}\n")
         except OSError as error:
             raise StoreError(f"{file} cannot be written ({error.strerror}). Make room.") from error
+        for marks in self._outdated.values():
+            marks.discard(spec_hash(spec))
+        self._check_same(spec, outside)
+
+    def _check_same(self, spec: RunSpec, outside: Digests) -> None:
+        """Refuse to go on where a part was changed in the middle of a study."""
+        names = self._names(spec)
+        begun = self._now.setdefault(names, outside)
+        changed = [part_name(spec, s) for s in outside if outside[s] != begun.get(s)]
+        if changed:
+            raise SpecError(
+                f"{' and '.join(changed)} changed while the study ran, and runs of both are not "
+                f"mixed. Run the same command again: what is computed already is kept."
+            )
+
+    @staticmethod
+    def _names(spec: RunSpec) -> str:
+        """All that a spec names from outside."""
+        data, network = spec.data, spec.network
+        named = [spec.method, network["name"], network.get("weights"), data.source, data.augment]
+        return json.dumps(named)
 
     def file(self, spec: RunSpec) -> Path:
         """Where the result of a run is, or will be."""

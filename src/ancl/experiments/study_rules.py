@@ -105,7 +105,7 @@ class RuleStudy(StudyFile[RuleResult]):
         self._place = Path(os.path.normpath(path.parent / plan.of))
         if studies_rules(self._place):
             raise SpecError(f"{path}: of is {plan.of}, a study of rules. Name one of grids.")
-        self._other = Study(self._place)
+        self._other = Study(self._place, root=self._root)
         self._grids = self._other.plan
         self._check(path)
         for benchmark, method, entry in self._methods():
@@ -149,6 +149,11 @@ class RuleStudy(StudyFile[RuleResult]):
         for line in result.missing:
             events.note(line)
         return result
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Those of the study of grids too."""
+        return (*self._other.changes, *self.folder.changes)
 
     def _batches(self) -> Iterator[tuple[str, list[RunSpec]]]:
         """Deciding runs first, then the rows."""
@@ -346,7 +351,7 @@ def trains_two(spec: RunSpec) -> bool:
 
 
 def open_study(
-    path: Path, results: Path | None = None, *, overwrite: bool = False
+    path: Path, results: Path | None = None, *, overwrite: bool = False, root: Path | None = None
 ) -> Study | RuleStudy:
     """The study of a file: of rules where it names another study, else of grids.
 
@@ -355,7 +360,7 @@ def open_study(
         StoreError: A file that ancl did not write is in the way of a result.
     """
     kind = RuleStudy if studies_rules(path) else Study
-    return kind(path, results, overwrite=overwrite)
+    return kind(path, results, overwrite=overwrite, root=root)
 
 
 def study(
@@ -391,9 +396,10 @@ def study(
     Raises:
         SpecError: All mistakes, each on its own line.
     """
-    found = open_study(Path(path), Path(results) if results else None, overwrite=overwrite)
+    places = Places.of(runs, store, data_root, overwrite=overwrite)
+    folder = Path(results) if results else None
+    found = open_study(Path(path), folder, overwrite=overwrite, root=places.data)
     if not compute:
         return found.result()
     choice = choose_executor(executor, workers, address, threads=1)
-    places = Places.of(runs, store, data_root, overwrite=overwrite)
     return found.run(places, choice, events)

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,9 +103,9 @@ class Answers(ABC):
             answers = self.scores(data, task).argmax(dim=1).tolist()
             self._warn_without(task)
             return [names[index] for index in answers]
-        if not 0 <= reject <= 1:
+        if not _is_number(reject) or not 0 <= reject <= 1:
             raise ScenarioError(
-                f"reject is {reject}; it is a probability, from 0 to 1. Use 0.5, or "
+                f"reject is {reject!r}; it is a probability, from 0 to 1. Use 0.5, or "
                 f"reject_threshold(0.05) to reject 5 % of known images."
             )
         sure, best = self.predict_proba(data, task).max(dim=1)
@@ -140,8 +141,8 @@ class Answers(ABC):
             k: How many; fewer where fewer classes are possible.
             task: See ``predict``.
         """
-        if k < 1:
-            raise ScenarioError(f"k is {k}; give 1 or more.")
+        if not _is_whole(k) or k < 1:
+            raise ScenarioError(f"k is {k!r}; give a whole number, 1 or more.")
         names = self.classes
         possible = len(names) if task is None else len(self._task(task).names)
         found = self.predict_proba(data, task).topk(min(k, possible), dim=1)
@@ -210,8 +211,8 @@ class Answers(ABC):
         Raises:
             ScenarioError: There are no held images.
         """
-        if not 0 <= rate < 1:
-            raise ScenarioError(f"rate is {rate}; it is from 0 to below 1.")
+        if not _is_number(rate) or not 0 <= rate < 1:
+            raise ScenarioError(f"rate is {rate!r}; it is from 0 to below 1.")
         found = self.calibration(task_known=task_known)
         if found.images == 0:
             raise ScenarioError(
@@ -246,9 +247,9 @@ class Answers(ABC):
         return [position[name] for name in given], scores.argmax(dim=1).tolist()
 
     def _task(self, task: int) -> Task:
-        if not 0 <= task < len(self._tasks):
+        if not _is_whole(task) or not 0 <= task < len(self._tasks):
             raise ScenarioError(
-                f"There is no task {task}. The tasks are 0 to {len(self._tasks) - 1}: they count "
+                f"There is no task {task!r}. The tasks are 0 to {len(self._tasks) - 1}: they count "
                 f"from 0 here."
             )
         if not self._tasks[task].is_column:
@@ -261,8 +262,9 @@ class Answers(ABC):
     def _among(self, scores: Tensor, task: int | None) -> Tensor:
         """Scores of the classes of a task, where one is given."""
         if task is not None:
-            chosen = torch.full((len(scores),), task)
-            return mask_other_tasks(scores, chosen, [self._task(task)], first=task)
+            own = self._task(task)
+            chosen = torch.full((len(scores),), own.index)
+            return mask_other_tasks(scores, chosen, [own], first=own.index)
         return scores
 
     def _warn_without(self, task: int | None) -> None:
@@ -293,6 +295,14 @@ class Answers(ABC):
         if found == tasks[-1:]:
             return NEWEST
         return f"tasks {', '.join(map(str, found))}"
+
+
+def _is_whole(value: object) -> bool:
+    return hasattr(value, "__index__")  # numpy's whole numbers, too
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number)
 
 
 def mask_other_tasks(scores: Tensor, of: Tensor, tasks: Sequence[Task], first: int = 0) -> Tensor:
@@ -330,6 +340,22 @@ def make_scorer(method: Method, network: Network, looked: InferenceInputs) -> Sc
     def scores(x: Tensor) -> Tensor:
         return score(looked.answer(Samples(x, torch.zeros(len(x), dtype=torch.long))))
 
+    return scores
+
+
+def numbers(scores: Tensor) -> Tensor:
+    """The scores, if they are an answer.
+
+    Raises:
+        ScenarioError: Some are not a number, or infinitely large.
+    """
+    wrong = (scores.isnan() | scores.isposinf()).any(dim=1)
+    if bool(wrong.any()):
+        raise ScenarioError(
+            f"The learner has no answer to {int(wrong.sum())} of {len(scores)} images: their "
+            f"scores are not finite numbers. Its weights are damaged, or the values of the images "
+            f"are far too large."
+        )
     return scores
 
 

@@ -120,12 +120,15 @@ def _facts(
 
 def _input(state: FinalState) -> str:
     channels, *size = state.input_shape
+    floats = f"float32 ({', '.join(map(str, ('B', *state.input_shape)))})"
     if state.moments is None:
-        return f"float32 ({', '.join(map(str, ('B', *state.input_shape)))})"
+        return floats
     moments = [
         "(" + ", ".join(f"{value:g}" for value in each) + ")"
         for each in (state.moments.mean, state.moments.std)
     ]
+    if not state.pixels:
+        return f"{floats}, normalised inside: mean {moments[0]}, std {moments[1]}"
     return (
         f"uint8 images ({', '.join(map(str, ('B', *size, channels)))}), normalised inside: mean "
         f"{moments[0]}, std {moments[1]} of pixels between 0 and 1"

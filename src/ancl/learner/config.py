@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from ancl.checks import checked
-from ancl.data import Augment, Normalization, Task, find_augmentation
+from ancl.data import Augment, Normalization, Task, check_normalization, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError, unknown
 from ancl.experiments.build import affordable
 from ancl.experiments.spec import RunSpec, memory_problems
@@ -58,6 +57,7 @@ class LearnerConfig:
     val_fraction: float
     augment: Augment
     held: int = HELD
+    normalization: str | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.scenario not in LEARNED:
@@ -69,10 +69,14 @@ class LearnerConfig:
             problems.append(f"val_fraction is {self.val_fraction}; it must be from 0 to below 1.")
         if self.held < 0:
             problems.append(f"held is {self.held}; it must be 0 or more.")
-        try:
-            find_augmentation(self.augment)
-        except AnclError as error:
-            problems.append(str(error))
+        for check in (
+            lambda: find_augmentation(self.augment),
+            lambda: check_normalization(self.normalization),
+        ):
+            try:
+                check()
+            except AnclError as error:
+                problems.append(str(error))
         problems += self.method.training_problems(self.training)
         if self.training.schedule == "patience" and self.val_fraction == 0:
             problems.append("schedule=patience needs val_fraction above 0, or use cosine.")
@@ -100,7 +104,7 @@ class LearnerConfig:
             architecture=network,
             training=self.training,
             auxiliary=self.auxiliary,
-            normalization=network.moments(normalization),
+            normalization=normalization if self.normalization else network.moments(normalization),
             augment=find_augmentation(self.augment),
             memory=self.memory if self.memory.size else None,
             task_aware=self.scenario == "til",
@@ -142,9 +146,12 @@ class LearnerConfig:
             "val_fraction": self.val_fraction,
             "augment": self.augment if isinstance(self.augment, str) else None,
             "held": self.held,
+            "normalization": self.normalization,
         }
 
-    def check_given(self, given: "Given", state: FinalState, named: str | None) -> tuple[str, ...]:
+    def check_given(
+        self, given: "Given", state: FinalState, named: str | None, augmented: str | None
+    ) -> tuple[str, ...]:
         """Refuse parts that are given again and are not those that a state was learned with.
 
         Where changes are accepted, they are named instead.
@@ -153,9 +160,13 @@ class LearnerConfig:
             given: What was given, and where it belongs.
             state: What was learned.
             named: The name of the network it was learned with.
+            augmented: The same of the augmentation.
         """
         accepted: list[str] = []
-        if given.method is not None and digest(describe(self.method)) != state.method:
+        if (
+            given.method is not None
+            and digest(describe(self.method, complete=False)) != state.method
+        ):
             if not given.accept_changed:
                 raise MethodError(
                     f"The method given to {given.call} is not the one that {given.path} was "
@@ -164,7 +175,7 @@ class LearnerConfig:
                 )
             accepted.append(f"method, trained as {state.method[:12]}")
         if given.augment is not None:
-            accepted += self._check_augment(given, state)
+            accepted += self._check_augment(given, state, augmented)
         if given.network is None:
             return tuple(accepted)
         source = None
@@ -187,16 +198,20 @@ class LearnerConfig:
             accepted.append(f"network {shown}, trained as {(state.network or 'a module')[:12]}")
         return tuple(accepted)
 
-    def _check_augment(self, given: "Given", state: FinalState) -> list[str]:
-        """Refuse an augmentation whose code differs; where that is accepted, name it."""
-        if augment_digest(find_augmentation(self.augment)) == state.augment:
+    def _check_augment(self, given: "Given", state: FinalState, named: str | None) -> list[str]:
+        """Refuse an augmentation that is another one; where that is accepted, name it."""
+        ours = [isinstance(each, str) and not is_outside(each) for each in (self.augment, named)]
+        same = augment_digest(find_augmentation(self.augment)) == state.augment
+        if self.augment == named if any(ours) else same:
             return []
+        shown = named or "code of your own"
         if not given.accept_changed:
             raise SpecError(
                 f"The augmentation given to {given.call} is not the one that {given.path} was "
-                f"trained with: its code differs. Give the same one, or accept_changed=True."
+                f"trained with ({shown}): its name or its code differs. Give the same one, leave "
+                f"it out if it is not code of your own, or accept_changed=True (--accept-changed)."
             )
-        return [f"augmentation, trained as {(state.augment or 'one of ours')[:12]}"]
+        return [f"augmentation, trained as {(state.augment or shown)[:12]}"]
 
     def _memory_problems(self, groups: int) -> list[str]:
         return memory_problems(self.memory, self.method, self.scenario, groups)
@@ -274,8 +289,22 @@ class Given:
     accept_changed: bool = False
 
     def method_or(self, saved: str | None) -> str | Method:
-        """The method given, or one of ours by its saved name."""
-        return self.method if self.method is not None else self._ours("method", saved)
+        """The method given, or one of ours by its saved name.
+
+        Raises:
+            MethodError: Both are ours, and not the same.
+        """
+        if self.method is None:
+            return self._ours("method", saved)
+        names = [each for each in (self.method, saved) if isinstance(each, str)]
+        if len(names) == 2 and not any(map(is_outside, names)) and not self.accept_changed:
+            given, own = (MethodRef(name).name for name in names)
+            if given != own:
+                raise MethodError(
+                    f"The method given to {self.call} is not the one that {self.path} was trained "
+                    f"with ({own}). Leave it out, or begin a new learner in another directory."
+                )
+        return self.method
 
     def network_or(self, saved: str | None) -> str | nn.Module:
         """The network given, or one of ours by its saved name."""
@@ -321,6 +350,7 @@ def config_of_spec(spec: RunSpec, given: Given, state: FinalState | None) -> Lea
         auxiliary=spec.auxiliary,
         val_fraction=spec.data.val_fraction,
         augment=given.augment_or(spec.data.augment),
+        normalization=spec.data.normalization,
     )
     return replace(config, memory=_plain_memory(spec.memory, config, state))
 
@@ -342,7 +372,7 @@ def _plain_memory(memory: RunMemory, config: LearnerConfig, state: FinalState | 
     network = config.setting(state.input_shape, None, torch.device("cpu")).architecture
     sizes = [len(task.names) for task in state.tasks]
     # Images are kept as bytes, other inputs as numbers of 4 bytes.
-    image_bytes = math.prod(state.input_shape) * (1 if state.normalization else 4)
+    image_bytes = math.prod(state.input_shape) * (1 if state.pixels else 4)
     return affordable(memory, network, sizes, image_bytes) or Memory(selection=memory.selection)
 
 
@@ -366,6 +396,8 @@ def config_of_meta(meta: Mapping[str, Any], given: Given, state: FinalState) -> 
         val_fraction=checked(float, meta["val_fraction"]),
         augment=given.augment_or(meta["augment"]),
         held=checked(int, meta["held"]),
+        # A learner that was saved before there was such a setting has none.
+        normalization=checked(str | tuple[float, ...] | None, meta.get("normalization")),
     )
 
 
@@ -416,16 +448,3 @@ def _checked_options(
         except ValueError as error:
             raise SpecError(f"network.{name} is {taken[name]!r}; it {error}.") from error
     return taken
-
-
-@contextmanager
-def explained(path: Path, remedy: str) -> Iterator[None]:
-    """Refuse what does not fit together, as an error a user understands."""
-    try:
-        yield
-    except AnclError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
-        raise StoreError(
-            f"{path} cannot be opened ({type(error).__name__}: {error}). {remedy}"
-        ) from error

@@ -21,6 +21,7 @@ from ancl.data import Normalization
 from ancl.errors import ExportError, SpecError, StoreError, printable, unknown
 from ancl.files import MARK, carries_mark, check_place, read_plain, replace_text
 from ancl.inference import Infer
+from ancl.learner.place import check_outside_learners
 from ancl.networks import Network, frozen
 from ancl.types import Params
 
@@ -49,7 +50,7 @@ class ImageClassifier(nn.Module):
         network: The network; a copy of it is kept, for inference, on the CPU.
         infer: How a class is chosen.
         fixed: What ``infer`` computes scores from, besides the network's output.
-        normalization: Of uint8 images; none for floats.
+        normalization: Of uint8 images, or of floats; none where floats are read as they are.
     """
 
     mean: Tensor | None
@@ -66,11 +67,15 @@ class ImageClassifier(nn.Module):
         for part in ("mean", "std"):
             moments = getattr(normalization, part) if normalization else None
             self.register_buffer(part, None if moments is None else torch.tensor(moments))
+        self._floats = normalization is not None and normalization.floats
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
         """Scores (B, classes)."""
-        if self.mean is not None and self.std is not None:
+        if self.mean is not None and self.std is not None and self._floats:
+            mean, std = (each.view(-1, *[1] * (images.ndim - 2)) for each in (self.mean, self.std))
+            images = (images - mean) / std
+        elif self.mean is not None and self.std is not None:
             images = ((images.float() / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
         fixed = {name: self.get_buffer(buffer) for name, buffer in self._fixed.items()}
         return self._infer.scores(self.network(images), fixed)
@@ -95,7 +100,7 @@ class Exported(NamedTuple):
 def export_learner(learner: Learner, path: Path, format: str | None, overwrite: bool) -> Exported:
     """See ``Learner.export``."""
     setting, kept, warmth = learner._learned(), learner._exemplars(), learner.calibration()
-    name, uint8 = export_format(path, format), setting.normalization is not None
+    name, uint8 = export_format(path, format), learner._final_state().pixels
     channels, *size = shape = setting.architecture.input_shape
     images = examples(shape, uint8=uint8, kept=kept.samples.x if kept else None)
     facts = {
@@ -117,16 +122,22 @@ def export_format(path: Path, given: str | None) -> str:
     """The format given, or the one that the name of a file ends with.
 
     Raises:
-        SpecError: There is no such format.
+        SpecError: There is no such format, or the name of the file ends with another one.
     """
-    if given is None and path.suffix.lstrip(".") not in _FORMATS:
+    named = path.suffix.lstrip(".")
+    if given is None and named not in _FORMATS:
         raise SpecError(
             f"{path} does not end with the name of a format. Possible: "
             f"{', '.join(f'.{name}' for name in _FORMATS)}. Rename it, or give the format."
         )
-    name = given or path.suffix.lstrip(".")
+    name = given or named
     if name not in _FORMATS:
         raise SpecError(unknown("format", name, _FORMATS))
+    if named in _FORMATS and named != name:
+        raise SpecError(
+            f"{path} ends with .{named}, and the format given is {name}: programs would take the "
+            f"file for another. Name it {path.with_suffix(f'.{name}')}, or leave out the format."
+        )
     _FORMATS[name].check()
     return name
 
@@ -180,6 +191,7 @@ def write_export(
         StoreError: The file cannot be written, or another is there.
     """
     beside = path.with_name(f"{path.name}.md")
+    check_outside_learners(path)
     _claim(check_place(path, "an exported file"), beside, overwrite)
     form = _FORMATS[name]
     new = path.with_name(f".{uuid.uuid4().hex}.{name}")

@@ -75,6 +75,8 @@ class Form:
         Raises:
             ScenarioError: They have another size, or what their values stand for is not certain.
         """
+        if x.numel() == 0:
+            raise ScenarioError(f"There are no images: the array has the shape {tuple(x.shape)}.")
         x = self._arranged(x)
         if x.dtype != torch.uint8:
             check_finite(x)

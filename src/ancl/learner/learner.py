@@ -8,13 +8,21 @@ from typing import Any, Literal, Self
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import Augment, Task, channel_statistics
+from ancl.data import Augment, Task, channel_statistics, chosen_normalization, raw_floats
 from ancl.errors import ScenarioError, StoreError, counted
-from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL, DataSpec
+from ancl.experiments.data_spec import DataSpec
+from ancl.experiments.spec import DEFAULT_NETWORK, GENERAL
 from ancl.experiments.state import FinalState, TaskState
-from ancl.files import check_place
 from ancl.inference import InferenceInputs
-from ancl.learner.answers import Answers, Scorer, built, make_scorer, measured, set_apart
+from ancl.learner.answers import (
+    Answers,
+    Scorer,
+    built,
+    make_scorer,
+    measured,
+    numbers,
+    set_apart,
+)
 from ancl.learner.card import CARD, Measured, model_card, read_measured
 from ancl.learner.config import (
     HELD,
@@ -24,7 +32,6 @@ from ancl.learner.config import (
     config_of_meta,
     decided_memory,
     decided_trainings,
-    explained,
     named_method,
     read_saved,
 )
@@ -32,7 +39,8 @@ from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.inputs import Data, Form, read_labelled
 from ancl.learner.new_task import next_task
 from ancl.learner.notices import Warner, announce, reporting
-from ancl.learner.saved import Size, read_held, read_values, sizes
+from ancl.learner.place import check_descent, claimed, learner_place
+from ancl.learner.saved import Size, checked_scorer, explained, read_held, read_values, sizes
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
@@ -69,6 +77,10 @@ class Learner(Answers):
         val_fraction: Share of each class's images kept for validation.
         augment: Augmentation of training images: a name, or your own function of a batch of uint8
             images (N, H, W, C), or of a batch and a ``torch.Generator``.
+        normalization: What is subtracted from images and divided by: ``moments`` (each channel's
+            own in the first task), ``none``, or numbers: (mean, std), or every channel's mean, then
+            every std. Left out, bytes have moments, or what pretrained weights expect, and floats
+            are read as they are.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.
@@ -93,6 +105,7 @@ class Learner(Answers):
         memory: Memory | None = None,
         val_fraction: float = DataSpec.val_fraction,
         augment: Augment = DataSpec.augment,
+        normalization: str | tuple[float, ...] | None = DataSpec.normalization,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         held: int = HELD,
@@ -116,6 +129,7 @@ class Learner(Answers):
             val_fraction=val_fraction,
             augment=augment,
             held=held,
+            normalization=normalization,
         )
         self._begin(config, device, store, events, verbose)
 
@@ -140,6 +154,7 @@ class Learner(Answers):
         self._scorer: Scorer | None = None
         self._measured: tuple[Measured | None, ...] = ()
         self._fitted = {}
+        self._descent = set[str]()  # the digests of all that it was read from or saved as
         self.accepted_changes: tuple[str, ...] = ()
         """Parts whose code differs from what was trained with, as the caller accepted."""
 
@@ -200,7 +215,12 @@ class Learner(Answers):
         )
         form = self._form.widened(x) if self._form else Form.of(x)
         device = resolve_device(self._device)
-        setting = self._setting or config.setting(form.shape, channel_statistics(x), device)
+        setting = self._setting
+        if setting is None:
+            for note in raw_floats(x, config.normalization):
+                self._say_once("floats", note)
+            moments = chosen_normalization(config.normalization, x, channel_statistics(x))
+            setting = config.setting(form.shape, moments, device)
         with reporting(self._events, self._verbose) as events:
             return self._learn_task(task, setting, form, events)
 
@@ -250,8 +270,9 @@ class Learner(Answers):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything needed to answer and to learn more, elsewhere, into one directory.
 
-        Its ``README.md`` is a model card, for readers.
-        A learner that was saved there before is replaced; anything else is left alone.
+        Its ``README.md`` is a model card, for readers. The learner that this one was loaded from,
+        or saved as, is replaced; anything else is left alone, also what another process made of
+        it meanwhile. Another process that changes the directory now is waited for.
 
         Args:
             path: The directory.
@@ -260,8 +281,15 @@ class Learner(Answers):
         Raises:
             StoreError: The directory cannot be written, or holds something else.
         """
-        place = check_place(path, "a learner")
+        place = learner_place(path)
         self._learned()
+        check_descent(place, self._descent, overwrite=overwrite)
+        with claimed(place, self._say):
+            self._save(place, overwrite=overwrite)
+
+    def _save(self, place: Path, *, overwrite: bool) -> None:
+        """Write it; the caller has claimed the place."""
+        check_descent(place, self._descent, overwrite=overwrite)
         tensors: dict[str, Tensor] = {}
         for part, entry in self._entries().items():
             tensors |= prefixed(part, entry.tensors)
@@ -277,14 +305,15 @@ class Learner(Answers):
             "metas": {part: entry.meta for part, entry in self._entries().items()},
         }
         try:
-            write_entry(
+            digest = write_entry(
                 place, StageResult(tensors, meta), overwrite=overwrite, beside={CARD: self.card()}
             )
         except OSError as error:
             raise StoreError(
-                f"The learner cannot be written to {path} ({error.strerror}). Give a directory "
+                f"The learner cannot be written to {place} ({error.strerror}). Give a directory "
                 f"that can be written; nothing was changed."
             ) from error
+        self._descent.add(digest)
 
     @classmethod
     def load(
@@ -314,7 +343,7 @@ class Learner(Answers):
         with explained(given.path, "Give a directory that Learner.save wrote."):
             state = FinalState.read(meta["state"])
             config = config_of_meta(meta, given, state)
-            changes = config.check_given(given, state, meta["network"])
+            changes = config.check_given(given, state, meta["network"], meta["augment"])
             learner = cls.__new__(cls)
             learner._begin(config, device, store, events, verbose)
             learner._accept(changes, checked(list[str], meta["accepted_changes"]))
@@ -328,6 +357,7 @@ class Learner(Answers):
             count = len(learner.classes), len(learner._tasks)
             learner._held = read_held(tensors, form, *count)
             learner._measured = read_measured(meta["measured"], state.columns)
+        learner._descent.add(entry.digest)
         return learner
 
     # -- inside ------------------------------------------------------------------------------
@@ -383,7 +413,7 @@ class Learner(Answers):
     def _score(self, x: Tensor) -> Tensor:
         if self._scorer is None:
             self._scorer = make_scorer(self.method, *self._built())
-        return self._scorer(x)
+        return numbers(self._scorer(x))
 
     def _built(self) -> tuple[Network, InferenceInputs]:
         """The network as it was learned, and what inference may look at."""
@@ -434,6 +464,7 @@ class Learner(Answers):
         for part, key in state.keys.items():
             self._memory.save(key, entries[part])
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
-        self._form = Form(state.input_shape, state.moments is not None, values)
+        self._form = Form(state.input_shape, state.pixels, values)
         self._measured, self._opened = (None,) * len(tasks), len(tasks)
-        self._scorer = make_scorer(self.method, *self._built())  # what does not fit is refused now
+        parts = (entries, *self._built(), self._form, len(tasks))
+        self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ancl.data import Label
-from ancl.errors import counted
+from ancl.errors import counted, one_line
 from ancl.wording import percent
 
 ALL, NEWEST, NONE, GIVEN = "all tasks", "newest task only", "not measured", "given images"
@@ -203,6 +203,7 @@ def _percent(share: float | None) -> str:
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     """Aligned columns, the first to the left and the others to the right."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(

@@ -5,28 +5,26 @@ from pathlib import Path
 
 from ancl.data import Augment
 from ancl.errors import StoreError
-from ancl.experiments.results import Places, RunResult, read_run
+from ancl.experiments.read_results import read_run
+from ancl.experiments.results import Places, RunResult
 from ancl.experiments.spec import GENERAL, RunSpec
 from ancl.experiments.state import FinalState
 from ancl.files import STAGES
 from ancl.learner.card import Measured
-from ancl.learner.config import Given, config_of_spec, explained
+from ancl.learner.config import Given, config_of_spec
 from ancl.learner.learner import Learner
+from ancl.learner.place import is_saved, tidy
+from ancl.learner.saved import explained
 from ancl.methods.method import Method
 from ancl.metrics import learned_after
 from ancl.stages.events import Events
-from ancl.store.entry import HEADER, StageResult, current
+from ancl.store.entry import StageResult
 from ancl.store.store import Store
 
 
 def is_run(place: Path) -> bool:
     """Whether a directory is that of a run, finished or not."""
     return (place / STAGES).is_file() and (place / "spec.yaml").is_file()
-
-
-def is_saved(place: Path) -> bool:
-    """Whether a directory is that of a saved learner, as far as its files tell."""
-    return (current(place) / HEADER).is_file()
 
 
 def open_learner(
@@ -54,6 +52,8 @@ def open_learner(
             f"{place} {there}. Give the directory of a run (ancl run), or of a learner "
             f"(ancl learn, Learner.save)."
         )
+    if not is_run(place):
+        tidy(place, (events or Events()).say)
     opened = load_run if is_run(place) else Learner.load
     return opened(
         place,
@@ -128,7 +128,8 @@ def load_run(
     given = Given(place, "ancl.load_run", method, network, augment, accept_changed)
     with explained(place, f"Run it again: {_again(place)}"):
         config = config_of_spec(spec, given, state)
-        changes = config.check_given(given, state, str(spec.network["name"]))
+        named = str(spec.network["name"]), spec.data.augment
+        changes = config.check_given(given, state, *named)
         learner = Learner.__new__(Learner)
         learner._begin(config, device, at, events, verbose)
         learner._accept(changes)

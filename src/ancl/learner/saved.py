@@ -1,17 +1,26 @@
 """What a learner carries with it besides what it learned: checked when read, and its size."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ancl.checks import checked
+from ancl.errors import AnclError, StoreError
+from ancl.inference import InferenceInputs
+from ancl.learner.answers import Scorer, make_scorer
 from ancl.learner.inputs import Form
 from ancl.memory import Exemplars
+from ancl.methods.method import Method
+from ancl.networks import Network
+from ancl.regularizers import WeightRegularizer
+from ancl.state import read_importance
 from ancl.store.entry import StageResult
-from ancl.types import Params
+from ancl.types import Params, strip_prefix
 from ancl.wording import byte_size
 
 
@@ -67,18 +76,80 @@ def read_held(tensors: Params, form: Form, classes: int, tasks: int) -> Exemplar
     """
     if not tensors:
         return None
+    _check_numbers(tensors)
     held = Exemplars.of(tensors)
-    x, numbers = held.samples.x, (held.samples.y, held.task)
-    own = Form.of(x)
-    n = len(x)
-    if n == 0 or (own.shape, own.pixels) != (form.shape, form.pixels):
-        raise ValueError("the held images are not of the learner's form")
-    for values, most in zip(numbers, (classes, tasks), strict=True):
-        if values.dtype != torch.long or values.shape != (n,) or not _inside(values, most):
-            raise ValueError("the held images have labels or tasks that were not learned")
-    if held.held.shape != (n,) or not bool(held.held.all()):
+    _check_images(held, "held images", form, classes, tasks)
+    if not bool(held.held.all()):
         raise ValueError("the held images are not all marked as held")
     return held
+
+
+def checked_scorer(
+    method: Method,
+    entries: Mapping[str, StageResult],
+    network: Network,
+    looked: InferenceInputs,
+    form: Form,
+    tasks: int,
+) -> Scorer:
+    """The scorer of a learner that was read, whose parts belong together.
+
+    Raises:
+        ValueError: One of them does not belong to this network, these classes and these tasks.
+    """
+    _check_parts(method, entries, network, form, looked.classes, tasks)
+    scorer = make_scorer(method, network, looked)
+    shape = (1, *form.shape[1:], form.shape[0]) if form.pixels else (1, *form.shape)
+    black = torch.zeros(shape, dtype=torch.uint8 if form.pixels else torch.float32)
+    with torch.no_grad():
+        if scorer(black).shape != (1, looked.classes):
+            raise ValueError("the network does not answer with one score for each class")
+    return scorer
+
+
+def _check_parts(
+    method: Method,
+    entries: Mapping[str, StageResult],
+    network: Network,
+    form: Form,
+    classes: int,
+    tasks: int,
+) -> None:
+    for entry in entries.values():
+        _check_numbers(entry.tensors)
+    if "memory" in entries:
+        memory = Exemplars.of(strip_prefix("memory", entries["memory"].tensors))
+        _check_images(memory, "images of the memory", form, classes, tasks)
+        features = memory.samples.features
+        wanted = (len(memory.samples), network.head.feature_size)
+        if features is not None and (features.shape != wanted or not features.is_floating_point()):
+            raise ValueError("the features of the memory are not those of its images")
+    if "importance" in entries:
+        importance, weights = read_importance(entries["importance"].tensors), network.weights()
+        omega = method.old and method.old.regularizer
+        assert isinstance(omega, WeightRegularizer)
+        for name, values in omega.curvature(importance).items():
+            fits = name in weights and values.shape == weights[name].shape
+            if not fits or not values.is_floating_point():
+                raise ValueError(f"the importance of {name} is not that of a weight")
+
+
+def _check_numbers(tensors: Params) -> None:
+    for name, tensor in tensors.items():
+        if bool(tensor.isnan().any()):
+            raise ValueError(f"{name} holds values that are not numbers")
+
+
+def _check_images(images: Exemplars, what: str, form: Form, classes: int, tasks: int) -> None:
+    x, n = images.samples.x, len(images.samples.x)
+    kind = torch.uint8 if form.pixels else torch.float32
+    if n == 0 or x.dtype != kind or images.samples.input_shape != form.shape:
+        raise ValueError(f"the {what} are not of the learner's form")
+    for values, most in ((images.samples.y, classes), (images.task, tasks)):
+        if values.dtype != torch.long or values.shape != (n,) or not _inside(values, most):
+            raise ValueError(f"the {what} have labels or tasks that were not learned")
+    if images.held.dtype != torch.bool or images.held.shape != (n,):
+        raise ValueError(f"the {what} are not all marked as held or as learned from")
 
 
 def _inside(values: Tensor, most: int) -> bool:
@@ -97,3 +168,23 @@ def read_values(values: Any) -> tuple[float, float] | None:
     if not low <= high:
         raise ValueError("the values learned from are not a range")
     return low, high
+
+
+_UNFIT = (
+    *(ValueError, TypeError, LookupError, AttributeError, RuntimeError),
+    *(ArithmeticError, AssertionError),
+)
+"""What is raised where values that were read do not fit together."""
+
+
+@contextmanager
+def explained(path: Path, remedy: str) -> Iterator[None]:
+    """Refuse what does not fit together, as an error a user understands."""
+    try:
+        yield
+    except AnclError:
+        raise
+    except _UNFIT as error:
+        raise StoreError(
+            f"{path} cannot be opened ({type(error).__name__}: {error}). {remedy}"
+        ) from error

@@ -16,12 +16,13 @@ from ancl.data import Label, labelled_part
 from ancl.errors import ScenarioError, SpecError, StoreError
 from ancl.experiments.settings import Request
 from ancl.experiments.spec import GENERAL, Layer, RunSpec
-from ancl.files import check_place
 from ancl.learner.learner import Learner
 from ancl.learner.new_task import next_task
-from ancl.learner.opening import is_run, is_saved, learner_of, open_learner
+from ancl.learner.opening import is_run, learner_of, open_learner
+from ancl.learner.place import check_outside_learners, claimed, is_saved, learner_place
 from ancl.methods.method import Method
 from ancl.stages.events import Events
+from ancl.store.places import check_replaceable
 from ancl.store.store import Store
 
 _OF_STREAMS = (
@@ -59,9 +60,12 @@ def teach(
     store: str | Path | None = None,
     data_root: str | Path | None = None,
     device: str = GENERAL["device"].default,
+    wait: float | None = None,
     events: Events | None = None,
 ) -> Taught:
     """Learn the images of a source as the next task of a learner, or as the first of a new one.
+
+    Nobody else changes the learner from the moment it is read until it is saved.
 
     Args:
         learner: The directory of a saved learner, or of a finished run, which is never changed;
@@ -79,6 +83,8 @@ def teach(
         store: Where stages are kept; by default beside ``output`` until it is saved.
         data_root: Where data is; see ``ancl.data.data_root``.
         device: ``auto``, ``cpu``, ``cuda`` …
+        wait: How many seconds to wait for another process that changes the learner, and whose
+            tasks this one then learns on from; without end if left out.
         events: Receives progress; silent by default.
 
     Raises:
@@ -86,31 +92,49 @@ def teach(
         ScenarioError: It cannot learn these images.
         StoreError: A directory cannot be read or written.
     """
-    place = Path(learner)
-    target = check_place(place if output is None else output, "a learner")
+    target = learner_place(learner if output is None else output)
+    place = target if output is None else Path(learner)
     if output is None and is_run(place):
         raise StoreError(
             f"{place} is a run, which stays as it is. Say where the learner goes: -o DIR "
             f"(output=DIR)."
         )
+    elsewhere = os.path.realpath(target) != os.path.realpath(place)
     layer = settings if isinstance(settings, Layer) else Layer("settings", dict(settings or {}))
     asked = _Asked(place, data, method, network, augment, layer, accept_changed, device)
-    before = asked.learned_before(target, data_root, events)
-    if before is not None:
-        return Taught(before, target, found=True)
-    if target != place and is_saved(target) and not overwrite:
-        raise StoreError(
-            f"{target} holds another learner, and it is not replaced. Give a new directory, or "
-            f"allow it: overwrite=True (--overwrite)."
-        )
-    kept = Path(store) if store else target.with_name(f".{target.name}.learning")
-    taught = asked.opened(kept, events)
+    if is_saved(target) or elsewhere:
+        check_replaceable(target, overwrite=overwrite)
+    _check_store(store, target)
     say = (events or Events()).say
-    taught.learn(*labelled_part(data, "train", data_root, taught.input_shape, say))
-    taught.save(target, overwrite=overwrite)
+    with claimed(target, say, wait) as working:
+        if is_saved(target) or elsewhere:  # again: it may have changed while this one waited
+            check_replaceable(target, overwrite=overwrite)
+        before = asked.learned_before(target, data_root, events)
+        if before is None:
+            if elsewhere and is_saved(target) and not overwrite:
+                raise StoreError(
+                    f"{target} holds another learner, and it is not replaced. Give a new "
+                    f"directory, or allow it: overwrite=True (--overwrite)."
+                )
+            taught = asked.opened(Path(store) if store else working, events)
+            taught.learn(*labelled_part(data, "train", data_root, taught.input_shape, say))
+            taught._save(target, overwrite=overwrite)
+        if store is None:
+            _clear(working)
+    return Taught(before or taught, target, found=before is not None)
+
+
+def _check_store(store: str | Path | None, target: Path) -> None:
+    """Refuse a store inside the learner's directory, which is replaced as a whole."""
     if store is None:
-        _clear(kept)
-    return Taught(taught, target, found=False)
+        return
+    place, inside = Path(os.path.realpath(store)), Path(os.path.realpath(target))
+    if place == inside or inside in place.parents:
+        raise StoreError(
+            f"The store {store} is inside {target}, which is replaced as a whole when it learns. "
+            f"Give a directory outside it."
+        )
+    check_outside_learners(Path(store))
 
 
 class _Asked(NamedTuple):
@@ -128,13 +152,13 @@ class _Asked(NamedTuple):
     def learned_before(
         self, target: Path, data_root: str | Path | None, events: Events | None
     ) -> Learner | None:
-        """The learner at the target, where these images were the last that it learned."""
+        """The learner at the target, where it has learned exactly these images."""
         if not is_saved(target):
             return None
         there = self._open(target, None, events)
         say = Events().say  # said once: when the images are learned
         x, labels = labelled_part(self.data, "train", data_root, there.input_shape, say)
-        return there if _learned_last(there, x, labels) else None
+        return there if _has_learned(there, x, labels) else None
 
     def opened(self, store: Path, events: Events | None) -> Learner:
         """The learner that is there, or a new one."""
@@ -202,26 +226,36 @@ class _Asked(NamedTuple):
         return key if label == "--set" else label
 
 
-def _learned_last(learner: Learner, x: Tensor, labels: Sequence[Label]) -> bool:
-    """Whether the last task that was learned is of exactly these images and labels."""
+def _has_learned(learner: Learner, x: Tensor, labels: Sequence[Label]) -> bool:
+    """Whether one of its tasks is of exactly these images and labels.
+
+    Not the last alone: other commands may have come between one that was killed and its repetition.
+    """
     config, tasks = learner._config, learner._tasks
-    try:
-        task = next_task(
-            x,
-            labels,
-            tasks[:-1],
-            scenario=config.scenario,
-            seed=config.seed,
-            val_fraction=config.val_fraction,
-        )
-    except ScenarioError:  # other classes
-        return False
-    return task.key == tasks[-1].key
+    for number, task in enumerate(tasks):
+        if sum(task.sizes[:2]) != len(labels):
+            continue
+        with suppress(ScenarioError):  # other classes
+            again = next_task(
+                x,
+                labels,
+                tasks[:number],
+                scenario=config.scenario,
+                seed=config.seed,
+                val_fraction=config.val_fraction,
+            )
+            # A key is of images and numbers of classes: their names are compared here.
+            if (again.key, again.names) == (task.key, task.names):
+                return True
+    return False
 
 
 def _clear(root: Path) -> None:
-    """Remove a store of ours whose results were saved elsewhere, and nothing else."""
-    Store(root, lambda message: None).prune(())
+    """Remove a store of ours whose results were saved elsewhere, and nothing else.
+
+    Nobody else writes to it: its learner is claimed.
+    """
+    Store(root, lambda message: None).prune((), stale_seconds=0.0)
     for directory, _, _ in os.walk(root, topdown=False):
         with suppress(OSError):  # it holds a file that is not ours
             os.rmdir(directory)

@@ -11,7 +11,7 @@ from ancl.errors import MethodError, SpecError, did_you_mean, unknown
 from ancl.methods.method import Method
 from ancl.methods.regularization import ALIASES, METHODS, VARIANTS, Maker
 from ancl.methods.variants import with_auto
-from ancl.outside import is_outside, load
+from ancl.outside import Loaded, is_outside, load
 from ancl.training.lambda_rules import AutoText, LambText
 
 _SUFFIXES = {"ancl": "a", "afec": "afec"}
@@ -28,7 +28,8 @@ class MethodRef:
     def __init__(self, name: str) -> None:
         base, self.variant = _split(name)
         self.base = ALIASES.get(base, base)
-        self.maker = _outside(self.base) if is_outside(self.base) else _named(self.base, name)
+        self.code = _outside(self.base) if is_outside(self.base) else None
+        self.maker = _maker(self.code.value) if self.code else _named(self.base, name)
         self.name = f"{self.variant}-{self.base}" if self.variant else self.base
 
     @property
@@ -180,14 +181,13 @@ def _named(base: str, given: str) -> Maker:
     return METHODS[base]
 
 
-def _outside(base: str) -> Maker:
-    """A maker from a file or an installed module."""
-    wanted = "a function that returns an ancl.Method"
-    found = load(base, wanted, MethodError, also=Method).value
-    if isinstance(found, Method):
-        method = found
-        return lambda: method
-    return found  # type: ignore[no-any-return]
+def _outside(base: str) -> Loaded:
+    """A maker, or a method, from a file or an installed module."""
+    return load(base, "a function that returns an ancl.Method", MethodError, also=Method)
+
+
+def _maker(found: Maker | Method) -> Maker:
+    return (lambda: found) if isinstance(found, Method) else found
 
 
 def arguments(maker: Callable[..., Any]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ancl.data.samples import Normalization
 from ancl.errors import SpecError, did_you_mean, printable
-from ancl.networks.weights import file_digest, read_weights
+from ancl.networks.weights import WeightFile, read_weights, weight_file
 from ancl.outside import LIBRARIES, in_library
 from ancl.seeding import seeded
 
@@ -28,13 +28,6 @@ FORMS = tuple(f"{library}:NAME" for library in LIBRARIES)
 CACHED = "cached"
 """What ``weights`` may be instead of a file: the library's own pretrained ones, if it has them."""
 _DIGEST = re.compile("sha256:([0-9a-f]{64})")
-
-
-class Pretrained(NamedTuple):
-    """A file of weights by its hash; the file itself is needed only to begin with it."""
-
-    digest: str
-    file: Path | None
 
 
 class LibraryBackbone(ABC):
@@ -55,6 +48,7 @@ class LibraryBackbone(ABC):
     def __init__(self, name: str) -> None:
         library, _, self.model = name.partition(":")
         self.name, self.library = name, _imported(library)
+        self._files: dict[str, WeightFile] = {}
         self.version = f"{library} {self.library.__version__}"
         if self.model not in (names := self.names()):
             raise SpecError(
@@ -79,8 +73,10 @@ class LibraryBackbone(ABC):
     def _places(self) -> Iterator[Path]:
         """Where the library keeps the pretrained weights, if it has them."""
 
-    def located(self, weights: str | None) -> Pretrained | None:
-        """The file of weights that a setting names.
+    def located(self, weights: str | None) -> WeightFile | None:
+        """The file of weights that a setting names, as it is the first time it is asked for.
+
+        Keys hold that hash, so every later network must begin with these very bytes.
 
         Raises:
             SpecError: It is not there.
@@ -88,9 +84,11 @@ class LibraryBackbone(ABC):
         if weights is None:
             return None
         if known := _DIGEST.fullmatch(weights):
-            return Pretrained(known[1], None)
-        file = self._cached() if weights == CACHED else Path(weights).expanduser()
-        return Pretrained(file_digest(file), file)
+            return WeightFile(known[1])
+        if weights not in self._files:
+            file = self._cached() if weights == CACHED else Path(weights).expanduser()
+            self._files[weights] = weight_file(file)
+        return self._files[weights]
 
     def moments(self, channels: int) -> Normalization:
         """The normalization for images of this number of channels: grey ones get the mean."""
@@ -126,7 +124,7 @@ class LibraryBackbone(ABC):
                 f"what was learned alone. Learn all tasks without saving in between, or use a "
                 f"method that continues from the old network."
             )
-        return read_weights(found.file)
+        return read_weights(found)
 
     def _cached(self) -> Path:
         looked = list(self._places())
@@ -197,7 +195,16 @@ class _Timm(LibraryBackbone):
         return self.library.get_pretrained_cfg(self.model)
 
     def _made(self, options: Mapping[str, Any]) -> nn.Module:
-        made: nn.Module = self.library.create_model(self.model, pretrained=False, **options)
+        try:
+            made: nn.Module = self.library.create_model(self.model, pretrained=False, **options)
+        except (TypeError, ValueError, RuntimeError, AssertionError, ArithmeticError) as error:
+            given = ", ".join(f"{name}={value}" for name, value in options.items())
+            why = printable(" ".join(str(error).split()).rstrip("."), 300)
+            raise SpecError(
+                f"timm cannot make {self.name} with {given} ({type(error).__name__}: {why}). Leave "
+                f"out options that it does not have, such as network.patch_size, give images of "
+                f"another size, or take another model."
+            ) from error
         return made
 
     def _loaded(self, options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:

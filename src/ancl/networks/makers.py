@@ -70,7 +70,7 @@ class Maker(NamedTuple):
         """What else decides which networks it makes: a user's source, or a library's version."""
         if self.library:
             return self.library.version
-        return self.code.sources.digest if self.code else ""
+        return self.code.sources.identity if self.code else ""
 
 
 def network_maker(name: str) -> Maker:

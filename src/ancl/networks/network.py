@@ -113,7 +113,8 @@ class Network(nn.Module):
         """Copy stored values into the network's own tensors, whose strides and device stay.
 
         Raises:
-            StoreError: If a tensor is missing, unknown or of another shape; nothing is copied.
+            StoreError: If a tensor is missing, unknown or of another shape or type; nothing is
+                copied.
         """
         own = self.state_dict()
         faults = _faults(own, tensors)
@@ -135,10 +136,16 @@ def _faults(own: Params, given: Params) -> list[str]:
         for name, value in own.items()
         if name in given and given[name].shape != value.shape
     ]
+    types = [
+        f"{name} {given[name].dtype} instead of {value.dtype}"
+        for name, value in own.items()
+        if name in given and given[name].dtype != value.dtype
+    ]
     kinds = {
         "missing": [name for name in own if name not in given],
         "unexpected": [name for name in given if name not in own],
         "of another shape": shapes,
+        "of another type": types,
     }
     return [f"{kind}: {_first(names)}" for kind, names in kinds.items() if names]
 

@@ -164,11 +164,11 @@ class Architecture:
         }
 
     def _code_identity(self, code: Loaded) -> dict[str, object]:
-        """Its source, without its path; what else it reads shows in its weights."""
+        """Its source, without its path, and the weights it makes with a fixed seed."""
         found = {
             "name": code.attribute,
             "weights": self.tried.weights,
-            "source": code.sources.digest,
+            "source": code.sources.identity,
         }
         try:
             known_digest(code.name, code.sources)

@@ -1,7 +1,7 @@
 """Code from outside the package, by name: ``path/file.py:NAME`` or ``package.module:NAME``.
 
-A file may import modules beside it, a module of a package those of its package. They
-belong to the code: their text is hashed with it, and sent with it to another machine.
+What it imports that is not an installed package belongs to the code: its text is hashed with it,
+and sent with it to another machine.
 """
 
 import hashlib
@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 import os
 import sys
-from importlib.machinery import ModuleSpec
 from importlib.util import cache_from_source
 from pathlib import Path
 from types import ModuleType
@@ -19,11 +18,13 @@ from ancl.errors import AnclError, unknown
 from ancl.outside.source import (
     Place,
     Sources,
+    base_of,
     changed,
     collect,
     dotted_name,
     place_of,
     remember,
+    spec_of,
 )
 
 FORMS = ("path/file.py:NAME", "package.module:NAME")
@@ -166,7 +167,7 @@ def _forget(sources: Sources) -> None:
     """Import the own modules of changed code again."""
     for path in sources.others:
         module = sys.modules.get(dotted_name(path))
-        if module and module.__file__ == str(sources.place.folder / path):
+        if module and module.__file__ == str(sources.file(path)):
             del sys.modules[dotted_name(path)]
             # Bytecode is taken for current where size and second are the same.
             Path(cache_from_source(module.__file__)).unlink(missing_ok=True)
@@ -182,31 +183,15 @@ def _open_folder(path: Path, sources: Sources, error: type[AnclError]) -> None:
         sys.path.append(str(folder))
     importlib.invalidate_caches()
     for top in sorted({_top(other) for other in sources.others}):
-        found = _found(top)
-        base = _base(found) if found else None
+        found = spec_of(top)
+        base = base_of(found) if found else None
         own = {other: data for other, data in sources.others.items() if _top(other) == top}
         if base is None or not all(_says(base / other, data) for other, data in own.items()):
             origin = (found.origin or "a folder") if found else "nowhere"
             raise error(
                 f"{path} imports {top!r} from its folder, but Python finds another module of that "
-                f"name first: {origin}. Rename {folder / next(iter(own))}."
+                f"name first: {origin}. Rename {sources.file(next(iter(own)))}."
             )
-
-
-def _found(top: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(top)
-    except ValueError:  # a module that something else than an import has put there
-        return None
-
-
-def _base(spec: ModuleSpec) -> Path | None:
-    """The folder of a top-level module or package."""
-    if spec.origin and spec.has_location:
-        file = Path(spec.origin)
-        return file.parent.parent if file.name == "__init__.py" else file.parent
-    places = list(spec.submodule_search_locations or ())
-    return Path(places[0]).parent if places else None
 
 
 def _says(file: Path, data: bytes) -> bool:

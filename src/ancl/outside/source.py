@@ -1,33 +1,27 @@
-"""The source code a module is made of: its file, and what it imports from its own folder.
+"""The source code a module is made of: its file, and all modules it imports that are not installed.
 
-A file's own modules are those beside it, a package's those of the package. They belong
-to the code: their text is hashed with it, and sent with it to another machine.
+They are beside the file, in its package, or wherever Python finds them (``PYTHONPATH``, a package
+that is installed to be edited). They belong to the code: their text is hashed with it, and sent
+with it to another machine. Installed packages are known by their versions.
 """
 
-import ast
 import hashlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from importlib import metadata
-from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import NamedTuple
+
+from ancl.outside.scan import Import, scan
 
 _COVERED = sys.stdlib_module_names | {"ancl", "torch"}
 """Never a user's own: keys hold the versions of ``ancl`` and torch, and Python's is known."""
 _INSTALLED = {"site-packages", "dist-packages"}
-_LOADERS = {
-    *("import_module", "exec_module", "spec_from_file_location"),
-    *("run_path", "run_module", "CDLL", "cpp_extension"),
-}
-_DYNAMIC = {
-    *("__import__", "exec", "builtins.__import__", "builtins.exec", "sys.path"),
-    *(*_LOADERS, *(f".{name}" for name in _LOADERS)),
-}
-"""What loads code that the text of a file does not name."""
-
 _LOADED: dict[Path, bytes] = {}
 """What each file said when it was loaded: a later change is not what this process runs."""
 
@@ -49,13 +43,15 @@ class Place(NamedTuple):
 
 
 class Sources:
-    """The text of a module and of all modules it imports from its own folder or package.
+    """The text of a module and of all modules it imports that are not installed.
 
     Args:
         place: Where the module is.
-        files: What each file says, by its path relative to the folder.
+        files: What each file says, by its path relative to its folder.
         gaps: What is not known of the code, each as a phrase; empty where all of it is.
         installed: For an installed package, the hash of all its files; it is not sent along.
+        elsewhere: The folder of each file that is not in the module's own.
+        versions: The installed packages it imports, each with its version.
     """
 
     def __init__(
@@ -64,8 +60,11 @@ class Sources:
         files: Mapping[str, bytes],
         gaps: tuple[str, ...] = (),
         installed: str = "",
+        elsewhere: Mapping[str, Path] = MappingProxyType({}),
+        versions: tuple[str, ...] = (),
     ) -> None:
         self.place, self.files, self.gaps, self.installed = place, files, gaps, installed
+        self.elsewhere, self.versions = elsewhere, versions
 
     @cached_property
     def digest(self) -> str:
@@ -78,9 +77,20 @@ class Sources:
         return total.hexdigest()
 
     @property
+    def identity(self) -> str:
+        """The same with the versions of the packages it imports, where there are any."""
+        if not self.versions:
+            return self.digest
+        return hashlib.sha256("\n".join([self.digest, *self.versions]).encode()).hexdigest()
+
+    @property
     def others(self) -> dict[str, bytes]:
         """The files without the first."""
         return {path: data for path, data in self.files.items() if path != self.place.entry}
+
+    def file(self, path: str) -> Path:
+        """Where one of the files is."""
+        return self.elsewhere.get(path, self.place.folder) / path
 
 
 def sources_of(module: str, file: Path) -> Sources:
@@ -101,14 +111,12 @@ def sources_of(module: str, file: Path) -> Sources:
 
 def changed(sources: Sources) -> bool:
     """Whether a file says something else than when it was loaded."""
-    folder = sources.place.folder
-    return any(_LOADED.get(folder / path, data) != data for path, data in sources.files.items())
+    return any(_LOADED.get(sources.file(p), data) != data for p, data in sources.files.items())
 
 
 def remember(sources: Sources) -> None:
     """Keep what these files say, since they are loaded now."""
-    folder = sources.place.folder
-    _LOADED.update({folder / path: data for path, data in sources.files.items()})
+    _LOADED.update({sources.file(path): data for path, data in sources.files.items()})
     _KNOWN.clear()
 
 
@@ -129,7 +137,7 @@ def place_of(module: str, file: Path) -> Place:
 
 def _marks(sources: Sources) -> list[tuple[int, int] | None]:
     """What changes when a file does; nothing for those whose text is kept since they loaded."""
-    return [_mark(sources.place.folder / path) for path in sources.files]
+    return [_mark(sources.file(path)) for path in sources.files]
 
 
 def _as_loaded(file: Path) -> bytes:
@@ -151,12 +159,14 @@ _KNOWN: dict[Place, tuple[Sources, list[tuple[int, int] | None]]] = {}
 
 
 def collect(place: Place, read: Callable[[Path], bytes]) -> Sources:
-    """A file and, step by step, what it imports from its own folder or package."""
+    """A file and, step by step, what it imports that is not installed."""
     installed = _installed_files(place.only) if place.only else ""
     if installed:
         return Sources(place, {place.entry: read(place.folder / place.entry)}, (), installed)
     files: dict[str, bytes] = {}
     gaps: list[str] = []
+    elsewhere: dict[str, Path] = {}
+    versions: set[str] = set()
     # Python runs a module's packages before it.
     packages = (f"{each}/__init__.py" for each in PurePosixPath(place.entry).parents if each.name)
     waiting = [place.entry, *(each for each in packages if (place.folder / each).is_file())]
@@ -165,18 +175,27 @@ def collect(place: Place, read: Callable[[Path], bytes]) -> Sources:
         if path in files:
             continue
         try:
-            files[path] = read(place.folder / path)
+            files[path] = read(elsewhere.get(path, place.folder) / path)
         except OSError as error:
             gaps.append(f"{path} cannot be read ({error.strerror})")
             continue
-        imports, dynamic = _scan(files[path])
-        gaps += [f"{path} {phrase}" for phrase in dynamic]
-        for each in imports:
+        seen = scan(files[path])
+        gaps += [f"{path}:{line} {phrase}" for line, phrase in seen.gaps]
+        for each in seen.imports:
             for name in _possible(path, each):
-                found, gap = _own_files(place, name)
-                waiting += found
-                gaps += [f"{path} imports {'.'.join(name)}, {gap}"] if gap else []
-    return Sources(place, dict(sorted(files.items())), tuple(dict.fromkeys(gaps)))
+                found = _find(place, name)
+                waiting += found.files
+                elsewhere |= dict.fromkeys(found.files, found.folder) if found.folder else {}
+                versions |= {found.version} - {""}
+                gaps += [f"{path} imports {'.'.join(name)}, {found.gap}"] if found.gap else []
+    used = {path: folder for path, folder in elsewhere.items() if folder != place.folder}
+    return Sources(
+        place,
+        dict(sorted(files.items())),
+        tuple(dict.fromkeys(gaps)),
+        elsewhere=used,
+        versions=tuple(sorted(versions)),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -185,7 +204,7 @@ def _installed_files(package: str) -> str:
 
     Large packages have compiled parts and imports by name, and reading them takes seconds.
     """
-    for name in (package, *metadata.packages_distributions().get(package, ())):
+    for name in _distributions(package):
         try:
             noted = metadata.distribution(name).read_text("RECORD") or ""
         except metadata.PackageNotFoundError:
@@ -197,46 +216,7 @@ def _installed_files(package: str) -> str:
     return ""
 
 
-class _Import(NamedTuple):
-    """An import statement: dots before the module, the module, and names taken from it."""
-
-    level: int
-    module: tuple[str, ...]
-    names: tuple[str, ...] = ()
-
-
-@lru_cache(maxsize=1024)
-def _scan(data: bytes) -> tuple[tuple[_Import, ...], tuple[str, ...]]:
-    """Every import statement of a file, inside functions too, and what loads code otherwise."""
-    try:
-        tree = ast.parse(data)
-    except (SyntaxError, ValueError):
-        return (), ("is not Python that can be read",)
-    imports: list[_Import] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imports += [_Import(0, tuple(alias.name.split("."))) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = tuple(node.module.split(".")) if node.module else ()
-            imports.append(_Import(node.level, module, tuple(alias.name for alias in node.names)))
-    words = {word for node in ast.walk(tree) for word in _words(node)} & _DYNAMIC
-    phrases = (f"uses {word}, which may load code that no import names" for word in sorted(words))
-    return tuple(dict.fromkeys(imports)), tuple(phrases)
-
-
-def _words(node: ast.AST) -> tuple[str, ...]:
-    """What a node names, as ``_DYNAMIC`` spells it."""
-    if isinstance(node, ast.Name):
-        return (node.id,)
-    if isinstance(node, ast.ImportFrom):
-        return (*(node.module or "").split("."), *(alias.name for alias in node.names))
-    if not isinstance(node, ast.Attribute):
-        return ()
-    owner = node.value.id if isinstance(node.value, ast.Name) else ""
-    return (f"{owner}.{node.attr}", f".{node.attr}")
-
-
-def _possible(path: str, found: _Import) -> Iterator[tuple[str, ...]]:
+def _possible(path: str, found: Import) -> Iterator[tuple[str, ...]]:
     """All modules that an import statement of a file may load, in full."""
     package = PurePosixPath(path).parent.parts
     if found.level > len(package) + 1:
@@ -247,24 +227,113 @@ def _possible(path: str, found: _Import) -> Iterator[tuple[str, ...]]:
     yield from ((*whole, name) for name in found.names)
 
 
-def _own_files(place: Place, name: tuple[str, ...]) -> tuple[list[str], str]:
-    """The files of a module if it is an own one, and why its code is not known, if so."""
-    if name[0] in _COVERED or (place.only and name[0] != place.only):
-        return [], ""
-    if name[0] == place.package:
-        return [], "of the package it is in: name it package.module:NAME instead of by its path"
-    parent, last = place.folder.joinpath(*name[:-1]), name[-1]
+class _Found(NamedTuple):
+    """What is known of an imported module.
+
+    Args:
+        files: Its files where it is not installed, relative to the folder.
+        gap: Why its code is not known, if so.
+        folder: Where its files are.
+        version: The installed package and its version.
+    """
+
+    files: tuple[str, ...] = ()
+    gap: str = ""
+    folder: Path | None = None
+    version: str = ""
+
+
+def _find(place: Place, name: tuple[str, ...]) -> _Found:
+    """The files of a module beside the code or elsewhere, or the version of an installed one."""
+    top = name[0]
+    if top in _COVERED:
+        return _Found()
+    if top == place.package:
+        return _Found(
+            (), "of the package it is in: name it package.module:NAME instead of by its path"
+        )
+    if top == place.only or (place.only is None and _has(place.folder, top)):
+        return _files_in(place.folder, name)
+    spec = spec_of(top)
+    folder = base_of(spec) if spec else None
+    if spec is None or folder is None:
+        # Beside the code there may be a folder of modules that no __init__.py makes a package.
+        return _files_in(place.folder, name) if not place.only else _Found()
+    if version := _version(top, folder):
+        return _Found(version=version)
+    found = _files_in(folder, name)
+    if len(name) == 1 and not found.files and spec.origin:
+        return _Found((), found.gap or f"which is no Python file ({Path(spec.origin).name})")
+    return found
+
+
+def _has(folder: Path, top: str) -> bool:
+    """Whether a folder has a module or package of this name."""
+    names = (
+        f"{top}/__init__.py",
+        f"{top}.py",
+        f"{top}.pyc",
+        *(top + s for s in EXTENSION_SUFFIXES),
+    )
+    return any((folder / name).is_file() for name in names)
+
+
+def _files_in(folder: Path, name: tuple[str, ...]) -> _Found:
+    """The files of a module below a folder."""
+    parent, last = folder.joinpath(*name[:-1]), name[-1]
     if last == "*":
         # A package's __all__ may name any of its modules.
         package = (parent / "__init__.py").is_file()
-        found = sorted(parent.glob("*.py")) if package else []
-        return [file.relative_to(place.folder).as_posix() for file in found], ""
+        files = sorted(parent.glob("*.py")) if package else []
+        return _Found(tuple(file.relative_to(folder).as_posix() for file in files), "", folder)
     if any((parent / f"{last}{suffix}").is_file() for suffix in EXTENSION_SUFFIXES):
-        return [], "a compiled extension"
+        return _Found((), "a compiled extension")
     for file in (parent / last / "__init__.py", parent / f"{last}.py"):
         if file.is_file():
-            return [file.relative_to(place.folder).as_posix()], ""
-    return [], "which has no source file" if (parent / f"{last}.pyc").is_file() else ""
+            return _Found((file.relative_to(folder).as_posix(),), "", folder)
+    return _Found((), "which has no source file" if (parent / f"{last}.pyc").is_file() else "")
+
+
+def spec_of(top: str) -> ModuleSpec | None:
+    """What Python finds for a top-level name, without importing it."""
+    try:
+        return importlib.util.find_spec(top)
+    except (ValueError, ImportError):  # something else than an import has put it there
+        return None
+
+
+def base_of(spec: ModuleSpec) -> Path | None:
+    """The folder that holds a top-level module or package."""
+    if spec.origin and spec.has_location:
+        file = Path(spec.origin)
+        return file.parent.parent if file.stem == "__init__" else file.parent
+    places = list(spec.submodule_search_locations or ())
+    return Path(places[0]).parent if places else None
+
+
+@lru_cache(maxsize=256)
+def _version(top: str, folder: Path) -> str:
+    """The name and version of the package that put a module into a folder; or nothing.
+
+    A package that is installed to be edited lies elsewhere: it is known by its text.
+    """
+    for name in _distributions(top):
+        try:
+            found = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        # What an installer noted, or the system's own packages, which note nothing.
+        noted = any(each.parts[0] in (top, f"{top}.py") for each in found.files or ())
+        here = Path(str(found.locate_file(""))).resolve() == folder.resolve()
+        if here and (noted or folder.name in _INSTALLED):
+            return f"{found.metadata['Name']} {found.version}"
+    return ""
+
+
+def _distributions(top: str) -> Iterator[str]:
+    """The names of installed packages that may have brought a module, its own name first."""
+    yield top
+    yield from metadata.packages_distributions().get(top, ())
 
 
 def dotted_name(path: str) -> str:

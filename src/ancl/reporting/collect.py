@@ -1,19 +1,25 @@
 """Stored results read from disk: whole ones to report, damaged ones to list."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from ancl.checks import checked
 from ancl.errors import StoreError, printable
-from ancl.experiments.results import RunResult, read_run
+from ancl.experiments.read_results import read_run
+from ancl.experiments.results import RunResult
 from ancl.files import read_plain
-from ancl.metrics import summary
 
 T = TypeVar("T")
 _MARKS = ("spec.yaml", "result.json")
 _DECISION = "decision.json"
+_ROUNDED = 1e-6
+"""How far a number may be from those that it follows from."""
 
 
 class Run(NamedTuple):
@@ -121,8 +127,9 @@ def _is_analysis(place: Path) -> bool:
 def _analysis(place: Path) -> list[Document]:
     content = _json(place / "result.json")
     try:
+        _check_analysis(content)
         return [Document(place.name, each) for each in explorer_data(content)]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StoreError(f"{place} is not a whole analysis: {error!r}.") from error
 
 
@@ -132,7 +139,24 @@ def _search(place: Path) -> dict[str, Any]:
     needed = {"protocol", "method", "benchmark", "decided_by"}
     if not needed <= set(found) or not all(isinstance(each, dict) for each in found["trials"]):
         raise StoreError(f"{place} is not a whole search: it lacks {sorted(needed - set(found))}.")
+    for trial in found["trials"]:
+        _check_trial(place, trial, found)
     return found
+
+
+def _check_trial(place: Path, trial: Mapping[str, Any], decision: Mapping[str, Any]) -> None:
+    """Refuse a mean that is not its scores', and a choice that is not the decision's."""
+    scores, mean, step = trial.get("scores"), trial.get("mean"), trial.get("step")
+    try:
+        seeds = list(checked(dict[str, float], scores or {}).values())
+        written = None if mean is None or not seeds else checked(float, mean)
+        other = written is not None and abs(math.fsum(seeds) / len(seeds) - written) > _ROUNDED
+        unlike = bool(trial.get("chosen")) and trial.get(str(step)) != decision.get(str(step))
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"{place}: a trial is damaged ({printable(str(error), 200)}).") from error
+    if other or unlike:
+        what = f"its mean {mean} is not that of its scores" if other else "the decision is another"
+        raise StoreError(f"{place}: a trial of {step} is damaged: {what}. Run the search again.")
 
 
 def _run(place: Path, damaged: list[Damaged]) -> Run:
@@ -140,13 +164,7 @@ def _run(place: Path, damaged: list[Damaged]) -> Run:
         raise StoreError(
             f"{place} has no result.json: the run is not finished. The same command resumes it."
         )
-    result = read_run(place)
-    (rows, columns), *others = {matrix.shape for matrix in result.matrices.values()}
-    if others or columns != len(result.sizes) or rows < columns:
-        raise StoreError(f"{place}: the accuracy matrices do not fit {len(result.sizes)} tasks.")
-    # A metric that is newer than the run is computed from its matrix.
-    metrics = {**summary(result.counted, result.sizes), **result.metrics}
-    return Run(place, replace(result, metrics=metrics), _environment(place, damaged))
+    return Run(place, read_run(place), _environment(place, damaged))
 
 
 def _environment(place: Path, damaged: list[Damaged]) -> dict[str, Any]:
@@ -196,6 +214,28 @@ def explorer_data(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for seed in found["seeds"]
     ]
+
+
+def _check_analysis(content: Mapping[str, Any]) -> None:
+    """Refuse means that are not those of their tasks, and correlations that are not the tables'.
+
+    Raises:
+        ValueError: Such a number was written.
+    """
+    # Only where there is an analysis: its package is not needed otherwise.
+    from ancl.analysis.results import rank_correlations
+
+    for row in content["tables"].get("accuracy", []):
+        tasks = [value for name, value in row.items() if name.startswith("task ")]
+        if tasks and abs(row["mean"] - math.fsum(tasks) / len(tasks)) > _ROUNDED:
+            raise ValueError(f"the mean accuracy {row['mean']} is not that of its tasks")
+    written = _correlations(content.get("rank_correlations"))
+    if not written:
+        return
+    for name, estimate in rank_correlations(content["tables"], content["seeds"]).items():
+        given = [math.nan if part is None else part for part in written.get(name, estimate)]
+        if not np.allclose(given, estimate, rtol=0, atol=_ROUNDED, equal_nan=True):
+            raise ValueError(f"the correlation {name} is not that of its tables")
 
 
 def _correlations(found: object) -> dict[str, list[float | None]]:

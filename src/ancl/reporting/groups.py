@@ -251,9 +251,9 @@ class Difference:
         return mean_and_error(gaps) if gaps else None
 
     def interval(self, metric: str) -> Interval | None:
-        """Mean and 95 % interval of the difference."""
+        """Mean and 95 % interval of the difference, at least one test image each way."""
         gaps = list(self.gaps(metric).values())
-        return t_interval(gaps) if gaps else None
+        return t_interval(gaps, 1 / sum(self.group.results[0].sizes)) if gaps else None
 
     def cells(self) -> list[list[float]]:
         """The accuracy matrix minus the host's: the mean over the seeds that both have."""
@@ -332,7 +332,7 @@ def _swept(group: Group) -> str:
 
 def _titled(groups: Sequence[Group]) -> list[Group]:
     """Groups with their names, sorted: data settings name the stream, all others the row."""
-    streams = _distinct(groups, lambda g: g.spec.benchmark, lambda g: _section(g, data=True))
+    streams = _distinct(groups, lambda g: g.spec.stream, lambda g: _section(g, data=True))
     rows = _distinct(
         groups,
         lambda g: f"{streams[g]}\n{method_title(g.spec.method)}",

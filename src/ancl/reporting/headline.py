@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ancl.errors import counted
-from ancl.metrics import METRICS, Estimate, Interval
+from ancl.experiments.pairing import pairing
+from ancl.metrics import METRICS, SEEDS, Estimate, Interval
 from ancl.reporting.groups import Difference, Group, Sweep
 from ancl.reporting.naming import method_title
 from ancl.wording import percent
@@ -43,28 +44,61 @@ def findings(
 
 
 def _best(groups: Sequence[Group]) -> Finding | None:
-    metric, label = groups[0].decisive, METRICS[groups[0].decisive].label
+    metric = groups[0].decisive
     known = [group for group in groups if not math.isnan(group.estimate(metric).mean)]
-    ranked = sorted(known, key=lambda group: -group.estimate(metric).mean)
-    own = [group for group in ranked if group.base != "joint"] or ranked
+    own = [group for group in known if group.base != "joint"] or known
     if not own:
         return None
-    first = own[0]
-    text = f"{first.title} {_with_error(first.estimate(metric))} % {label}"
     if len(own) == 1:
-        lost, new = (first.estimate(name) for name in ("forgetting", "learning_accuracy"))
-        ends = f"{text} ({_seeds(first)})."
-        if math.isnan(lost.mean):
-            return Finding("best", ends)
-        learned = f"it learned new tasks to {percent(new.mean)} %"
-        return Finding("best", f"{ends} On earlier tasks it {change(lost.mean)} points; {learned}.")
-    second = f"{own[1].title} {_with_error(own[1].estimate(metric))} %"
-    text = f"Highest of {len(own)}: {text} ({_seeds(first)}), then {second}"
-    joint = next((group for group in ranked if group not in own), None)
+        return _single(own[0])
+    text = _ranked(own, metric)
+    joint = next((group for group in known if group not in own), None)
     if joint:
         ends = percent(joint.estimate(metric).mean)
         text += f"; joint training, which sees all images again, {ends} %"
     return Finding("best", f"{text}.")
+
+
+def _single(group: Group) -> Finding:
+    lost, new = (group.estimate(name) for name in ("forgetting", "learning_accuracy"))
+    ends = f"{_ends([group], group.decisive)}."
+    if math.isnan(lost.mean):
+        return Finding("best", ends)
+    learned = f"it learned new tasks to {percent(new.mean)} %"
+    return Finding("best", f"{ends} On earlier tasks it {change(lost.mean)} points; {learned}.")
+
+
+def _ranked(groups: Sequence[Group], metric: str) -> str:
+    """Which one is the highest, where that is known; what is not told apart is not ranked."""
+    first, *others = sorted(groups, key=lambda group: -group.estimate(metric).mean)
+    if min(len(group.seeds) for group in groups) < SEEDS:
+        return f"{_ends(groups, metric)}: fewer than {SEEDS} seeds do not rank them"
+    near = [group for group in others if not _above(first, group, metric)]
+    if near:
+        alike = [group for group in groups if group is first or group in near]
+        return f"No clear highest of {len(groups)}: {_ends(alike, metric)} are not told apart"
+    text = f"Highest of {len(groups)}: {_ends([first], metric)}"
+    second, *rest = others
+    if all(_above(second, group, metric) for group in rest):
+        return f"{text}, then {second.title} {_with_error(second.estimate(metric))} %"
+    least, most = (percent(group.estimate(metric).mean) for group in (rest[-1], second))
+    return f"{text}, then {len(others)} from {least} to {most} %"
+
+
+def _above(group: Group, other: Group, metric: str) -> bool:
+    """Whether a group is above another beyond the interval of their difference."""
+    pair = Difference(group, other, pairing(group.conditions, other.conditions))
+    interval = pair.interval(metric)
+    return interval is not None and interval.side > 0
+
+
+def _ends(groups: Sequence[Group], metric: str) -> str:
+    """Where a few groups end, in the order of the tables."""
+    shown = [f"{each.title} {_with_error(each.estimate(metric))} %" for each in groups[:_MOST]]
+    more = f" and {len(groups) - _MOST} more" if len(groups) > _MOST else ""
+    counts = sorted({len(group.seeds) for group in groups})
+    n = "–".join(map(str, counts[:: max(len(counts) - 1, 1)]))
+    return f"{', '.join(shown)} {METRICS[metric].label}{more} (n = {n})"
 
 
 def _forgetting(groups: Sequence[Group]) -> Finding | None:
@@ -113,6 +147,9 @@ def _many(hosts: Sequence[Group]) -> Finding:
         return ranked[0], ranked[-1]
 
     (least, most), (stable, forgetful) = ends("aac"), ends("forgetting")
+    if min(len(host.seeds) for host in hosts) < SEEDS:
+        low, high = (percent(host.estimate("aac").mean) for host in (least, most))
+        return Finding("method", f"{len(hosts)} plain methods end between {low} and {high} %.")
     return Finding(
         "method",
         f"{len(hosts)} plain methods end between {percent(least.estimate('aac').mean)} % "
@@ -130,7 +167,12 @@ def _variant(pair: Difference) -> Finding:
     adds = "What the auxiliary network adds: " if group.variant == "ANCL" else ""
     new, lost = (pair.estimate(name) for name in ("learning_accuracy", "forgetting"))
     text = ""
-    if new and lost and not math.isnan(lost.mean):
+    if new and lost and not math.isnan(lost.mean) and new.n < SEEDS:
+        text = (
+            f"{group.title} minus {host.title}: learning accuracy {points(new.mean)}, forgetting "
+            f"{points(lost.mean)} points. "
+        )
+    elif new and lost and not math.isnan(lost.mean):
         text = (
             f"{adds}compared with {host.title}, {group.title} learns {more(new)} and forgets "
             f"{more(lost)}. "
@@ -154,16 +196,17 @@ def interval_sentence(interval: Interval) -> str:
     """A difference in points with its interval, and whether it is one.
 
     >>> interval_sentence(Interval(0.012, 0.005, 0.019, 0.01, 5))
-    '+1.20 points, 95 % interval +0.50 to +1.90, paired over 5 seeds: higher.'
+    '+1.20 points, 95 % interval +0.50 to +1.90 over 5 seeds, on these test images: higher.'
     """
     mean, low, high = map(points, interval[:3])
     if interval.n < 2:
         return f"{mean} points with a single seed, which says nothing about its error."
-    verdict = "no clear difference"
-    if interval.low > 0 or interval.high < 0:
-        verdict = "higher" if interval.low > 0 else "lower"
+    if interval.n < SEEDS:
+        return f"{mean} points over {interval.n} seeds, too few to say more."
+    verdict = {1: "higher", 0: "no clear difference", -1: "lower"}[interval.side]
     return (
-        f"{mean} points, 95 % interval {low} to {high}, paired over {interval.n} seeds: {verdict}."
+        f"{mean} points, 95 % interval {low} to {high} over {interval.n} seeds, on these test "
+        f"images: {verdict}."
     )
 
 
@@ -199,17 +242,17 @@ def _sweep(sweep: Sweep, differences: Mapping[Group, Difference]) -> Finding:
 
 def _with_interval(found: Interval) -> str:
     """The interval of two seeds is too wide to be read beside others."""
-    interval = f" [{points(found.low)}, {points(found.high)}]" if found.n > 2 else ""
+    interval = f" [{points(found.low)}, {points(found.high)}]" if found.n >= SEEDS else ""
     return f"{points(found.mean)}{interval}"
 
 
 def _summary(pairs: Sequence[Difference]) -> Finding | None:
     """How many differences are beyond their interval, and how many would be by chance."""
     found = [pair.interval(pair.group.decisive) for pair in pairs]
-    tested = [each for each in found if each and each.n > 1]
+    tested = [each for each in found if each and each.n >= SEEDS]
     if len(tested) < _MOST:
         return None
-    higher, lower = sum(each.low > 0 for each in tested), sum(each.high < 0 for each in tested)
+    higher, lower = (sum(each.side == side for each in tested) for side in (1, -1))
     chance = len(tested) * 0.05
     return Finding(
         "summary",
@@ -251,10 +294,6 @@ def _only(groups: Sequence[Group], base: str) -> Group | None:
     """The plain method's group, where there is just one."""
     found = [group for group in groups if (group.base, group.variant) == (base, "CL")]
     return found[0] if len(found) == 1 else None
-
-
-def _seeds(group: Group) -> str:
-    return f"n = {len(group.seeds)}"
 
 
 def _with_error(estimate: Estimate) -> str:

@@ -71,7 +71,7 @@ def method_rank(method: str) -> tuple[int, str, int]:
 
 def stream_rank(spec: RunSpec) -> tuple[int, int, str]:
     """The rank of a stream: by scenario, then as in the paper, then by name."""
-    name = spec.benchmark
+    name = spec.stream
     place = _BENCHMARKS.index(name) if name in _BENCHMARKS else len(_BENCHMARKS)
     return _SCENARIOS.index(spec.data.scenario), place, name
 

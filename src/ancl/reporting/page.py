@@ -172,6 +172,7 @@ def _difference(found: Difference | None, places: Mapping[Group, int]) -> dict[s
         "title": found.title,
         "estimate": estimate(mean) if mean else None,
         "interval": _numbers(interval[1:3]) if interval else None,
+        "side": interval.side if interval else 0,
         "cells": [[_short(each) for each in row] for row in found.cells()],
         "seeds": list(gaps),
         "gaps": _numbers(gaps.values()),

@@ -11,7 +11,7 @@ from ancl.experiments.results import main_metric
 from ancl.experiments.study import ROWS, StudyResult
 from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
-from ancl.metrics import METRICS, Estimate, Interval, mean_and_error
+from ancl.metrics import METRICS, SEEDS, Estimate, Interval, mean_and_error
 from ancl.reporting.collect import Document
 from ancl.reporting.groups import Difference, Group
 from ancl.reporting.naming import method_rank, method_title, natural
@@ -155,10 +155,13 @@ def difference_table(pairs: Sequence[Difference]) -> Table:
         f"{scenario.upper()}",
         (*("variant minus host", "benchmark", "points", "95 % interval"), _ALSO),
         tuple(rows),
-        (_ERRORS,),
+        (_ERRORS, _INTERVALS),
     )
 
 
+_INTERVALS = (
+    "95 % interval: Student's t over seeds, on these test images; at least one test image each way."
+)
 _ALSO = "what else differs"
 
 
@@ -283,7 +286,8 @@ def _study_rows(study: StudyResult, benchmark: str) -> Table:
     labels = [f"{METRICS[name].label}, {units.get(name, '%')}" for name in names]
     name = f"study_{benchmark.replace('/', '-')}"
     head = ("method", "row", *_SIGNS.values(), *labels, *(_COSTS if counted else ()))
-    title = f"{benchmark}: test, mean ± standard error over seeds"
+    titled = found[0][2][0].spec.stream if found else benchmark
+    title = f"{titled}: test, mean ± standard error over seeds"
     return Table(name, title, head, tuple(rows), (_ABOUT_COSTS,) if counted else ())
 
 
@@ -342,14 +346,15 @@ def _study_fairness(study: StudyResult) -> Table:
     if primary:
         count = sum(bool(each.gaps("ancl", "equal_search")) for each in study.methods)
         text = f"mean of {count} of {len(study.methods)} methods"
-        alone = "" if math.isnan(primary.p) else f"{primary.p:.3f} (one test)"
+        alone = "" if primary.n < SEEDS else f"{primary.p:.3f} (one test)"
         rows.append((text, interval_text(primary), alone, "", ""))
     head = (
         *("method", "ANCL − CL, equal search", "p (Holm)", "ANCL − CL, equal compute"),
         "frontier, by search seed",
     )
     notes = (
-        "Points, mean [95 % t-interval over seeds]. The last row averages methods seed by seed.",
+        "Points, mean [95 % t-interval over seeds, on these test images; at least one test image "
+        "each way]. The last row averages methods seed by seed.",
         "Frontier: ANCL's learning accuracy over λ_a > 0 minus CL's over λ at equal forgetting.",
     )
     return Table("study_fairness", "ANCL against CL on equal terms", head, tuple(rows), notes)

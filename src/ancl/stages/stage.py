@@ -6,14 +6,13 @@ and what names it cannot differ.
 """
 
 import dataclasses
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ancl.hashing import UnstorableError, describe, digest
+from ancl.hashing import PROCESS, UnstorableError, describe, digest
 from ancl.methods.parts import Inputs, StageContext, TaskParts
 from ancl.methods.work import TaskWork
 from ancl.store.entry import StageResult
@@ -69,15 +68,12 @@ class Stage(ABC):
         return TaskWork(self.task, self.seed, self.parts, inputs, context, lamb)
 
 
-_PROCESS = uuid.uuid4().hex
-"""Stands for code that cannot be described: such a key is found by no other process."""
-
 _UNKNOWN: dict[int, object] = {}
 """Such code by its id, kept alive so that no later object gets the same id, and with it the key."""
 
 
 def _by_object(part: object, error: UnstorableError) -> Any:
     if error.known is not None:
-        return [_PROCESS, error.known]
+        return [PROCESS, error.known]
     _UNKNOWN[id(part)] = part
-    return [_PROCESS, repr(type(part)), id(part)]
+    return [PROCESS, repr(type(part)), id(part)]

@@ -1,7 +1,6 @@
 """One entry on disk: a directory of tensors and JSON, complete or absent.
 
-A directory is written under a temporary name and renamed. To replace an
-entry, the old one is renamed to ``.NAME.old`` first, so that a crash between the two loses nothing.
+A directory is written under a temporary name and then put into its place.
 
 torch is imported only where tensors are made or written: a listing of thousands of entries should
 not wait for it.
@@ -14,8 +13,6 @@ import json
 import math
 import os
 import re
-import shutil
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,16 +22,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from safetensors import SafetensorError, deserialize
 
 from ancl.errors import StoreError, printable
-from ancl.files import carries_mark, open_plain, read_plain
+from ancl.files import open_plain, read_plain
+from ancl.store.places import (
+    HEADER,
+    OURS,
+    TENSORS,
+    aside_of,
+    check_replaceable,
+    current,
+    delete,
+    flush,
+    replace_directory,
+    temporary,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 1
-HEADER, TENSORS = "entry.json", "tensors.safetensors"
-_OURS = "ancl-store "
-_READS = 3
-_START = 256
+_READS = 1000
 _FIELDS = {"key": str, "meta": dict, "tensors_sha256": str, "tensors_bytes": int}
 _T = TypeVar("_T")
 _parse: Callable[[bytes], object] = deserialize  # which has no types of its own
@@ -42,10 +48,17 @@ _parse: Callable[[bytes], object] = deserialize  # which has no types of its own
 
 @dataclass(frozen=True, eq=False)
 class StageResult:
-    """What a stage leaves behind: tensors by name, and everything else as JSON."""
+    """What a stage leaves behind: tensors by name, and everything else as JSON.
+
+    Args:
+        tensors: By name.
+        meta: Everything else.
+        digest: Of both as they were read from a disk; empty where they were not.
+    """
 
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
+    digest: str = ""
 
 
 class DamagedError(StoreError):
@@ -62,8 +75,8 @@ def write_entry(
     *,
     overwrite: bool = False,
     beside: Mapping[str, str] | None = None,
-) -> None:
-    """Write an entry under a temporary name, flush it to the disk and rename it.
+) -> str:
+    """Write an entry under a temporary name, flush it to the disk and put it in its place.
 
     A crash at any moment leaves the old entry, the new one, or a temporary that is never read. Two
     processes must not write the same directory at once.
@@ -74,29 +87,32 @@ def write_entry(
         overwrite: Whether anything else that is there is replaced too.
         beside: Texts for readers by file name, each with our mark; they are not read back.
 
+    Returns:
+        The digest that it is read back with.
+
     Raises:
         StoreError: The meta is not JSON, or something else than an entry is there.
         OSError: The disk is full, or the directory cannot be written.
     """
-    if not overwrite and os.path.lexists(directory) and not is_ours(directory):
-        raise StoreError(
-            f"{directory} exists, and ancl did not write it, so it is not replaced. Give a new "
-            "name, or allow it: overwrite=True."
-        )
+    check_replaceable(directory, overwrite=overwrite)
+    texts = {name: text.encode() for name, text in (beside or {}).items()}
     data = _encoded(entry.tensors)
-    header = _sealed(directory.name, entry.meta, data)
+    header = _sealed(directory.name, entry.meta, data, texts)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    new = _temporary(directory)
+    new = temporary(directory)
     try:
         new.mkdir()
-        _write(new / TENSORS, data)
+        # The header comes first: whatever a killed writer leaves carries our mark.
         _write(new / HEADER, header)
-        for name, text in (beside or {}).items():
-            _write(new / name, text.encode())
-        _flush(new)
-        _swap(new, directory)
-    finally:
+        _write(new / TENSORS, data)
+        for name, text in texts.items():
+            _write(new / name, text)
+        flush(new)
+    except BaseException:
         delete(new)
+        raise
+    replace_directory(new, directory, overwrite=overwrite)
+    return _digest(json.loads(header))
 
 
 def read_entry(directory: Path, key: str | None = None) -> StageResult:
@@ -112,9 +128,18 @@ def read_entry(directory: Path, key: str | None = None) -> StageResult:
 
     def read() -> StageResult:
         header, data = _compared(directory, key)
-        return StageResult(_decoded(directory, data), header["meta"])
+        return StageResult(_decoded(directory, data), header["meta"], _digest(header))
 
-    return _again(read)
+    return _again(directory, read)
+
+
+def entry_digest(directory: Path) -> str:
+    """The digest of an entry, once its checksums are compared; its name is no part of it.
+
+    Raises:
+        DamagedError: It does not exist, or it is not what was written.
+    """
+    return _again(directory, lambda: _digest(_compared(directory, None)[0]))
 
 
 def check_entry(directory: Path, key: str) -> None:
@@ -131,7 +156,7 @@ def check_entry(directory: Path, key: str) -> None:
         except SafetensorError as error:
             raise _undecodable(directory, error) from error
 
-    _again(read)
+    _again(directory, read)
 
 
 def read_header(directory: Path) -> dict[str, Any]:
@@ -148,62 +173,9 @@ def read_header(directory: Path) -> dict[str, Any]:
     return header
 
 
-def current(directory: Path) -> Path:
-    """Where the entry is: in its place, or renamed if a writer stopped half-way."""
-    aside = _aside(directory)
-    return aside if not directory.exists() and aside.exists() else directory
-
-
-def remove_entry(directory: Path) -> None:
-    """Remove an entry; a reader sees all of it or nothing."""
-    _discard(_aside(directory))
-    _discard(directory)
-
-
-def delete(path: Path) -> None:
-    """Remove a file or a directory, as far as possible; it need not exist."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def entry_names(directory: Path) -> list[str]:
-    """The names of the entries in a directory, including those that a crash left renamed."""
-    names = _directories(directory)
-    aside = {name[1:-4] for name in names if name.startswith(".") and name.endswith(".old")}
-    return sorted({name for name in names if not name.startswith(".")} | aside)
-
-
-def temporaries(directory: Path) -> list[Path]:
-    """What a killed writer left: half an entry, or one that was already replaced."""
-    hidden = [name for name in _directories(directory) if name.startswith(".")]
-    replaced = [n for n in hidden if n.endswith(".old") and (directory / n[1:-4]).exists()]
-    return [directory / name for name in hidden if name.endswith(".tmp") or name in replaced]
-
-
-def is_ours(directory: Path) -> bool:
-    """Whether a directory holds nothing but what we write, so that it may be removed.
-
-    An entry is known by its header. A directory without one is ours where a writer left it.
-    """
-    if directory.is_symlink() or not directory.is_dir():
-        return False
-    names = {path.name for path in directory.iterdir()}
-    if HEADER not in names:
-        return not names or (names == {TENSORS} and directory.name.endswith((".tmp", ".old")))
-    try:
-        with open_plain(directory / HEADER) as file:
-            start = file.read(_START)
-    except OSError:
-        return False
-    known = f'"format": "{_OURS}'.encode() in start
-    return known and all(carries_mark(directory / name) for name in names - {HEADER, TENSORS})
-
-
 def stats(directory: Path) -> tuple[os.stat_result, ...]:
     """What the system knows of the header and of the tensors; nothing where one is missing."""
-    for place in (directory, _aside(directory)):
+    for place in (directory, aside_of(directory)):
         with suppress(OSError):
             return tuple(os.stat(f"{place}/{name}") for name in (HEADER, TENSORS))
     return ()
@@ -237,14 +209,6 @@ def size_of(directory: Path) -> int:
     return total
 
 
-def _directories(parent: Path) -> list[str]:
-    try:
-        with os.scandir(parent) as found:
-            return [item.name for item in found if item.is_dir(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
 def _encoded(tensors: dict[str, Tensor]) -> bytes:
     import torch
     from safetensors.torch import save
@@ -268,7 +232,7 @@ def _undecodable(directory: Path, error: SafetensorError) -> DamagedError:
     return DamagedError(directory, f"{TENSORS} cannot be decoded: {error}")
 
 
-def _sealed(key: str, meta: dict[str, Any], data: bytes) -> bytes:
+def _sealed(key: str, meta: dict[str, Any], data: bytes, texts: Mapping[str, bytes]) -> bytes:
     try:
         # Through JSON and back, since the checksum must not depend on keys that were numbers.
         meta = json.loads(json.dumps(meta, allow_nan=False))
@@ -280,12 +244,14 @@ def _sealed(key: str, meta: dict[str, Any], data: bytes) -> bytes:
             "and keep to numbers, texts, lists and dictionaries."
         ) from error
     header = {
-        "format": f"{_OURS}{FORMAT}",
+        "format": f"{OURS}{FORMAT}",
         "key": key,
         "meta": meta,
         "tensors_sha256": hashlib.sha256(data).hexdigest(),
         "tensors_bytes": len(data),
     }
+    if texts:
+        header["beside"] = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     return json.dumps({**header, "sha256": _checksum(header)}, indent=1).encode()
 
 
@@ -306,15 +272,19 @@ def _checksum(header: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _digest(header: dict[str, Any]) -> str:
+    return _checksum({name: header[name] for name in ("meta", "tensors_sha256")})
+
+
 def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
     try:
         header = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise DamagedError(directory, f"{HEADER} is not JSON or is truncated") from error
     written = header.get("format") if isinstance(header, dict) else None
-    if not isinstance(written, str) or not written.startswith(_OURS):
+    if not isinstance(written, str) or not written.startswith(OURS):
         raise DamagedError(directory, f"{HEADER} is foreign: it was not written by ancl")
-    version = written.removeprefix(_OURS)
+    version = written.removeprefix(OURS)
     if version != str(FORMAT):
         age = (
             "an older" if re.fullmatch(r"\d{1,9}", version) and int(version) < FORMAT else "a newer"
@@ -334,12 +304,25 @@ def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
     return dict(header)
 
 
-def _again(read: Callable[[], _T]) -> _T:
-    # A writer may replace the directory between our two opens: only what fails again is damaged.
-    for _ in range(_READS - 1):
-        with suppress(DamagedError):
+def _again(directory: Path, read: Callable[[], _T]) -> _T:
+    # A writer may replace the directory between our two opens: what failed is damaged only if the
+    # directory is still the one that it was.
+    for _ in range(_READS):
+        before = _identity(directory)
+        try:
             return read()
+        except DamagedError:
+            if before == _identity(directory):
+                raise
     return read()
+
+
+def _identity(directory: Path) -> tuple[int, ...]:
+    """What changes when a directory is replaced; the number of an inode alone may be used again."""
+    with suppress(OSError):
+        found = os.stat(current(directory))
+        return found.st_dev, found.st_ino, found.st_ctime_ns
+    return ()
 
 
 def _compared(directory: Path, key: str | None) -> tuple[dict[str, Any], bytes]:
@@ -373,42 +356,8 @@ def _truncated(found: int, expected: int) -> str:
     return f"{TENSORS} has {found} bytes instead of {expected}: it was truncated or changed"
 
 
-def _temporary(directory: Path) -> Path:
-    return directory.with_name(f".{directory.name}.{uuid.uuid4().hex}.tmp")
-
-
-def _aside(directory: Path) -> Path:
-    return directory.with_name(f".{directory.name}.old")
-
-
 def _write(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _flush(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _swap(new: Path, directory: Path) -> None:
-    aside = _aside(directory)
-    if os.path.lexists(directory):
-        _discard(aside)
-        directory.rename(aside)
-    new.rename(directory)
-    _flush(directory.parent)
-    _discard(aside)
-
-
-def _discard(path: Path) -> None:
-    # Renamed first: what is half removed must not have a name that somebody reads.
-    gone = _temporary(path)
-    with suppress(FileNotFoundError):
-        path.rename(gone)
-        delete(gone)

@@ -37,11 +37,11 @@ def prune(
         dry_run: Only count what would be removed.
 
     Raises:
-        StoreError: It is not known what a run needs, or the store cannot be written.
+        StoreError: There is no store, it cannot be written, or it is not known what a run needs.
     """
     place = check_place(store_place(runs, store), "a store")
     keep = needed_keys(Path(runs), searches=keep_searches) if keep_runs else frozenset[str]()
-    return Pruned(*Store(place).prune(keep, max_bytes, dry_run=dry_run))
+    return Pruned(*Store(place).existing().prune(keep, max_bytes, dry_run=dry_run))
 
 
 def needed_keys(runs: Path, *, searches: bool = True) -> frozenset[str]:

@@ -20,24 +20,26 @@ from filelock import FileLock, Timeout
 
 from ancl.errors import StoreError
 from ancl.store.entry import (
-    HEADER,
     DamagedError,
     StageResult,
     check_entry,
-    current,
-    delete,
-    entry_names,
-    is_ours,
     mark_use,
     read_entry,
-    remove_entry,
     size_of,
     stats,
-    temporaries,
     usage,
     write_entry,
 )
 from ancl.store.index import Index, Info
+from ancl.store.places import (
+    HEADER,
+    current,
+    delete,
+    entry_names,
+    is_ours,
+    remove_entry,
+    temporaries,
+)
 
 __all__ = ["DamagedError", "Info", "StageResult", "Store", "read_entry", "write_entry"]
 
@@ -176,7 +178,12 @@ class Store:
         return ""
 
     def prune(
-        self, keep: Collection[str], max_bytes: int | None = None, *, dry_run: bool = False
+        self,
+        keep: Collection[str],
+        max_bytes: int | None = None,
+        *,
+        dry_run: bool = False,
+        stale_seconds: float = _STALE_SECONDS,
     ) -> tuple[int, int]:
         """Remove entries that are not kept, with checkpoints and leftovers that are not needed.
 
@@ -184,6 +191,7 @@ class Store:
             keep: Keys that stay, whatever the size.
             max_bytes: Remove the least recently used first, and only until the store fits.
             dry_run: Only count what would be removed.
+            stale_seconds: From which age on what a writer left half-way counts as left.
 
         Returns:
             How many entries are removed, and how many bytes are freed in all.
@@ -194,7 +202,7 @@ class Store:
         kept, removed = frozenset(keep), 0
         with self._explained("cannot be written"):
             used = size_of(self.root / "checkpoints")
-            of_checkpoints, of_shards = self._prune_leftovers(kept, dry_run)
+            of_checkpoints, of_shards = self._prune_leftovers(kept, dry_run, stale_seconds)
             found = sorted(self._used())
             used += sum(size for _, _, size in found) - of_checkpoints
             over = math.inf if max_bytes is None else used - max_bytes
@@ -215,22 +223,25 @@ class Store:
                 size, modified = usage(self._entry(key), stats(self._entry(key)))
                 yield modified, key, size
 
-    def _prune_leftovers(self, kept: frozenset[str], dry_run: bool) -> tuple[int, int]:
+    def _prune_leftovers(
+        self, kept: frozenset[str], dry_run: bool, stale_seconds: float
+    ) -> tuple[int, int]:
         """Bytes freed among the checkpoints, and in the shards of entries."""
         checkpoints = self.root / "checkpoints"
-        freed = self._prune_temporaries(checkpoints, dry_run)
+        freed = self._prune_temporaries(checkpoints, dry_run, stale_seconds)
         for key in entry_names(checkpoints):
             size = size_of(current(checkpoints / key))
             needed = key in kept and not self.has(key)
             if not needed and self._remove(checkpoints / key, dry_run):
                 freed += size
-        return freed, sum(self._prune_temporaries(shard, dry_run) for shard in self._shards())
+        shards = self._shards()
+        return freed, sum(self._prune_temporaries(s, dry_run, stale_seconds) for s in shards)
 
-    def _prune_temporaries(self, parent: Path, dry_run: bool) -> int:
+    def _prune_temporaries(self, parent: Path, dry_run: bool, stale_seconds: float) -> int:
         freed = 0
         for path in temporaries(parent):
             with suppress(FileNotFoundError):  # its writer may have finished meanwhile
-                if time.time() - path.stat().st_mtime > _STALE_SECONDS and is_ours(path):
+                if time.time() - path.stat().st_mtime >= stale_seconds and is_ours(path):
                     freed += size_of(path)
                     if not dry_run:
                         delete(path)

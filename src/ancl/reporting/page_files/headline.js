@@ -43,7 +43,7 @@ function differencesChart(pairs) {
   }
 
   function row(root, group, { index, x, box, step, narrow, low, high }) {
-    const { gaps, interval, estimate, also } = group.difference;
+    const { gaps, interval, side, estimate, also } = group.difference;
     const top = box.top + step * index;
     const y = narrow ? top + 38 : top + step / 2;
     const stroke = styleOf(group).color;
@@ -59,8 +59,7 @@ function differencesChart(pairs) {
       if (interval[1] <= high) node.append(draw("line", { x1: x(b), x2: x(b), y1: y - 5, y2: y + 5, stroke, "stroke-width": 2 }));
     }
     for (const gap of gaps) node.append(draw("circle", { cx: x(gap), cy: y, r: 4, fill: stroke, stroke: "var(--panel)", "stroke-width": 1 }));
-    const beyond = interval[0] !== null && (interval[0] > 0 || interval[1] < 0);
-    node.append(draw("path", { d: diamond(x(estimate[0]), y, 7), fill: beyond ? stroke : "var(--panel)", stroke, "stroke-width": 2 }));
+    node.append(draw("path", { d: diamond(x(estimate[0]), y, 7), fill: side ? stroke : "var(--panel)", stroke, "stroke-width": 2 }));
     root.append(node);
   }
 
@@ -115,8 +114,9 @@ function headline() {
     const unlike = pairs.filter((group) => group.difference.also);
     host.replaceChildren(...(pairs.length ? [
       el("h3", {}, "Each variant minus its host, per seed"),
-      el("p", { class: "soft" }, "A dot is a seed, the diamond is their mean, and the line is its 95 % interval (Student’s t). " +
-        "A line without an end mark is wider than the figure. The diamond is filled if the interval does not contain 0."),
+      el("p", { class: "soft" }, "A dot is a seed, the diamond is their mean, and the line is its 95 % interval (Student’s t) over seeds, " +
+        "on these test images: at least one of them each way. A line without an end mark is wider than the figure. " +
+        "The diamond is filled if there are at least three seeds and the interval does not contain 0."),
       ...differencesChart(pairs),
       unlike.length ? el("div", { class: "beside" }, el("p", {}, "* What else differs:"),
         el("ul", {}, unlike.map((group) => el("li", {}, el("strong", {}, group.difference.title), `: ${group.difference.also}`)))) : null,

@@ -18,7 +18,7 @@ from PIL import Image
 from ancl import Events, Learner, Memory, Training
 from tests.lab import digits
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "serve.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "serve.py"
 WITHOUT_TORCH = """
 import runpy, sys
 sys.modules["torch"] = sys.modules["ancl"] = None

@@ -1,7 +1,7 @@
 """Killed without warning, again and again: the work goes on and ends in the same bits.
 
 The long test is marked slow. Its length and its moments are set from outside:
-``ANCL_KILL_MINUTES=30 ANCL_KILL_SEED=7 pytest -m slow -s tests/cli/test_kill.py``.
+``ANCL_KILL_MINUTES=30 ANCL_KILL_SEED=7 pytest -m slow -s tests/system/test_kill.py``.
 """
 
 import json

@@ -1,0 +1,124 @@
+"""Which images a run learns, in which tasks, and what they are called."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from ancl.data import class_order, task_domains, task_sizes
+from ancl.data.registry import known_source, names_code
+from ancl.data.repetition import check_repetition
+from ancl.errors import printable
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Which images, and how they become tasks.
+
+    Args:
+        source: Where the images come from: a name of ``ancl list data``, folder:PATH@32,
+            arrays:FILE.npz, or path/file.py:NAME for a function that returns them.
+        scenario: ``til``: the task is known at test time. ``cil``: it is not. ``dil``: new domains.
+            ``cir``: as cil, and known classes come again.
+        tasks: The number of equal tasks.
+        classes: Or the number of classes of each task, such as 50,10x5.
+        first: The number of classes of the first task, if it is larger.
+        order: Order of classes: natural, icarl, tinyimagenet, seed:N, or a list.
+        domains: What changes in ``dil``: rotation, permutation, corruption, or rotation:0,30,60.
+        val_fraction: Share of each class's training images kept for validation.
+        per_class: Largest number of training images per class.
+        test_per_class: Largest number of test images per class.
+        augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
+        returning: In ``cir``, the share of known classes that come again in a task; 0.5 if left
+            out.
+        normalization: What is subtracted from images and divided by: moments (each channel's own),
+            none, or numbers such as 0.5,0.25 (mean,std; or every channel's mean, then every
+            std). Left out, bytes have moments, or what pretrained weights expect, and floats none.
+        per_coming: In ``cir``, training images of a class that one task brings; if left out,
+            the tasks in which it comes share them equally.
+    """
+
+    source: str = "digits"
+    scenario: Literal["til", "cil", "dil", "cir"] = "til"
+    tasks: Annotated[int, Ge(1)] | None = None
+    classes: str | tuple[int, ...] | None = None
+    first: Annotated[int, Ge(1)] | None = None
+    order: str | tuple[int, ...] = "natural"
+    domains: str | None = None
+    val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1
+    per_class: Annotated[int, Ge(1)] | None = None
+    test_per_class: Annotated[int, Ge(1)] | None = None
+    augment: str = "none"
+    normalization: str | tuple[float, ...] | None = None
+    returning: Annotated[float, Gt(0), Le(1)] | None = None
+    per_coming: Annotated[int, Ge(1)] | None = None
+
+    def sizes(self) -> tuple[int, ...] | None:
+        """The number of classes of every task; None where the images must be read to know."""
+        classes = known_source(self.source).classes
+        if classes is None:
+            return None
+        order = class_order(self.order, classes)
+        check_repetition(self.scenario, self.returning, self.per_coming)
+        seen = task_domains(
+            self.scenario, self.domains, tasks=self.tasks, classes=self.classes, first=self.first
+        )
+        if seen:
+            return (len(order),) * len(seen)
+        return task_sizes(
+            len(order),
+            tasks=self.tasks,
+            classes=self.classes,
+            first=self.first,
+            again=self.scenario == "cir",
+        )
+
+
+def data_name(data: DataSpec, tasks: int | None) -> str:
+    """What stands in the benchmark's place where a run names its data instead.
+
+    Examples:
+        >>> data_name(DataSpec("folder:/my/photos@32"), 5), data_name(DataSpec("my.py:cats"), 2)
+        ('folder-photos-32/5', 'code-my-cats/2')
+    """
+    where, colon, name = data.source.rpartition(":")
+    if names_code(data.source):
+        text = f"code {Path(where).name.removesuffix('.py')} {name}"
+    elif colon:
+        text = f"{where} {Path(name).name.removesuffix('.npz')}"
+    else:
+        text = f"data {name}"
+    return "-".join(re.findall(r"[\w.]+", text)) + (f"/{tasks}" if tasks else "")
+
+
+DEFINING = (
+    *("source", "scenario", "tasks", "classes", "first", "order", "domains", "returning"),
+    "per_coming",
+)
+"""The settings of data that make a benchmark what it is: which images, in which tasks."""
+
+
+def data_title(data: DataSpec) -> str:
+    """The images and the tasks of a stream that is no benchmark, in a few words.
+
+    Examples:
+        >>> data_title(DataSpec("arrays:/my/tiny.npz", tasks=5))
+        'tiny.npz, 5 tasks, til'
+        >>> data_title(DataSpec("digits", "dil", domains="rotation:0,30"))
+        'digits, rotation:0,30, dil'
+    """
+    where, _, name = data.source.rpartition(":")
+    parts = [f"{Path(where).name}:{name}" if names_code(data.source) else Path(name).name]
+    parts += [f"{data.tasks} tasks"] if data.tasks else []
+    parts += [f"classes {_few(data.classes)}"] if data.classes else []
+    parts += [f"first {data.first}"] if data.first else []
+    parts += [f"order {_few(data.order)}"] if data.order != DataSpec.order else []
+    parts += [data.domains] if data.domains else []
+    return printable(", ".join([*parts, data.scenario]), 200)
+
+
+def _few(numbers: str | tuple[int, ...]) -> str:
+    text = numbers if isinstance(numbers, str) else ",".join(map(str, numbers))
+    return text if len(text) <= 24 else f"{text[:23]}…"

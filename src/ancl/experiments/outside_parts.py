@@ -1,0 +1,85 @@
+"""What from outside the package decides a run: your code, files of weights and images, by hash.
+
+A spec names them, and does not change where they do. Published data sets and ours are not among
+them: their bytes are known.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ancl.data.augment import augmentation_code
+from ancl.data.registry import SOURCES, load_source
+from ancl.experiments.spec import RunSpec
+from ancl.hashing import PROCESS, UnstorableError, digest, known_digest
+from ancl.methods.registry import MethodRef
+from ancl.networks.makers import Maker, network_maker
+from ancl.outside import Loaded
+
+Digests = Mapping[str, str]
+"""The hash of each part from outside, by its setting: ``method``, ``data.source`` and so on."""
+
+
+UNKNOWN = "known in one process alone:"
+"""What the hash of code begins with that may depend on more than its text."""
+
+
+def part_digests(
+    method: Loaded | None,
+    augment: Loaded | None,
+    network: Maker | None,
+    weights: str | None,
+    images: str | None,
+) -> dict[str, str]:
+    """The hashes of what is given; of code that is not wholly known, one of this process alone."""
+    codes = {"method": method, "network": network and network.code, "data.augment": augment}
+    found = {setting: _code_digest(code) for setting, code in codes.items() if code}
+    if network and network.library:
+        found["network"] = network.library.version
+    others = {"network.weights": weights, "data.source": images}
+    return found | {setting: value for setting, value in others.items() if value}
+
+
+def _code_digest(code: Loaded) -> str:
+    try:
+        return digest([code.attribute, known_digest(code.name, code.sources)])
+    except UnstorableError:
+        return f"{UNKNOWN} {PROCESS}"
+
+
+def own_images(source: str) -> bool:
+    """Whether a source is a user's own, whose images may change."""
+    return source not in SOURCES
+
+
+def outside_digests(spec: RunSpec, root: Path | None = None) -> dict[str, str]:
+    """The hashes of what decides a run from outside, as it is now.
+
+    Args:
+        spec: The run.
+        root: Where data is; see ``ancl.data.data_root``.
+
+    Raises:
+        AnclError: A file is not there any more, or cannot be read.
+    """
+    network, source = network_maker(str(spec.network["name"])), spec.data.source
+    weights = spec.network.get("weights") if network.library else None
+    file = network.library.located(str(weights)) if network.library and weights else None
+    return part_digests(
+        MethodRef(spec.method).code,
+        augmentation_code(spec.data.augment),
+        network,
+        file and file.digest,
+        load_source(source, root).fingerprint if own_images(source) else None,
+    )
+
+
+def part_name(spec: RunSpec, setting: str) -> str:
+    """What a setting names, for a reader."""
+    named = {
+        "method": spec.method,
+        "network": spec.network["name"],
+        "network.weights": spec.network.get("weights"),
+        "data.augment": spec.data.augment,
+        "data.source": spec.data.source,
+    }
+    return f"{setting} ({named.get(setting)})"

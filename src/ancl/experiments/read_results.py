@@ -1,0 +1,173 @@
+"""A run's directory read back.
+
+What is read back is data: every field is checked, no code that it names is imported, and numbers
+that follow from the accuracy matrices are computed from them again.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Le
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from ancl.errors import StoreError, counted, printable
+from ancl.experiments.results import (
+    MATRICES,
+    ParameterCount,
+    RunResult,
+    column_sizes,
+    decode_matrix,
+)
+from ancl.experiments.spec import RunSpec
+from ancl.experiments.state import FinalState
+from ancl.files import read_plain
+from ancl.metrics import Matrix, read_matrix, summary
+
+
+def read_run(directory: Path) -> RunResult:
+    """Read a run directory back; its metrics are computed from the accuracy matrix again.
+
+    Raises:
+        StoreError: A file is missing or damaged, or says another number than the matrix.
+    """
+    try:
+        text = read_plain(directory / "result.json").decode("utf-8")
+        loaded = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        if not isinstance(loaded, dict):
+            raise ValueError("result.json is JSON of another shape than a result")
+        found = _checked(_Written, loaded, "result.json")
+        lines = read_plain(directory / "log.jsonl").decode("utf-8").splitlines()
+        log = [json.loads(line) for line in lines]
+        _checked(list[_Epoch], log, "log.jsonl")
+        matrices = _matrices(directory, found)
+        result = RunResult(
+            found.spec,
+            matrices,
+            found.images,
+            derived(matrices[found.spec.accuracy], column_sizes(found.images), found.metrics),
+            tuple(log),
+            found.keys,
+            found.seconds,
+            None if found.state is None else FinalState.read(found.state),
+            found.notes,
+            found.parameters,
+            found.outside,
+        )
+        _check_state(result)
+        return result
+    except RecursionError as error:
+        raise StoreError(f"{directory}: a file is nested too deeply. Remove it.") from error
+    except (OSError, ValueError) as error:
+        why = printable(f"{type(error).__name__}: {error}", 500)
+        raise StoreError(
+            f"{directory} is not a whole run directory ({why}). Run the same command again: what "
+            f"was trained is found in the store."
+        ) from error
+
+
+Count = Annotated[int, Ge(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+
+
+class _Written(BaseModel):
+    """What is read back of ``result.json``."""
+
+    spec: RunSpec
+    images: tuple[tuple[Count, Count, Count], ...]
+    metrics: dict[str, float | None]
+    matrices: dict[str, tuple[tuple[Share | None, ...], ...]] = {}
+    keys: tuple[str, ...]
+    seconds: dict[str, float]
+    state: Any = None
+    notes: tuple[str, ...] = ()
+    parameters: tuple[ParameterCount, ...] = ()
+    outside: dict[str, str] = {}
+
+
+class _Epoch(BaseModel):
+    """What every line of ``log.jsonl`` holds, besides more."""
+
+    model_config = ConfigDict(strict=True)
+
+    task: Annotated[int, Ge(0)]
+    stage: str
+    role: str
+    epoch: int
+    train: dict[str, float | str | None]
+    val: dict[str, float | str | None]
+    lambs: dict[str, float] = {}
+
+
+def _checked(kind: Any, value: Any, file: str) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{file}: {where}: {first['msg']}") from error
+
+
+def _finite(text: str) -> float:
+    """A number of JSON; Python would also read NaN and infinity."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
+_ROUNDED = 1e-6
+"""How far a number may be from the matrix of a file, which has six decimals."""
+
+
+def _matrices(directory: Path, found: _Written) -> dict[str, Matrix]:
+    """The accuracy matrices of ``result.json``, which the CSV files hold with six decimals.
+
+    Raises:
+        ValueError: They are not the same, or do not fit the tasks.
+    """
+    made: dict[str, Matrix] = {}
+    tasks = counted(len(found.images), "task")
+    for name in MATRICES:
+        rounded = read_matrix(directory / f"accuracy_{name}.csv")
+        if rounded.shape != (len(found.images), len(column_sizes(found.images))):
+            raise ValueError(f"accuracy_{name}.csv: accuracies do not fit {tasks}")
+        rows = found.matrices.get(name)
+        exact = rounded if rows is None else decode_matrix(rows)
+        alike = exact.shape == rounded.shape
+        if not alike or not np.allclose(exact, rounded, rtol=0, atol=_ROUNDED, equal_nan=True):
+            raise ValueError(f"result.json and accuracy_{name}.csv hold different accuracies")
+        made[name] = exact
+    return made
+
+
+def derived(
+    matrix: Matrix, sizes: Sequence[int], written: Mapping[str, float | None]
+) -> dict[str, float]:
+    """The metrics of a matrix, which a file must not contradict.
+
+    Raises:
+        ValueError: A number that was written is not the matrix's.
+    """
+    metrics = summary(matrix, sizes)
+    for name in (name for name in metrics if name in written):
+        given = written[name]
+        number = math.nan if given is None else given
+        if not np.isclose(number, metrics[name], rtol=0, atol=_ROUNDED, equal_nan=True):
+            raise ValueError(
+                f"{name} is {given}, and the accuracy matrix beside it gives {metrics[name]:.6f}"
+            )
+    return metrics
+
+
+def _check_state(result: RunResult) -> None:
+    state = result.state
+    if state is None:
+        return
+    if not set(state.keys.values()) <= set(result.keys):
+        raise ValueError("the state names entries that are not of this run")
+    if tuple(task.sizes for task in state.tasks) != result.images:
+        raise ValueError("the state does not have the tasks of the accuracy matrix")
