@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ancl.inference import Infer
+from ancl.methods.growing.gates import Gated, Gates
 from ancl.methods.method import Finish, FinishWork, Method
-from ancl.networks.gates import Gated, Gates
 from ancl.seeding import seeded
 from ancl.store.entry import StageResult
 from ancl.training.objective import Extra
