@@ -105,6 +105,9 @@ PLACES = {
     "unlike": "ancl.data.samples:unlike",
     # networks
     "Architecture": "ancl.networks:Architecture",
+    "Backbone": "ancl.networks:Backbone",
+    "as_backbone": "ancl.networks:as_backbone",
+    "grows": "ancl.networks.network:grows",
     "Mlp": "ancl.networks:Mlp",
     "NETWORKS": "ancl.networks:NETWORKS",
     "ResNet": "ancl.networks:ResNet",
@@ -275,7 +278,7 @@ PLACES = {
     "SideLoss": "ancl.methods.growing.der:SideLoss",
     "Tempered": "ancl.methods.growing.der:Tempered",
     "UsedWeights": "ancl.methods.growing.der:UsedWeights",
-    "drawn_positions": "ancl.methods.growing.der:drawn",
+    "sampled_evenly": "ancl.methods.growing.der:sampled_evenly",
     "side_labels": "ancl.methods.growing.der:side_labels",
     "Align": "ancl.methods.finishing:Align",
     "BalancedTuning": "ancl.methods.finishing:BalancedTuning",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ancl.errors import AnclError, SpecError
 from ancl.networks.makers import WANTED, Maker
 from ancl.networks.module_hash import weight_digest
-from ancl.networks.network import grow_backbone
+from ancl.networks.network import as_backbone, grows
 from ancl.runtime import check_memory
 from ancl.seeding import seeded
 
@@ -67,7 +67,7 @@ def try_module(name: str, backbone: nn.Module, shape: tuple[int, ...]) -> Tried:
     """Check a backbone, which is changed by it, on two samples of zeros."""
     size = _probe(name, backbone, shape)
     weights = [parameter.requires_grad for parameter in backbone.parameters()]
-    fixed = bool(weights) and not any(weights) and not hasattr(backbone, "add_task")
+    fixed = bool(weights) and not any(weights) and not grows(backbone)
     return Tried(size, any(weights), fixed)
 
 
@@ -123,7 +123,7 @@ def _probe(name: str, backbone: nn.Module, shape: tuple[int, ...]) -> int:
     problem = f"{name} does not fit samples of shape {shape}: "
     try:
         with seeded(0, "probe"), torch.no_grad():
-            grow_backbone(backbone, 2)
+            as_backbone(backbone).add_task(2)
             features = backbone.eval()(torch.zeros(2, *shape))
     except AnclError:
         raise

@@ -13,9 +13,7 @@ from torch.func import functional_call
 
 from ancl.errors import MethodError, SpecError
 from ancl.methods.method import Method
-from ancl.networks import Growth
-from ancl.networks.backbones import Level
-from ancl.networks.network import grow_backbone
+from ancl.networks import Backbone, Growth, as_backbone
 from ancl.training.outer import Outer
 
 Kind = Literal["scaled", "frozen", "free"]
@@ -47,7 +45,7 @@ class Scaled(nn.Module):
         return twin
 
 
-class Branches(nn.Module):
+class Branches(Backbone):
     """One backbone at first; from the second task on two, joined after every level.
 
     h_k = α_k φ_k(h_{k−1}) + (1 − α_k) η_k(h_{k−1}): both branches read the joined map. They begin
@@ -69,7 +67,7 @@ class Branches(nn.Module):
 
     def __init__(self, backbone: nn.Module, stable: Kind, plastic: Kind, alpha: float) -> None:
         super().__init__()
-        if not callable(getattr(backbone, "levels", None)):
+        if not as_backbone(backbone).levels():
             raise SpecError(
                 f"AANets joins two branches after every level of a residual network, and "
                 f"{type(backbone).__name__} has none. Use a resnet, such as network.name=resnet8, "
@@ -83,14 +81,14 @@ class Branches(nn.Module):
         """Split in two when the second task comes; never again."""
         self._tasks += 1
         for branch in self.branches:
-            grow_backbone(branch, classes)
+            as_backbone(branch).add_task(classes)
         if self._tasks != 2:
             return
         self.plastic = copy.deepcopy(self.stable)
         for branch, kind in zip(self.branches, self._kinds, strict=True):
             _let_learn(branch, kind)
         like = next(self.stable.parameters())
-        start = like.new_full((len(_levels(self.stable)),), self._start)
+        start = like.new_full((len(as_backbone(self.stable).levels()),), self._start)
         self.alpha = nn.Parameter(start, requires_grad=False)
 
     @property
@@ -111,7 +109,8 @@ class Branches(nn.Module):
         return self._joined(x, maps), tuple(maps)
 
     def _joined(self, x: Tensor, maps: list[Tensor] | None) -> Tensor:
-        for index, levels in enumerate(zip(*map(_levels, self.branches), strict=True)):
+        ladders = [as_backbone(branch).levels() for branch in self.branches]
+        for index, levels in enumerate(zip(*ladders, strict=True)):
             found = [level(x) for level in levels]
             x = self._join(index, [out for out, _ in found])
             if maps is not None:
@@ -124,11 +123,11 @@ class Branches(nn.Module):
 
     def last_layers(self) -> list[str]:
         """The last layers of both branches."""
-        found = []
-        for name, branch in zip(("stable", "plastic"), self.branches, strict=False):
-            named = getattr(branch, "last_layers", None)
-            found += [f"{name}.{layer}" for layer in named()] if callable(named) else []
-        return found
+        return [
+            f"{name}.{layer}"
+            for name, branch in zip(("stable", "plastic"), self.branches, strict=False)
+            for layer in as_backbone(branch).last_layers()
+        ]
 
     def folded(self) -> "Branches":
         """A copy for inference: kernels carry their factors, and batch norms where they can."""
@@ -138,15 +137,8 @@ class Branches(nn.Module):
                 if isinstance(child, Scaled):
                     setattr(parent, name, child.merged())
         for name, branch in zip(("stable", "plastic"), twin.branches, strict=False):
-            folded = getattr(branch, "folded", None)
-            if callable(folded):
-                setattr(twin, name, folded())
+            setattr(twin, name, as_backbone(branch).folded())
         return twin
-
-
-def _levels(branch: nn.Module) -> Sequence[Level]:
-    levels: Callable[[], Sequence[Level]] = getattr(branch, "levels")  # noqa: B009
-    return levels()
 
 
 def _let_learn(branch: nn.Module, kind: Kind) -> None:

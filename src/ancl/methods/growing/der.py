@@ -22,8 +22,7 @@ from ancl.methods.growing.masks import (
 )
 from ancl.methods.method import Finish, FinishWork, Method
 from ancl.methods.rehearsal import EXEMPLARS
-from ancl.networks import Growth
-from ancl.networks.network import grow_backbone
+from ancl.networks import Backbone, Growth, as_backbone
 from ancl.seeding import generator, seeded
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
@@ -60,7 +59,7 @@ class Extractors(Growth):
         return ExtractorList(backbone, feature_size, self)
 
 
-class ExtractorList(nn.Module):
+class ExtractorList(Backbone):
     """Features of all extractors side by side, and the side head on the newest one's alone.
 
     The side head is not part of inference: the next task makes a new one.
@@ -76,12 +75,8 @@ class ExtractorList(nn.Module):
         self.extractors = nn.ModuleList([extractor])
         self.side: nn.Linear | None = None
         self.fresh_head = not growth.reuse
-        self._each, self._growth, self._tasks = feature_size, growth, 0
-
-    @property
-    def feature_size(self) -> int:
-        """The number of features of all extractors."""
-        return len(self.extractors) * self._each
+        self.feature_size = self._each = feature_size
+        self._growth, self._tasks = growth, 0
 
     def add_task(self, classes: int) -> None:
         """From the second task on, append a copy of the newest extractor and freeze all others."""
@@ -92,7 +87,8 @@ class ExtractorList(nn.Module):
             if self._growth.mask_scale is not None:
                 mask_blocks(newest)
             self.side = nn.Linear(self._each, classes + 1, bias=self._growth.bias)
-        grow_backbone(self.extractors[-1], classes)
+        as_backbone(self.extractors[-1]).add_task(classes)
+        self.feature_size = len(self.extractors) * self._each
         self._tasks += 1
 
     def forward(self, x: Tensor) -> Tensor:
@@ -123,9 +119,7 @@ class ExtractorList(nn.Module):
         twin = copy.deepcopy(self).eval().requires_grad_(False)
         twin.side = None
         for index, extractor in enumerate(twin.extractors):
-            whole = inference_copy(extractor)
-            fold = getattr(whole, "folded", None)
-            twin.extractors[index] = fold() if callable(fold) else whole
+            twin.extractors[index] = as_backbone(inference_copy(extractor)).folded()
         return twin
 
 
@@ -214,7 +208,7 @@ class FreshClassifier(Finish):
                 "A fresh classifier learns old classes from exemplars, and there are none. Give "
                 "memory.per_class or memory.total."
             )
-        images = drawn([own, *others], (work.seed, work.index))
+        images = sampled_evenly([own, *others], (work.seed, work.index))
         objective = Objective(Tempered(work.task_loss, self.temperature))
         fit = work.fit(network, objective, images, [], self._training(work.training), self.name)
         return trained(fit, work.drive(fit))
@@ -233,7 +227,7 @@ class FreshClassifier(Finish):
         )
 
 
-def drawn(parts: list[Samples], path: tuple[int, int]) -> list[Samples]:
+def sampled_evenly(parts: list[Samples], path: tuple[int, int]) -> list[Samples]:
     """As many images of every class as the smallest class has, drawn by (seed, task)."""
     whole = Samples.concatenate(parts)
     order = torch.randperm(len(whole), generator=generator(*path, "balanced"))

@@ -15,8 +15,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from ancl.errors import SpecError
+from ancl.networks import Backbone, Growth
 from ancl.networks.backbones import Block, ResNet, draw_kernels
-from ancl.networks.growth import Growth
 from ancl.types import Params
 
 TEMPERATURE = 2 / 3
@@ -123,7 +123,7 @@ class KeptRows(nn.Module):
         return twin
 
 
-class Path(nn.Module):
+class TaskPath(nn.Module):
     """One task's way through the shared convolutions: its gates and batch norms.
 
     Args:
@@ -195,7 +195,7 @@ class TaskClassifier(nn.Module):
         return found
 
 
-class Gated(nn.Module):
+class Gated(Backbone):
     """A residual network as shared convolutions with one path for every task.
 
     Features are those of all paths side by side. A network that learns runs earlier tasks' paths
@@ -221,19 +221,16 @@ class Gated(nn.Module):
                 self.shortcuts.append(_shared_shortcut(block))
         self.paths = nn.ModuleList()
         self.tasks = TaskClassifier(backbone.feature_size) if classifier else None
-        self._hidden, self._width = hidden, backbone.feature_size
+        self.feature_size = self._width = backbone.feature_size
+        self._hidden = hidden
         self.register_buffer("class_tasks", torch.zeros(0, dtype=torch.long), persistent=False)
-
-    @property
-    def feature_size(self) -> int:
-        """The number of features: those of one path for every task."""
-        return self._width * max(len(self.paths), 1)
 
     def add_task(self, classes: int) -> None:
         """A path for the task; those before rest from now on."""
         self.paths.requires_grad_(False)
         device, task = self.class_tasks.device, len(self.paths)
-        self.paths.append(Path(self.layers, self.shortcuts, self._hidden).to(device))
+        self.paths.append(TaskPath(self.layers, self.shortcuts, self._hidden).to(device))
+        self.feature_size = self._width * len(self.paths)
         if self.tasks:
             self.tasks.widen(task + 1)
             self.tasks.to(device)
@@ -277,7 +274,7 @@ class Gated(nn.Module):
 
     def _through(self, task: int, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         path = self.paths[task]
-        assert isinstance(path, Path)
+        assert isinstance(path, TaskPath)
         return path.through(list(self.layers), list(self.shortcuts), x)
 
     def fired(self, x: Tensor) -> list[Tensor]:
@@ -295,7 +292,7 @@ class Gated(nn.Module):
             relevant: For every layer, which channels the task uses.
         """
         path = self.paths[-1]
-        assert isinstance(path, Path)
+        assert isinstance(path, TaskPath)
         for index, used in enumerate(relevant):
             layer, gate = self.layers[index], path.gates[index]
             assert isinstance(layer, KeptRows)
