@@ -150,7 +150,7 @@ PLACES = {
     "merge": "ancl.methods.growing.connector:merge",
     "pooled_statistics": "ancl.methods.growing.connector:pooled_statistics",
     "write_statistics": "ancl.methods.growing.connector:write_statistics",
-    "_TRIED": "ancl.networks.trial:_TRIED",
+    "PROBES": "ancl.networks.makers:_PROBES",
     # losses
     "MarginRanking": "ancl.losses:MarginRanking",
     "Nca": "ancl.losses:Nca",
@@ -571,7 +571,7 @@ PATCHES = {
     "stream_load": ("ancl.data.stream._load",),
     # networks and memory
     "OPEN": ("ancl.methods.growing.gates.OPEN",),
-    "TRIED": ("ancl.networks.trial._TRIED",),
+    "PROBES": ("ancl.networks.makers._PROBES",),
     "herd": ("ancl.memory.herd",),
     # store
     "delete": ("ancl.store.places.delete",),

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ancl.data.samples import Normalization
 from ancl.errors import SpecError, did_you_mean, printable
-from ancl.networks.weights import WeightFile, read_weights, weight_file
+from ancl.networks.identity import WeightFile, read_weights, weight_file
 from ancl.outside import LIBRARIES, in_library
 from ancl.seeding import seeded
 

@@ -12,11 +12,19 @@ from ancl.errors import SpecError, did_you_mean, unknown
 from ancl.hashing import UnstorableError, describe, known_digest
 from ancl.networks.growth import Growth
 from ancl.networks.heads import HEADS
+from ancl.networks.identity import module_identity
 from ancl.networks.libraries import CACHED, LibraryBackbone
-from ancl.networks.makers import NAMES, Maker, network_maker, resolved_options
-from ancl.networks.module_hash import module_identity
+from ancl.networks.makers import (
+    NAMES,
+    Maker,
+    ProbeResult,
+    copied,
+    network_maker,
+    probe_module,
+    probe_named,
+    resolved_options,
+)
 from ancl.networks.network import Network, channels_last
-from ancl.networks.trial import Tried, copied, try_module, try_named
 from ancl.outside import Loaded
 from ancl.seeding import seeded
 from ancl.types import Params
@@ -36,7 +44,7 @@ class Architecture:
         head_options: The head's own options; its defaults if left out.
         prototype: The user's module; its weights are the initial ones.
         maker: What makes the named backbone.
-        tried: What a trial of the backbone has shown.
+        probe: What a trial of the backbone has shown.
         pretrained: The hash of the file of weights that a network of another library begins with.
         normalization: What these weights expect of images, in place of the images' own moments.
         notes: What a user should know of them before training.
@@ -45,7 +53,7 @@ class Architecture:
 
     name: str
     input_shape: tuple[int, ...]
-    tried: Tried
+    probe: ProbeResult
     options: Mapping[str, object]
     head: str = "linear"
     head_options: Mapping[str, object] = field(default_factory=dict)
@@ -59,17 +67,17 @@ class Architecture:
     @property
     def feature_size(self) -> int:
         """The number of features the backbone yields in the first task."""
-        return self.tried.feature_size
+        return self.probe.feature_size
 
     @property
     def learns(self) -> bool:
         """Whether any weight of the backbone learns; it may be frozen as a whole."""
-        return self.tried.learns
+        return self.probe.learns
 
     @property
     def fixed(self) -> bool:
         """Whether features of an image never change, so that they are computed once and kept."""
-        return self.tried.fixed and len(self.input_shape) == 3 and self.growth is None
+        return self.probe.fixed and len(self.input_shape) == 3 and self.growth is None
 
     def moments(self, own: Normalization | None) -> Normalization | None:
         """The normalization of images whose own moments are these; none for other inputs."""
@@ -167,7 +175,7 @@ class Architecture:
         """Its source, without its path, and the weights it makes with a fixed seed."""
         found = {
             "name": code.attribute,
-            "weights": self.tried.weights,
+            "weights": self.probe.weights,
             "source": code.sources.identity,
         }
         try:
@@ -235,8 +243,8 @@ def _architecture(
                 "Set them where you make the module."
             )
         prototype = copied(network)
-        tried = try_module(type(network).__name__, copy.deepcopy(prototype), shape)
-        return Architecture("module", shape, tried, {}, head, own, prototype)
+        probe = probe_module(type(network).__name__, copy.deepcopy(prototype), shape)
+        return Architecture("module", shape, probe, {}, head, own, prototype)
     if not isinstance(network, str):
         raise SpecError(
             f"{network!r} is not a network. Give an nn.Module (an instance, not its class), "
@@ -245,8 +253,8 @@ def _architecture(
     maker, resolved = network_maker(network), resolved_options(network, options)
     if maker.library:
         return _of_library(maker, maker.library, shape, resolved, head, own)
-    tried = try_named(network, maker, shape, resolved)
-    return Architecture(network, shape, tried, resolved, head, own, None, maker)
+    probe = probe_named(network, maker, shape, resolved)
+    return Architecture(network, shape, probe, resolved, head, own, None, maker)
 
 
 def _of_library(
@@ -271,7 +279,7 @@ def _of_library(
     return Architecture(
         library.name,
         shape,
-        try_named(library.name, maker, shape, shown, digest),
+        probe_named(library.name, maker, shape, shown, digest),
         options,
         head,
         head_options,
