@@ -273,7 +273,7 @@ PLACES = {
     "repeated": "ancl.methods.growing.connector:repeated",
     "DIFFERENCES": "ancl.methods.differences:DIFFERENCES",
     "DIFFERENCE_SOURCES": "ancl.methods.differences:SOURCES",
-    "PaperDifference": "ancl.methods.differences:Difference",
+    "PaperDifference": "ancl.methods.differences:PaperDifference",
     "differences_table": "ancl.methods.differences:differences_table",
     "SideLoss": "ancl.methods.growing.der:SideLoss",
     "Tempered": "ancl.methods.growing.der:Tempered",
