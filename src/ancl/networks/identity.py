@@ -35,7 +35,7 @@ def module_identity(module: nn.Module) -> dict[str, object]:
     survey = _Survey()
     for name, part in module.named_modules():
         survey.module(name, part)
-    found: dict[str, object] = {
+    identity: dict[str, object] = {
         "weights": tensor_digest({**dict(module.named_buffers()), **module.state_dict()}),
         "repr": repr(module),
         "attributes": survey.attributes,
@@ -44,14 +44,14 @@ def module_identity(module: nn.Module) -> dict[str, object]:
     }
     frozen = _frozen(module)
     if frozen:
-        found["frozen"] = frozen
-    return {**found, "why": "; ".join(dict.fromkeys(survey.gaps))} if survey.gaps else found
+        identity["frozen"] = frozen
+    return {**identity, "why": "; ".join(dict.fromkeys(survey.gaps))} if survey.gaps else identity
 
 
 def weight_digest(module: nn.Module) -> str:
     """A hash of a module's tensors, and of which weights do not learn where there are any."""
-    found, frozen = tensor_digest(module.state_dict()), _frozen(module)
-    return digest([found, frozen]) if frozen else found
+    tensors, frozen = tensor_digest(module.state_dict()), _frozen(module)
+    return digest([tensors, frozen]) if frozen else tensors
 
 
 def _frozen(module: nn.Module) -> list[str]:
@@ -86,10 +86,10 @@ class _Survey:
     def module(self, name: str, part: nn.Module) -> None:
         """Note one submodule: its own attributes and the code of all its classes."""
         self.code(type(part).__mro__)
-        own = {key: value for key, value in vars(part).items() if key not in BARE}
-        if own:
+        settings = {key: value for key, value in vars(part).items() if key not in BARE}
+        if settings:
             where = f"{name or type(part).__name__}."
-            self.attributes[name] = {k: self.describe(where + k, v) for k, v in own.items()}
+            self.attributes[name] = {k: self.describe(where + k, v) for k, v in settings.items()}
         if any(getattr(part, hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks")):
             self.gaps.append(f"{name or 'the module'} has forward hooks")
 
@@ -225,7 +225,7 @@ def read_weights(wanted: WeightFile) -> dict[str, Tensor]:
             raise _replaced(file, f"its sha256 was {wanted.digest[:12]}… and now is {now[:12]}…")
         if file.suffix == ".safetensors":
             return safetensors.torch.load(data)
-        found = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
+        content = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
     except AnclError:
         raise
     except OSError as error:
@@ -233,14 +233,14 @@ def read_weights(wanted: WeightFile) -> dict[str, Tensor]:
     except Exception as error:  # both readers have exceptions of their own
         raise _unreadable(file, f"{type(error).__name__}: {error}") from error
     for wrapper in _WRAPPERS:
-        if isinstance(found, dict) and isinstance(found.get(wrapper), dict):
-            found = found[wrapper]
-    if not isinstance(found, dict) or not found:
-        raise _unreadable(file, f"it holds a {type(found).__name__}, not tensors by name")
-    odd = next((name for name, value in found.items() if not isinstance(value, Tensor)), None)
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
+    if not isinstance(content, dict) or not content:
+        raise _unreadable(file, f"it holds a {type(content).__name__}, not tensors by name")
+    odd = next((name for name, value in content.items() if not isinstance(value, Tensor)), None)
     if odd is not None:
         raise _unreadable(file, f"{odd} is not a tensor")
-    return {str(name).removeprefix("module."): value for name, value in found.items()}
+    return {str(name).removeprefix("module."): value for name, value in content.items()}
 
 
 def _replaced(file: Path, what: str) -> SpecError:

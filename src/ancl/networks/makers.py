@@ -104,14 +104,15 @@ def network_options(name: str) -> dict[str, inspect.Parameter]:
         SpecError: There is no such network, or it does not take the shape of a sample.
     """
     maker = network_maker(name)
-    found = _parameters(maker.make)
-    if not found or found[0].kind is inspect.Parameter.KEYWORD_ONLY:
+    parameters = _parameters(maker.make)
+    if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise SpecError(f"{name} does not take the shape of a sample. Name {WANTED}.")
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     options = {
-        each.name: each.replace(annotation=_setting_type(each.annotation))
-        for each in found[1:]
-        if each.kind in named and (each.default is each.empty or isinstance(each.default, _PLAIN))
+        parameter.name: parameter.replace(annotation=_setting_type(parameter.annotation))
+        for parameter in parameters[1:]
+        if parameter.kind in named
+        and (parameter.default is parameter.empty or isinstance(parameter.default, _PLAIN))
     }
     taken = [option for option in options if option in _RESERVED]
     if taken:
@@ -220,7 +221,7 @@ def _check_size(
         if maker.library is None:
             raise
         return  # its layers look at numbers, or it does not fit: making it says which
-    numbers = sum(each.numel() for each in made.parameters())
+    numbers = sum(parameter.numel() for parameter in made.parameters())
     check_memory(4 * numbers, f"The network {name} with {numbers:,} weights")
 
 
@@ -285,7 +286,7 @@ def _probe(name: str, backbone: nn.Module, shape: tuple[int, ...]) -> int:
 def copied(module: nn.Module) -> nn.Module:
     """A copy of the user's module, if it can be copied and stored as tensors."""
     name = type(module).__name__
-    if any(nn.parameter.is_lazy(each) for each in (*module.parameters(), *module.buffers())):
+    if any(nn.parameter.is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
         raise SpecError(f"{name} has lazy layers without a size. Run it once on a batch first.")
     if not all(isinstance(value, Tensor) for value in module.state_dict().values()):
         raise SpecError(

@@ -185,8 +185,8 @@ class Network(nn.Module):
             StoreError: If a tensor is missing, unknown or of another shape or type; nothing is
                 copied.
         """
-        own = self.state_dict()
-        faults = _faults(own, tensors)
+        values = self.state_dict()
+        faults = _faults(values, tensors)
         if faults:
             raise StoreError(
                 f"The stored tensors do not fit the network: {'; '.join(faults)}. "
@@ -194,25 +194,25 @@ class Network(nn.Module):
                 "and a head with the same classes for every task."
             )
         with torch.no_grad():
-            for name, value in own.items():
+            for name, value in values.items():
                 value.copy_(tensors[name])
 
 
-def _faults(own: Params, given: Params) -> list[str]:
+def _faults(values: Params, given: Params) -> list[str]:
     """Why the given tensors do not fit, one phrase for each kind."""
     shapes = [
         f"{name} {tuple(given[name].shape)} instead of {tuple(value.shape)}"
-        for name, value in own.items()
+        for name, value in values.items()
         if name in given and given[name].shape != value.shape
     ]
     types = [
         f"{name} {given[name].dtype} instead of {value.dtype}"
-        for name, value in own.items()
+        for name, value in values.items()
         if name in given and given[name].dtype != value.dtype
     ]
     kinds = {
-        "missing": [name for name in own if name not in given],
-        "unexpected": [name for name in given if name not in own],
+        "missing": [name for name in values if name not in given],
+        "unexpected": [name for name in given if name not in values],
         "of another shape": shapes,
         "of another type": types,
     }

@@ -34,8 +34,8 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolution with the scaled kernels."""
-        found: Tensor = functional_call(self.conv, {"weight": self.conv.weight * self.scale}, (x,))
-        return found
+        out: Tensor = functional_call(self.conv, {"weight": self.conv.weight * self.scale}, (x,))
+        return out
 
     @torch.no_grad()
     def merged(self) -> nn.Conv2d:
@@ -111,10 +111,10 @@ class Branches(Backbone):
     def _joined(self, x: Tensor, maps: list[Tensor] | None) -> Tensor:
         ladders = [as_backbone(branch).levels() for branch in self.branches]
         for index, levels in enumerate(zip(*ladders, strict=True)):
-            found = [level(x) for level in levels]
-            x = self._join(index, [out for out, _ in found])
+            outputs = [level(x) for level in levels]
+            x = self._join(index, [out for out, _ in outputs])
             if maps is not None:
-                maps.append(self._join(index, [before for _, before in found]))
+                maps.append(self._join(index, [before for _, before in outputs]))
         return x
 
     def _join(self, index: int, maps: Sequence[Tensor]) -> Tensor:
@@ -214,16 +214,16 @@ def aanets(
 
 def on_branches(host: Callable[..., Method]) -> Callable[..., Method]:
     """What makes a host's method on two branches, of the settings of both."""
-    own = {
-        name: each
-        for name, each in inspect.signature(aanets, eval_str=True).parameters.items()
+    added_settings = {
+        name: parameter
+        for name, parameter in inspect.signature(aanets, eval_str=True).parameters.items()
         if name != "method"
     }
     hosts = inspect.signature(host, eval_str=True)
 
     def make(**settings: object) -> Method:
-        taken = {name: value for name, value in settings.items() if name in own}
-        rest = {name: value for name, value in settings.items() if name not in own}
+        taken = {name: value for name, value in settings.items() if name in added_settings}
+        rest = {name: value for name, value in settings.items() if name not in added_settings}
         return aanets(host(**rest), **taken)  # type: ignore[arg-type]
 
     name, _, text = (inspect.getdoc(host) or "").partition(":")
@@ -233,6 +233,6 @@ def on_branches(host: Callable[..., Method]) -> Callable[..., Method]:
         f"AANets on {name}: a stable and a plastic branch, joined by weights that are learned.\n\n"
         f"Args:\n{arguments.rstrip()}\n{added}"
     )
-    parameters = [*hosts.parameters.values(), *own.values()]
+    parameters = [*hosts.parameters.values(), *added_settings.values()]
     make.__signature__ = hosts.replace(parameters=parameters)  # type: ignore[attr-defined]
     return make

@@ -50,10 +50,10 @@ def merge(
         share: β.
         shares: β of every element of some of the backbone's weights, by name.
     """
-    own = {f"backbone.{name}": value for name, value in (shares or {}).items()}
-    theirs = second.state_dict()
+    elementwise = {f"backbone.{name}": value for name, value in (shares or {}).items()}
+    targets = second.state_dict()
     for name, value in first.state_dict().items():
-        value.copy_(between(value, theirs[name], own.get(name, share)))
+        value.copy_(between(value, targets[name], elementwise.get(name, share)))
 
 
 def importance_shares(old: Params, other: Params, lamb: float, lamb_a: float) -> Params:
@@ -62,39 +62,39 @@ def importance_shares(old: Params, other: Params, lamb: float, lamb_a: float) ->
     Equation: [interpolation]. Two quadratic penalties with these curvatures are one around the
     point that has this share of the way from the old to the auxiliary network.
     """
-    found: Params = {}
+    shares: Params = {}
     for name, importance in old.items():
         pull = lamb_a * other[name].double()
         both = lamb * importance.double() + pull
         free = both == 0
-        found[name] = torch.where(free, torch.zeros_like(both), pull / both.masked_fill(free, 1.0))
-    return found
+        shares[name] = torch.where(free, torch.zeros_like(both), pull / both.masked_fill(free, 1.0))
+    return shares
 
 
 def norms_of(network: nn.Module) -> list[BatchNorm]:
     """All batch norms with running statistics."""
-    found = [module for module in network.modules() if isinstance(module, BatchNorm)]
-    return [norm for norm in found if norm.running_mean is not None]
+    norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
+    return [norm for norm in norms if norm.running_mean is not None]
 
 
 @torch.no_grad()
 def pooled_statistics(first: Network, second: Network, share: float) -> list[tuple[Tensor, Tensor]]:
     """Mean and variance of a mixture of both networks' inputs, for every batch norm in order."""
-    found = []
+    statistics = []
     for one, other in zip(norms_of(first), norms_of(second), strict=True):
         (mean, var), (its_mean, its_var) = _statistics(one), _statistics(other)
         middle = between(mean, its_mean, share)
         square = between(var + mean.square(), its_var + its_mean.square(), share)
-        found.append((middle, square - middle.square()))
-    return found
+        statistics.append((middle, square - middle.square()))
+    return statistics
 
 
 @torch.no_grad()
 def write_statistics(network: Network, statistics: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Give every batch norm its running mean and variance."""
     for norm, (mean, var) in zip(norms_of(network), statistics, strict=True):
-        for own, value in zip(_statistics(norm), (mean, var), strict=True):
-            own.copy_(value)
+        for running, value in zip(_statistics(norm), (mean, var), strict=True):
+            running.copy_(value)
 
 
 @torch.no_grad()
@@ -203,11 +203,11 @@ class Connect(Finish):
                 "memory.per_class or memory.total, or another ratio."
             )
         train, val = work.training_parts()
-        own = val[0] if len(val[0]) else train[0]
+        images = val[0] if len(val[0]) else train[0]
         total, counts = torch.zeros(work.history.current.stop), work.history.current.stop
         number = torch.zeros(counts)
         network.eval()
-        for batch in work.batches([own, work.exemplars.samples]).in_order():
+        for batch in work.batches([images, work.exemplars.samples]).in_order():
             logits = network(batch.x).logits
             if work.view.task_aware:
                 logits = own_task_logits(logits, batch.y, work.view.tasks)
@@ -222,17 +222,17 @@ class Connect(Finish):
 def copy_newest_block(source: Network, target: Network) -> None:
     """Give a network another one's rows of the newest classes."""
     index = len(target.head.sizes) - 1
-    for own, other in zip(target.head.block(index), source.head.block(index), strict=True):
-        own.copy_(other)
+    for parameter, other in zip(target.head.block(index), source.head.block(index), strict=True):
+        parameter.copy_(other)
 
 
 def balanced_images(work: FinishWork) -> Samples:
     """The task's training images, and exemplars repeated until earlier classes count as much."""
-    own = work.training_parts()[0][0]
+    images = work.training_parts()[0][0]
     if work.exemplars is None:
-        return interleaved([own])
-    most = int(own.y.bincount().max())
-    return interleaved([own, repeated(work.exemplars, most)])
+        return interleaved([images])
+    most = int(images.y.bincount().max())
+    return interleaved([images, repeated(work.exemplars, most)])
 
 
 def repeated(exemplars: Exemplars, count: int) -> Samples:

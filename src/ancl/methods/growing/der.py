@@ -97,13 +97,13 @@ class ExtractorList(Backbone):
 
     def with_side(self, x: Tensor) -> tuple[Tensor, Params]:
         """The same, and what the terms of the loss read besides."""
-        found = [extractor(x) for extractor in self.extractors]
+        features = [extractor(x) for extractor in self.extractors]
         side: Params = {}
         if self.side is not None:
-            side[SIDE] = self.side(found[-1])
+            side[SIDE] = self.side(features[-1])
             if self._growth.mask_scale is not None:
                 side[USED] = used_share(self.extractors[-1]).unsqueeze(0)
-        return torch.cat(found, dim=1), side
+        return torch.cat(features, dim=1), side
 
     def at(self, epoch: int, batch: int, batches: int) -> None:
         """Set the scale of the newest extractor's masks."""
@@ -112,7 +112,11 @@ class ExtractorList(Backbone):
 
     def stored(self) -> int:
         """The number of parameters that features are computed from: none of masked channels."""
-        return sum(p.numel() for each in self.extractors for p in inference_copy(each).parameters())
+        return sum(
+            parameter.numel()
+            for extractor in self.extractors
+            for parameter in inference_copy(extractor).parameters()
+        )
 
     def folded(self) -> nn.Module:
         """A copy for inference: no side head, no masked channels, every extractor folded."""
@@ -202,21 +206,21 @@ class FreshClassifier(Finish):
         network.backbone.requires_grad_(False)
         with seeded(work.seed, work.index, self.name):
             network.head.reset()
-        own, *others = work.training_parts()[0]
-        if not others:
+        images_of_task, *exemplars = work.training_parts()[0]
+        if not exemplars:
             raise MethodError(
                 "A fresh classifier learns old classes from exemplars, and there are none. Give "
                 "memory.per_class or memory.total."
             )
-        images = sampled_evenly([own, *others], (work.seed, work.index))
+        images = sampled_evenly([images_of_task, *exemplars], (work.seed, work.index))
         objective = Objective(Tempered(work.task_loss, self.temperature))
         fit = work.fit(network, objective, images, [], self._training(work.training), self.name)
         return trained(fit, work.drive(fit))
 
-    def _training(self, own: Training) -> Training:
+    def _training(self, training: Training) -> Training:
         half = self.epochs // 2
         return replace(
-            own,
+            training,
             epochs=self.epochs,
             lr=self.lr,
             lr_search=False,
@@ -236,8 +240,8 @@ def sampled_evenly(parts: list[Samples], path: tuple[int, int]) -> list[Samples]
     shuffled = whole.y[order]
     keep = [order[(shuffled == label).nonzero().squeeze(1)[:least]] for label in classes]
     chosen = torch.cat(keep).sort().values
-    own = chosen < len(parts[0])
-    return [whole.take(chosen[own]), whole.take(chosen[~own])]
+    current = chosen < len(parts[0])
+    return [whole.take(chosen[current]), whole.take(chosen[~current])]
 
 
 _NO_OMEGA = (

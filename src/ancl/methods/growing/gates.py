@@ -46,8 +46,8 @@ class _Hard(torch.autograd.Function):
 
 def straight_through(soft: Tensor) -> Tensor:
     """Exactly 0 or 1; the gradient is that of the soft value."""
-    found: Tensor = _Hard.apply(soft)  # type: ignore[no-untyped-call]
-    return found
+    hard: Tensor = _Hard.apply(soft)  # type: ignore[no-untyped-call]
+    return hard
 
 
 class Gate(nn.Module):
@@ -103,8 +103,8 @@ class KeptRows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolution."""
-        found: Tensor = functional_call(self.conv, {"weight": self.kernels()}, (x,))
-        return found
+        out: Tensor = functional_call(self.conv, {"weight": self.kernels()}, (x,))
+        return out
 
     @torch.no_grad()
     def keep(self, relevant: Tensor) -> None:
@@ -138,8 +138,8 @@ class TaskPath(nn.Module):
         self.gates = nn.ModuleList(Gate(c.in_channels, c.out_channels, hidden) for c in convs)
         self.norms = nn.ModuleList(nn.BatchNorm2d(conv.out_channels) for conv in convs)
         self.shortcuts = nn.ModuleList(
-            nn.BatchNorm2d(each.conv.out_channels) if isinstance(each, KeptRows) else nn.Identity()
-            for each in shortcuts
+            nn.BatchNorm2d(way.conv.out_channels) if isinstance(way, KeptRows) else nn.Identity()
+            for way in shortcuts
         )
 
     def through(
@@ -191,8 +191,8 @@ class TaskClassifier(nn.Module):
         """Logits (B, tasks)."""
         assert self.first is not None
         assert self.last is not None
-        found: Tensor = self.last(F.relu(self.first(features)))
-        return found
+        out: Tensor = self.last(F.relu(self.first(features)))
+        return out
 
 
 class Gated(Backbone):
@@ -234,8 +234,8 @@ class Gated(Backbone):
         if self.tasks:
             self.tasks.widen(task + 1)
             self.tasks.to(device)
-        own = torch.full((classes,), task, device=device)
-        self.class_tasks = torch.cat([self.class_tasks, own])
+        numbers = torch.full((classes,), task, device=device)
+        self.class_tasks = torch.cat([self.class_tasks, numbers])
 
     def train(self, mode: bool = True) -> "Gated":
         """Earlier tasks' paths stay in eval mode."""
@@ -307,7 +307,9 @@ class Gated(Backbone):
     def free(self) -> dict[str, int]:
         """The number of kernels of every 3x3 convolution that no task keeps."""
         named = zip(self.names, self.layers, strict=True)
-        return {name: int((~each.rows).sum()) for name, each in named if isinstance(each, KeptRows)}
+        return {
+            name: int((~layer.rows).sum()) for name, layer in named if isinstance(layer, KeptRows)
+        }
 
     def last_layers(self) -> list[str]:
         """The shared convolutions of the last stage, which has the most channels."""
@@ -321,9 +323,9 @@ class Gated(Backbone):
         """A copy for inference whose convolutions are ordinary ones."""
         twin = copy.deepcopy(self).eval().requires_grad_(False)
         for part in (twin.layers, twin.shortcuts):
-            for index, each in enumerate(part):
-                if isinstance(each, KeptRows):
-                    part[index] = each.plain()
+            for index, layer in enumerate(part):
+                if isinstance(layer, KeptRows):
+                    part[index] = layer.plain()
         return twin
 
 
