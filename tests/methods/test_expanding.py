@@ -23,7 +23,7 @@ from tests.lab import (
     side_labels,
     strip_prefix,
 )
-from tests.lab import drawn_positions as drawn
+from tests.lab import sampled_evenly as drawn
 
 TRAINING = Training(epochs=3, lr=0.05, lr_first=0.1, batch_size=16, schedule="constant")
 

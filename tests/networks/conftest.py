@@ -31,5 +31,5 @@ def timm(monkeypatch: pytest.MonkeyPatch, offline: None) -> Any:
     fake = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fake)
     monkeypatch.setitem(sys.modules, "timm", fake.module())
-    patch_part(monkeypatch, "TRIED", {})
+    patch_part(monkeypatch, "PROBES", {})
     return fake

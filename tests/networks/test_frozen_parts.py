@@ -77,4 +77,4 @@ def test_frozen_and_learning_weights_have_other_keys(tmp_path: Any) -> None:
     )
     learns = architecture(f"{code}:make", (1, 6, 6))
     code.write_text(code.read_text().replace("FROZEN = {}", "FROZEN = {1}"))
-    assert architecture(f"{code}:make", (1, 6, 6)).tried.weights != learns.tried.weights
+    assert architecture(f"{code}:make", (1, 6, 6)).probe.weights != learns.probe.weights

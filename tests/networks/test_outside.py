@@ -101,9 +101,9 @@ def test_weights_that_are_read_from_elsewhere_are_part_of_the_identity(write: Wr
     folder = write("mine", {"net.py": text, "w": "1"})
     first = architecture(f"{folder}/net.py:net", (3,)).identity()
     write("mine", {"w": "2", "net.py": text})
-    from tests.lab import _TRIED
+    from tests.lab import PROBES
 
-    _TRIED.clear()  # as another process would read it
+    PROBES.clear()  # as another process would read it
     assert architecture(f"{folder}/net.py:net", (3,)).identity() != first
 
 

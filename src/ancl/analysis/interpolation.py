@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
+from ancl.methods.growing.connector import importance_shares
 from ancl.networks import Network
-from ancl.networks.merging import importance_shares
 from ancl.types import Params
 
 

@@ -14,8 +14,8 @@ from ancl.analysis.interpolation import parameter_names, vector
 from ancl.data import Batches, even_size, interleaved
 from ancl.errors import AnclError
 from ancl.hashing import digest
+from ancl.methods.growing.connector import between, estimate_statistics
 from ancl.networks import Network
-from ancl.networks.merging import between, estimate_statistics
 from ancl.runtime import numerics
 from ancl.stages.plan import Setting
 from ancl.stages.runner import CheckpointWriter, Storage, obtained

@@ -10,10 +10,11 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from ancl.catalogue import Catalogue
 from ancl.data.random_resized_crop import draw_boxes, resize_boxes
 from ancl.data.samples import Normalization
-from ancl.errors import AnclError, SpecError, unknown
-from ancl.outside import FORMS, Loaded, is_outside, load
+from ancl.errors import AnclError, SpecError
+from ancl.outside import Loaded
 from ancl.seeding import seeded
 
 Augmentation = Callable[[Tensor, Generator], Tensor]
@@ -54,11 +55,7 @@ def augmentation_code(name: str) -> Loaded | None:
     Raises:
         SpecError: There is none.
     """
-    if name in AUGMENTATIONS:
-        return None
-    if not is_outside(name):
-        raise SpecError(unknown("augmentation", name, [*AUGMENTATIONS, *FORMS]))
-    return load(name, _WANTED, SpecError)
+    return _CATALOGUE.code(name)
 
 
 def augmentation(given: Augment) -> Augmentation:
@@ -216,6 +213,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "crop": crop,
     "facil": facil,
 }
+_CATALOGUE = Catalogue("augmentation", AUGMENTATIONS, _WANTED, SpecError)
 
 VERSIONS = 12
 BRIGHTNESS = 63.0

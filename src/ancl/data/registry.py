@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ancl.catalogue import Catalogue
 from ancl.data.convert import as_images, as_labels
 from ancl.data.formats.arrays import arrays_classes, arrays_part, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
@@ -19,9 +20,8 @@ from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_part, fol
 from ancl.data.published import PUBLISHED
 from ancl.data.samples import Label
 from ancl.data.source import Source, make_source
-from ancl.errors import AnclError, ScenarioError, printable, unknown
-from ancl.outside import FORMS as CODE
-from ancl.outside import Loaded, is_outside, load
+from ancl.errors import AnclError, ScenarioError, printable
+from ancl.outside import Loaded
 
 VARIABLES = ("ANCL_DATA", "DATA_DIR")
 """Environment variables that name the data root, the first one set wins."""
@@ -32,9 +32,6 @@ def data_root(given: str | Path | None = None) -> Path:
     named = [given, *(os.environ.get(variable) for variable in VARIABLES)]
     return Path(next((name for name in named if name), "data")).expanduser()
 
-
-FORMS = ("folder:PATH", "folder:PATH@32", "arrays:FILE.npz", *CODE)
-"""How to name your own data."""
 
 _WANTED = (
     "a function without arguments, or with the argument root (where data is), that returns "
@@ -76,6 +73,15 @@ SOURCES: dict[str, KnownSource] = {
         for name, data in PUBLISHED.items()
     },
 }
+_CATALOGUE = Catalogue(
+    "data source",
+    SOURCES,
+    _WANTED,
+    ScenarioError,
+    ("folder:PATH", "folder:PATH@32", "arrays:FILE.npz"),
+)
+FORMS = _CATALOGUE.own_forms
+"""How to name your own data."""
 
 
 def known_source(name: str) -> KnownSource:
@@ -90,21 +96,19 @@ def known_source(name: str) -> KnownSource:
     if colon and kind == "arrays":
         file = Path(rest).expanduser()
         return KnownSource(lambda root: arrays_source(file), arrays_classes(file), "your arrays")
-    if names_code(name):
-        return _code(name)
-    if name not in SOURCES:
-        if Path(name).expanduser().is_dir():
-            raise ScenarioError(
-                f"There is no data source {name!r}, but a folder of that name. Write "
-                f"folder:{name}, or folder:{name}@32 to resize its images to 32x32 pixels."
-            )
-        raise ScenarioError(unknown("data source", name, [*SOURCES, *FORMS]))
-    return SOURCES[name]
+    known = name in SOURCES or names_code(name)
+    if not known and Path(name).expanduser().is_dir():
+        raise ScenarioError(
+            f"There is no data source {name!r}, but a folder of that name. Write "
+            f"folder:{name}, or folder:{name}@32 to resize its images to 32x32 pixels."
+        )
+    source = _CATALOGUE.find(name)
+    return _code(source) if isinstance(source, Loaded) else source
 
 
 def names_code(name: str) -> bool:
     """Whether the name of a source stands for a user's function."""
-    return is_outside(name) and not name.startswith(("folder:", "arrays:"))
+    return _CATALOGUE.names_code(name)
 
 
 def load_source(name: str, root: Path | None = None) -> Source:
@@ -168,19 +172,18 @@ def _folder(text: str) -> KnownSource:
     return KnownSource(lambda root: read(), folder_classes(path), "your images")
 
 
-def _code(name: str) -> KnownSource:
+def _code(code: Loaded) -> KnownSource:
     """What a user's function reads.
 
     Stage keys hold the fingerprint of the images, so the source of the function is not in them.
     """
-    code = load(name, _WANTED, ScenarioError)
     try:
         parameters = inspect.signature(code.value).parameters.values()
     except ValueError:  # no signature at all
         parameters = {}.values()
     needed = [each.name for each in parameters if each.default is each.empty]
     if set(needed) - {"root"}:
-        raise ScenarioError(f"{name} takes {', '.join(needed)}. Name {_WANTED}.")
+        raise ScenarioError(f"{code.name} takes {', '.join(needed)}. Name {_WANTED}.")
     if any(each.name == "root" for each in parameters):
         return KnownSource(lambda root: _read_code(_Call(code, root)), None, "your own code")
     call = _Call(code, None)

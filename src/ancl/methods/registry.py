@@ -7,16 +7,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict
 
+from ancl.catalogue import Catalogue
 from ancl.checks import checked
 from ancl.errors import MethodError, SpecError, did_you_mean, unknown
 from ancl.hashing import later_defaults
 from ancl.methods.method import Method
 from ancl.methods.regularization import ALIASES, METHODS, VARIANTS, Maker
 from ancl.methods.variants import with_auto
-from ancl.outside import Loaded, is_outside, load
+from ancl.outside import Loaded
 from ancl.training.lambda_rules import AutoText, LambText
 
 _SUFFIXES = {"ancl": "a", "afec": "afec"}
+_CATALOGUE = Catalogue(
+    "method", METHODS, "a function that returns an ancl.Method", MethodError, also=(Method,)
+)
 
 
 class MethodRef:
@@ -30,8 +34,9 @@ class MethodRef:
     def __init__(self, name: str) -> None:
         base, self.variant = _split(name)
         self.base = ALIASES.get(base, base)
-        self.code = _outside(self.base) if is_outside(self.base) else None
-        self.maker = _maker(self.code.value) if self.code else _named(self.base, name)
+        method = _found(self.base, name)
+        self.code = method if isinstance(method, Loaded) else None
+        self.maker = _maker(method.value) if isinstance(method, Loaded) else method
         self.name = f"{self.variant}-{self.base}" if self.variant else self.base
 
     @property
@@ -172,20 +177,16 @@ def _split(name: str) -> tuple[str, str]:
     return name, ""
 
 
-def _named(base: str, given: str) -> Maker:
-    if base not in METHODS:
-        possible = [*METHODS, *(f"{v}-{m}" for v in VARIANTS for m in METHODS)]
-        raise MethodError(
-            unknown("method", given, possible).split(" Possible:")[0]
-            + f" Possible: {', '.join(METHODS)}; a-NAME is NAME with ANCL, afec-NAME with AFEC; "
-            f"your own is path/file.py:NAME."
-        )
-    return METHODS[base]
-
-
-def _outside(base: str) -> Loaded:
-    """A maker, or a method, from a file or an installed module."""
-    return load(base, "a function that returns an ancl.Method", MethodError, also=Method)
+def _found(base: str, given: str) -> Maker | Loaded:
+    """What makes the method; from outside that may be a method itself."""
+    if base in METHODS or _CATALOGUE.names_code(base):
+        return _CATALOGUE.find(base)
+    raise _CATALOGUE.missing(
+        given,
+        [*METHODS, *(f"{v}-{m}" for v in VARIANTS for m in METHODS)],
+        f"{', '.join(METHODS)}; a-NAME is NAME with ANCL, afec-NAME with AFEC; your own is "
+        f"path/file.py:NAME.",
+    )
 
 
 def _maker(found: Maker | Method) -> Maker:

@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from ancl.losses import CrossEntropy, Over
-from ancl.methods.branches import on_branches
-from ancl.methods.dynamic import connector, der
-from ancl.methods.gating import ccgn
+from ancl.methods.growing.aanets import on_branches
+from ancl.methods.growing.ccgn import ccgn
+from ancl.methods.growing.connector import connector
+from ancl.methods.growing.der import der
 from ancl.methods.method import Method
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
 from ancl.methods.variants import DEFAULT_LAMB_A, with_afec, with_ancl

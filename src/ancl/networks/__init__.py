@@ -1,20 +1,22 @@
 """Backbones, the network around them, and how to make it again."""
 
+from ancl.networks.architecture import Architecture, architecture, without_head
 from ancl.networks.backbones import Mlp, ResNet
 from ancl.networks.growth import Growth
 from ancl.networks.makers import NAMES, NETWORKS, network_maker, network_options
-from ancl.networks.network import Network, frozen, train_mode
-from ancl.networks.registry import Architecture, architecture, without_head
+from ancl.networks.network import Backbone, Network, as_backbone, frozen, train_mode
 
 __all__ = [
     "NAMES",
     "NETWORKS",
     "Architecture",
+    "Backbone",
     "Growth",
     "Mlp",
     "Network",
     "ResNet",
     "architecture",
+    "as_backbone",
     "frozen",
     "network_maker",
     "network_options",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ancl.errors import SpecError
+from ancl.networks.network import Backbone, Level
 
 
-class Mlp(nn.Module):
+class Mlp(Backbone):
     """Samples of any shape to the activations of the last hidden layer, without batch norm.
 
     Args:
@@ -46,8 +47,6 @@ def _check_sizes(hidden: Sequence[int]) -> None:
         )
 
 
-Level = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""From a map to the next one, and the same before its last activation."""
 DEPTHS = (8, 14, 20, 32, 44, 56)
 """6n + 2 layers: n blocks of two convolutions in each stage, the stem and the classifier."""
 
@@ -137,7 +136,7 @@ def _stage(inputs: int, outputs: int, blocks: int, stride: int, last_relu: bool 
     return Stage(*layers())
 
 
-class ResNet(nn.Module):
+class ResNet(Backbone):
     """Images to averaged features, after He et al. (2016) with projected shortcuts (option B).
 
     Args:
@@ -146,6 +145,8 @@ class ResNet(nn.Module):
         in_channels: 3 for colour, 1 for grey images.
         last_relu: Whether the last block ends in a ReLU; cosine classifiers do without.
     """
+
+    feature_size: int
 
     def __init__(
         self, depth: int = 32, width: int = 16, in_channels: int = 3, last_relu: bool = True

@@ -369,16 +369,16 @@ def centres(points: Tensor, count: int, rounds: int = 30) -> Tensor:
             gaps if gaps.sum() > 0 else torch.ones_like(gaps).index_fill(0, torch.tensor(chosen), 0)
         )
         chosen.append(int(torch.multinomial(odds, 1)))
-    found = given[chosen]
+    centroids = given[chosen]
     for _ in range(rounds):
-        nearest = torch.cdist(given, found).argmin(dim=1)
+        nearest = torch.cdist(given, centroids).argmin(dim=1)
         sizes = torch.bincount(nearest, minlength=count).unsqueeze(1)
-        sums = torch.zeros_like(found).index_add_(0, nearest, given)
-        moved = torch.where(sizes > 0, sums / sizes.clamp(min=1), found)
-        if torch.equal(moved, found):
+        sums = torch.zeros_like(centroids).index_add_(0, nearest, given)
+        moved = torch.where(sizes > 0, sums / sizes.clamp(min=1), centroids)
+        if torch.equal(moved, centroids):
             break
-        found = moved
-    return found.to(points)
+        centroids = moved
+    return centroids.to(points)
 
 
 HEADS: dict[str, Callable[..., Head]] = {

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ancl.data.samples import Normalization
 from ancl.errors import SpecError, did_you_mean, printable
-from ancl.networks.weights import WeightFile, read_weights, weight_file
+from ancl.networks.identity import WeightFile, read_weights, weight_file
 from ancl.outside import LIBRARIES, in_library
 from ancl.seeding import seeded
 
@@ -92,10 +92,10 @@ class LibraryBackbone(ABC):
 
     def moments(self, channels: int) -> Normalization:
         """The normalization for images of this number of channels: grey ones get the mean."""
-        found = self.normalization()
-        if len(found.mean) == channels:
-            return found
-        mean, std = (sum(each) / len(each) for each in (found.mean, found.std))
+        expected = self.normalization()
+        if len(expected.mean) == channels:
+            return expected
+        mean, std = (sum(values) / len(values) for values in (expected.mean, expected.std))
         return Normalization((mean,) * channels, (std,) * channels)
 
     def notes(self, shape: Sequence[int]) -> tuple[str, ...]:
@@ -114,17 +114,17 @@ class LibraryBackbone(ABC):
         Raises:
             SpecError: The file is not there or cannot be read.
         """
-        found = self.located(weights)
-        if found is None:
+        pretrained = self.located(weights)
+        if pretrained is None:
             return None
-        if found.file is None:
+        if pretrained.file is None:
             raise SpecError(
                 f"A new {self.name} is to begin with pretrained weights (sha256 "
-                f"{found.digest[:12]}), whose file is not known any more: a saved learner keeps "
-                f"what was learned alone. Learn all tasks without saving in between, or use a "
-                f"method that continues from the old network."
+                f"{pretrained.digest[:12]}), whose file is not known any more: a saved learner "
+                f"keeps what was learned alone. Learn all tasks without saving in between, or use "
+                f"a method that continues from the old network."
             )
-        return read_weights(found)
+        return read_weights(pretrained)
 
     def _cached(self) -> Path:
         looked = list(self._places())
@@ -219,18 +219,22 @@ class _Timm(LibraryBackbone):
                 )
         except (RuntimeError, KeyError, ValueError, AttributeError) as error:
             raise self._misfit(error) from error
-        own = made.state_dict()
+        loaded = made.state_dict()
         # What is random still was not in the file.
         absent = [
             name
-            for name, value in own.items()
+            for name, value in loaded.items()
             if value.is_floating_point() and _varies(value) and torch.equal(value, fresh[name])
         ]
         if absent:
             raise self._misfit(f"it lacks {', '.join(absent[:3])}")
         # A classifier is left out, and perhaps a layer before it; a larger model is another one.
-        more = [name for name in tensors if name not in own] if own.keys() <= tensors.keys() else []
-        if len(more) > max(8, len(own) // 10):
+        more = (
+            [name for name in tensors if name not in loaded]
+            if loaded.keys() <= tensors.keys()
+            else []
+        )
+        if len(more) > max(8, len(loaded) // 10):
             raise self._misfit(f"it has {len(more)} tensors more, such as {', '.join(more[:3])}")
         card = getattr(made, "pretrained_cfg", None)
         if isinstance(card, dict):
@@ -244,9 +248,9 @@ class _Timm(LibraryBackbone):
             for name in (*named, "model.safetensors", "pytorch_model.bin"):
                 with suppress(ImportError):  # timm brings it, but may be installed without
                     hub = importlib.import_module("huggingface_hub")
-                    found = hub.try_to_load_from_cache(repo_id=card.hf_hub_id, filename=name)
-                    if isinstance(found, str):
-                        yield Path(found)
+                    cached = hub.try_to_load_from_cache(repo_id=card.hf_hub_id, filename=name)
+                    if isinstance(cached, str):
+                        yield Path(cached)
         if card.url and not card.url.endswith(".npz"):
             yield _downloaded(card.url)
 
@@ -277,9 +281,9 @@ class _Torchvision(LibraryBackbone):
         head = self._headless(made)
         tensors = self.tensors(weights)
         if tensors:
-            own = {n: t for n, t in tensors.items() if not n.startswith(f"{head}.")}
+            backbone = {n: t for n, t in tensors.items() if not n.startswith(f"{head}.")}
             try:
-                made.load_state_dict(own)
+                made.load_state_dict(backbone)
             except RuntimeError as error:
                 raise self._misfit(error) from error
         return made.requires_grad_(not frozen)
@@ -294,8 +298,8 @@ class _Torchvision(LibraryBackbone):
 
     def normalization(self) -> Normalization:
         """As the transforms of its weights have it."""
-        found = self._weights().transforms()
-        return Normalization(tuple(found.mean), tuple(found.std))
+        transforms = self._weights().transforms()
+        return Normalization(tuple(transforms.mean), tuple(transforms.std))
 
     def size(self) -> int:
         """As the transforms of its weights have it."""
@@ -325,7 +329,7 @@ def library_backbone(name: str) -> LibraryBackbone:
 
 def _imported(library: str) -> ModuleType:
     try:
-        found = importlib.import_module(library)
+        module = importlib.import_module(library)
         if library == "torchvision":
             importlib.import_module("torchvision.models")
     except ModuleNotFoundError as error:
@@ -338,7 +342,7 @@ def _imported(library: str) -> ModuleType:
             f"{library} cannot be imported ({type(error).__name__}: {error}). Install versions of "
             f"torch and torchvision that belong together, both for the CPU or both for CUDA."
         ) from error
-    return found
+    return module
 
 
 def _downloaded(url: str) -> Path:

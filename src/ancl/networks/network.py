@@ -1,7 +1,9 @@
 """A backbone and a head: the one kind of network that is trained, stored and used as an anchor."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from types import MethodType
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,103 @@ from torch import Tensor, nn
 from ancl.errors import MethodError, StoreError
 from ancl.networks.heads import Head
 from ancl.types import Output, Params
+
+Level = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From a map to the next one, and the same before its last activation."""
+
+
+class Backbone(nn.Module):
+    """Samples to features (B, D), with a default for all else that a network asks of it.
+
+    A user's module need not be one: ``as_backbone`` gives any module the defaults of what it lacks.
+
+    Attributes:
+        feature_size: The number of features now, of one with its own ``add_task``: where it grows,
+            the head gets columns for the new ones. If left out it stays the same.
+        fresh_head: Whether the whole head is drawn anew when a task begins.
+    """
+
+    feature_size: int | None = None
+    fresh_head: bool = False
+
+    def add_task(self, classes: int) -> None:
+        """Grow by a task with this number of classes; by default not at all."""
+
+    def with_side(self, x: Tensor) -> tuple[Tensor, Params]:
+        """Features, and what terms of the loss read besides; by default nothing."""
+        return self(x), {}
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        """Features, and every stage's map before its activation.
+
+        Raises:
+            MethodError: It does not give them.
+        """
+        raise MethodError(
+            f"The method reads feature maps, which {type(self).__name__} does not "
+            "give. Use a resnet, or give your module a method "
+            "with_maps(x) -> (features, tuple of maps before their activation)."
+        )
+
+    def levels(self) -> Sequence[Level]:
+        """What leads from the image to the features, one after the other; none by default."""
+        return ()
+
+    def at(self, epoch: int, batch: int, batches: int) -> None:
+        """Prepare for the epoch and the batch that come next, both counted from 0."""
+
+    def stored(self) -> int:
+        """The number of parameters that features are computed from; by default all."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def last_layers(self) -> list[str]:
+        """Names of layers in the last stage, whose outputs show what it has learned.
+
+        By default every convolution and linear layer of its last child that has any.
+        """
+        for child, module in reversed(list(self.named_children())):
+            layers = [
+                f"{child}.{name}".rstrip(".")
+                for name, part in module.named_modules()
+                if isinstance(part, nn.Conv2d | nn.Linear)
+            ]
+            if layers:
+                return layers
+        return []
+
+    def folded(self) -> nn.Module:
+        """A copy for inference, which may be faster."""
+        return copy.deepcopy(self)
+
+
+class _Completed:
+    """A module of any class, with the defaults of ``Backbone`` for what it lacks.
+
+    It is no module itself: the names of stored tensors stay those of the user's own.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        default, value = getattr(Backbone, name), getattr(self._module, name, None)
+        if callable(default):
+            return value if callable(value) else MethodType(default, self._module)
+        return value if isinstance(value, int) else default
+
+    def __call__(self, x: Tensor) -> Any:
+        return self._module(x)
+
+
+def as_backbone(module: nn.Module) -> Backbone:
+    """A module with all that a backbone has."""
+    return module if isinstance(module, Backbone) else cast(Backbone, _Completed(module))
+
+
+def grows(module: nn.Module) -> bool:
+    """Whether a backbone changes with its tasks: it has its own ``add_task``."""
+    add_task = getattr(module, "add_task", None)
+    return callable(add_task) and getattr(add_task, "__func__", None) is not Backbone.add_task
 
 
 class Network(nn.Module):
@@ -32,78 +131,50 @@ class Network(nn.Module):
             return Output(self.head(x), x)
         if self._contiguous:
             x = x.contiguous()
-        if not maps:
-            with_side = getattr(self.backbone, "with_side", None)
-            features, side = with_side(x) if callable(with_side) else (self.backbone(x), {})
-            return Output(self.head(features), features, side=side)
-        with_maps = getattr(self.backbone, "with_maps", None)
-        if with_maps is None:
-            raise MethodError(
-                f"The method reads feature maps, which {type(self.backbone).__name__} does not "
-                "give. Use a resnet, or give your module a method "
-                "with_maps(x) -> (features, tuple of maps before their activation)."
-            )
-        features, stages = with_maps(x)
-        return Output(self.head(features), features, tuple(stages))
+        backbone = as_backbone(self.backbone)
+        if maps:
+            features, stages = backbone.with_maps(x)
+            return Output(self.head(features), features, tuple(stages))
+        features, side = backbone.with_side(x)
+        return Output(self.head(features), features, side=side)
 
     def add_task(self, classes: int, *, draw: bool = True) -> None:
-        """Add a task with this number of classes: to the head, and to a backbone with ``add_task``.
-
-        Where such a backbone says its ``feature_size`` and it has grown, the head gets columns for
-        the new features. With ``fresh_head`` the whole head is then drawn anew.
+        """Add a task with this number of classes to the backbone and the head.
 
         Args:
             classes: Of the task.
-            draw: Whether the head's block is drawn; see ``Head.grow``.
+            draw: Whether the head's block is drawn; see ``Head.grow``. It always is where the
+                backbone grows.
         """
-        if not callable(getattr(self.backbone, "add_task", None)):
+        if not grows(self.backbone):
             self.head.grow(classes, draw=draw)
             return
-        grow_backbone(self.backbone, classes)
-        if new := feature_size(self.backbone, self.head.feature_size) - self.head.feature_size:
-            self.head.widen(new)
+        backbone = as_backbone(self.backbone)
+        backbone.add_task(classes)
+        size = backbone.feature_size
+        if size is not None and size != self.head.feature_size:
+            self.head.widen(size - self.head.feature_size)
         self.head.grow(classes)
-        if getattr(self.backbone, "fresh_head", False) and len(self.head.sizes) > 1:
+        if backbone.fresh_head and len(self.head.sizes) > 1:
             self.head.reset()
         self._contiguous = not _bears_channels_last(self.backbone)
 
     def at(self, epoch: int, batch: int, batches: int) -> None:
-        """Call ``at`` of a backbone that has it, with the epoch and the batch that come next.
+        """Tell the backbone the epoch and the batch that come next.
 
         Both count from 0. Noise of its own comes from PyTorch's global generators, which are seeded
         for every epoch of a training.
         """
-        told = getattr(self.backbone, "at", None)
-        if callable(told):
-            told(epoch, batch, batches)
+        as_backbone(self.backbone).at(epoch, batch, batches)
 
     def stored(self) -> int:
-        """The number of parameters that answers are computed from.
-
-        Those of ``backbone.stored()``, if it has that method, otherwise all; and the head's.
-        """
-        own = getattr(self.backbone, "stored", None)
-        found = own() if callable(own) else sum(p.numel() for p in self.backbone.parameters())
-        return int(found) + sum(parameter.numel() for parameter in self.head.parameters())
+        """The number of parameters that answers are computed from."""
+        head = sum(parameter.numel() for parameter in self.head.parameters())
+        return int(as_backbone(self.backbone).stored()) + head
 
     def last_layers(self) -> list[str]:
-        """Names of layers in the backbone's last stage, whose outputs show what it has learned.
-
-        Those that ``backbone.last_layers()`` names, if it has that method; otherwise every
-        convolution and linear layer of its last child that has any. Empty where there is none.
-        """
-        named = getattr(self.backbone, "last_layers", None)
-        if callable(named):
-            return list(named())
-        for child, module in reversed(list(self.backbone.named_children())):
-            found = [
-                f"{child}.{name}".rstrip(".")
-                for name, part in module.named_modules()
-                if isinstance(part, nn.Conv2d | nn.Linear)
-            ]
-            if found:
-                return found
-        return []
+        """Names of layers in the backbone's last stage; empty where there is none."""
+        return list(as_backbone(self.backbone).last_layers())
 
     def weights(self) -> Params:
         """The backbone's parameters themselves, by name; no heads, no buffers."""
@@ -123,8 +194,8 @@ class Network(nn.Module):
             StoreError: If a tensor is missing, unknown or of another shape or type; nothing is
                 copied.
         """
-        own = self.state_dict()
-        faults = _faults(own, tensors)
+        values = self.state_dict()
+        faults = _faults(values, tensors)
         if faults:
             raise StoreError(
                 f"The stored tensors do not fit the network: {'; '.join(faults)}. "
@@ -132,25 +203,25 @@ class Network(nn.Module):
                 "and a head with the same classes for every task."
             )
         with torch.no_grad():
-            for name, value in own.items():
+            for name, value in values.items():
                 value.copy_(tensors[name])
 
 
-def _faults(own: Params, given: Params) -> list[str]:
+def _faults(values: Params, given: Params) -> list[str]:
     """Why the given tensors do not fit, one phrase for each kind."""
     shapes = [
         f"{name} {tuple(given[name].shape)} instead of {tuple(value.shape)}"
-        for name, value in own.items()
+        for name, value in values.items()
         if name in given and given[name].shape != value.shape
     ]
     types = [
         f"{name} {given[name].dtype} instead of {value.dtype}"
-        for name, value in own.items()
+        for name, value in values.items()
         if name in given and given[name].dtype != value.dtype
     ]
     kinds = {
-        "missing": [name for name in own if name not in given],
-        "unexpected": [name for name in given if name not in own],
+        "missing": [name for name in values if name not in given],
+        "unexpected": [name for name in given if name not in values],
         "of another shape": shapes,
         "of another type": types,
     }
@@ -188,30 +259,15 @@ def channels_last(network: Network) -> None:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
-def grow_backbone(backbone: nn.Module, classes: int) -> None:
-    """Call ``backbone.add_task(classes)``, if the backbone has it."""
-    add_task = getattr(backbone, "add_task", None)
-    if callable(add_task):
-        add_task(classes)
-
-
-def feature_size(backbone: nn.Module, otherwise: int) -> int:
-    """The number of features that a backbone with ``add_task`` says it gives now."""
-    grows = callable(getattr(backbone, "add_task", None))
-    size = getattr(backbone, "feature_size", otherwise) if grows else otherwise
-    return size if isinstance(size, int) else otherwise
-
-
 def frozen(network: Network) -> Network:
     """A copy for inference: eval mode, no gradients.
 
-    A backbone with a method ``folded()`` gives its own copy, which may be faster: our residual
-    networks fold their batch norms into the convolutions.
+    The backbone's own copy may be faster: our residual networks fold their batch norms into the
+    convolutions.
     """
-    folded = getattr(network.backbone, "folded", None)
-    own = folded() if callable(folded) else copy.deepcopy(network.backbone)
-    head = copy.deepcopy(network.head)
-    twin = Network(own, head, reads_features=network.reads_features).eval().requires_grad_(False)
+    backbone, head = as_backbone(network.backbone).folded(), copy.deepcopy(network.head)
+    twin = Network(backbone, head, reads_features=network.reads_features)
+    twin.eval().requires_grad_(False)
     channels_last(twin)
     return twin
 

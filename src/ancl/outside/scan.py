@@ -58,7 +58,7 @@ _PARTLY = {
 """Modules of which these names alone read nothing."""
 
 _READERS = {
-    *("ancl.Learner.load", "ancl.files", "ancl.load_run", "ancl.networks.weights", "ancl.outside"),
+    *("ancl.Learner.load", "ancl.files", "ancl.load_run", "ancl.networks.identity", "ancl.outside"),
     *("aiohttp", "cffi", "cloudpickle", "dill", "dotenv", "h5py", "httpx", "huggingface_hub"),
     *("joblib.load", "requests", "safetensors"),
     *(f"numpy.{name}" for name in ("load", "fromregex", "lib.format", "lib.npyio")),

@@ -15,8 +15,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from ancl.errors import SpecError
+from ancl.networks import Backbone, Growth
 from ancl.networks.backbones import Block, ResNet, draw_kernels
-from ancl.networks.growth import Growth
 from ancl.types import Params
 
 TEMPERATURE = 2 / 3
@@ -46,8 +46,8 @@ class _Hard(torch.autograd.Function):
 
 def straight_through(soft: Tensor) -> Tensor:
     """Exactly 0 or 1; the gradient is that of the soft value."""
-    found: Tensor = _Hard.apply(soft)  # type: ignore[no-untyped-call]
-    return found
+    hard: Tensor = _Hard.apply(soft)  # type: ignore[no-untyped-call]
+    return hard
 
 
 class Gate(nn.Module):
@@ -103,8 +103,8 @@ class KeptRows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolution."""
-        found: Tensor = functional_call(self.conv, {"weight": self.kernels()}, (x,))
-        return found
+        out: Tensor = functional_call(self.conv, {"weight": self.kernels()}, (x,))
+        return out
 
     @torch.no_grad()
     def keep(self, relevant: Tensor) -> None:
@@ -123,7 +123,7 @@ class KeptRows(nn.Module):
         return twin
 
 
-class Path(nn.Module):
+class TaskPath(nn.Module):
     """One task's way through the shared convolutions: its gates and batch norms.
 
     Args:
@@ -138,8 +138,8 @@ class Path(nn.Module):
         self.gates = nn.ModuleList(Gate(c.in_channels, c.out_channels, hidden) for c in convs)
         self.norms = nn.ModuleList(nn.BatchNorm2d(conv.out_channels) for conv in convs)
         self.shortcuts = nn.ModuleList(
-            nn.BatchNorm2d(each.conv.out_channels) if isinstance(each, KeptRows) else nn.Identity()
-            for each in shortcuts
+            nn.BatchNorm2d(way.conv.out_channels) if isinstance(way, KeptRows) else nn.Identity()
+            for way in shortcuts
         )
 
     def through(
@@ -191,11 +191,11 @@ class TaskClassifier(nn.Module):
         """Logits (B, tasks)."""
         assert self.first is not None
         assert self.last is not None
-        found: Tensor = self.last(F.relu(self.first(features)))
-        return found
+        out: Tensor = self.last(F.relu(self.first(features)))
+        return out
 
 
-class Gated(nn.Module):
+class Gated(Backbone):
     """A residual network as shared convolutions with one path for every task.
 
     Features are those of all paths side by side. A network that learns runs earlier tasks' paths
@@ -221,24 +221,21 @@ class Gated(nn.Module):
                 self.shortcuts.append(_shared_shortcut(block))
         self.paths = nn.ModuleList()
         self.tasks = TaskClassifier(backbone.feature_size) if classifier else None
-        self._hidden, self._width = hidden, backbone.feature_size
+        self.feature_size = self._width = backbone.feature_size
+        self._hidden = hidden
         self.register_buffer("class_tasks", torch.zeros(0, dtype=torch.long), persistent=False)
-
-    @property
-    def feature_size(self) -> int:
-        """The number of features: those of one path for every task."""
-        return self._width * max(len(self.paths), 1)
 
     def add_task(self, classes: int) -> None:
         """A path for the task; those before rest from now on."""
         self.paths.requires_grad_(False)
         device, task = self.class_tasks.device, len(self.paths)
-        self.paths.append(Path(self.layers, self.shortcuts, self._hidden).to(device))
+        self.paths.append(TaskPath(self.layers, self.shortcuts, self._hidden).to(device))
+        self.feature_size = self._width * len(self.paths)
         if self.tasks:
             self.tasks.widen(task + 1)
             self.tasks.to(device)
-        own = torch.full((classes,), task, device=device)
-        self.class_tasks = torch.cat([self.class_tasks, own])
+        numbers = torch.full((classes,), task, device=device)
+        self.class_tasks = torch.cat([self.class_tasks, numbers])
 
     def train(self, mode: bool = True) -> "Gated":
         """Earlier tasks' paths stay in eval mode."""
@@ -277,7 +274,7 @@ class Gated(nn.Module):
 
     def _through(self, task: int, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         path = self.paths[task]
-        assert isinstance(path, Path)
+        assert isinstance(path, TaskPath)
         return path.through(list(self.layers), list(self.shortcuts), x)
 
     def fired(self, x: Tensor) -> list[Tensor]:
@@ -295,7 +292,7 @@ class Gated(nn.Module):
             relevant: For every layer, which channels the task uses.
         """
         path = self.paths[-1]
-        assert isinstance(path, Path)
+        assert isinstance(path, TaskPath)
         for index, used in enumerate(relevant):
             layer, gate = self.layers[index], path.gates[index]
             assert isinstance(layer, KeptRows)
@@ -310,7 +307,9 @@ class Gated(nn.Module):
     def free(self) -> dict[str, int]:
         """The number of kernels of every 3x3 convolution that no task keeps."""
         named = zip(self.names, self.layers, strict=True)
-        return {name: int((~each.rows).sum()) for name, each in named if isinstance(each, KeptRows)}
+        return {
+            name: int((~layer.rows).sum()) for name, layer in named if isinstance(layer, KeptRows)
+        }
 
     def last_layers(self) -> list[str]:
         """The shared convolutions of the last stage, which has the most channels."""
@@ -324,9 +323,9 @@ class Gated(nn.Module):
         """A copy for inference whose convolutions are ordinary ones."""
         twin = copy.deepcopy(self).eval().requires_grad_(False)
         for part in (twin.layers, twin.shortcuts):
-            for index, each in enumerate(part):
-                if isinstance(each, KeptRows):
-                    part[index] = each.plain()
+            for index, layer in enumerate(part):
+                if isinstance(layer, KeptRows):
+                    part[index] = layer.plain()
         return twin
 
 

@@ -41,7 +41,7 @@ class Covariance(Finish):
     def run(self, work: TaskWork) -> StageResult:
         """The sums, by the name of the layer."""
         network = work.network().eval()
-        found = {name: value.to(work.device) for name, value in work.state("covariance").items()}
+        sums = {name: value.to(work.device) for name, value in work.state("covariance").items()}
         batches = work.batches(
             work.training_parts()[0][:1], augment=work.augment, size=work.training.batch_size
         )
@@ -50,8 +50,8 @@ class Covariance(Finish):
                 network(batch.x)
                 for name, rows in inputs.take():
                     square = rows.T.double() @ rows.double()
-                    found[name] = found[name] + square if name in found else square
-        return StageResult(prefixed("covariance", {n: v.cpu() for n, v in found.items()}), {})
+                    sums[name] = sums[name] + square if name in sums else square
+        return StageResult(prefixed("covariance", {n: v.cpu() for n, v in sums.items()}), {})
 
 
 class LayerInputs:
@@ -87,7 +87,7 @@ class LayerInputs:
 
 def projected_layers(backbone: nn.Module) -> dict[str, nn.Conv2d | nn.Linear]:
     """The convolutions and linear layers, whose updates are projected."""
-    found: dict[str, nn.Conv2d | nn.Linear] = {}
+    layers: dict[str, nn.Conv2d | nn.Linear] = {}
     for name, layer in backbone.named_modules():
         if isinstance(layer, nn.Conv2d) and layer.groups > 1:
             raise MethodError(
@@ -95,8 +95,8 @@ def projected_layers(backbone: nn.Module) -> dict[str, nn.Conv2d | nn.Linear]:
                 f"stability=old, or a network without such layers, such as resnet32."
             )
         if isinstance(layer, nn.Conv2d | nn.Linear):
-            found[name] = layer
-    return found
+            layers[name] = layer
+    return layers
 
 
 def input_rows(layer: nn.Conv2d | nn.Linear, x: Tensor) -> Tensor:
@@ -124,13 +124,13 @@ def null_space(covariance: Tensor, threshold: float, energy: float | None) -> Te
     noise = len(values) * torch.finfo(values.dtype).eps * values[-1].clamp(min=0)
     values = torch.where(values <= noise, torch.zeros_like(values), values)
     if energy is None:
-        kept = values <= threshold * values[0]
+        quiet = values <= threshold * values[0]
     else:
-        kept = values.cumsum(0) <= energy * values.sum()
-    directions = vectors[:, kept]
+        quiet = values.cumsum(0) <= energy * values.sum()
+    directions = vectors[:, quiet]
     projector = directions @ directions.T
-    found: Tensor = projector / projector.norm() if kept.any() else projector
-    return found
+    scaled: Tensor = projector / projector.norm() if quiet.any() else projector
+    return scaled
 
 
 class ProjectSteps(Constraint):

@@ -45,11 +45,11 @@ class MaskedConv(nn.Conv2d):
     @classmethod
     def of(cls, conv: nn.Conv2d) -> "MaskedConv":
         """The convolution with all its channels kept."""
-        found = cls.__new__(cls)
-        found.__dict__.update(copy.deepcopy(conv).__dict__)
-        found.e = nn.Parameter(torch.ones(conv.in_channels, dtype=conv.weight.dtype))
-        found.scale = 1.0
-        return found
+        masked = cls.__new__(cls)
+        masked.__dict__.update(copy.deepcopy(conv).__dict__)
+        masked.e = nn.Parameter(torch.ones(conv.in_channels, dtype=conv.weight.dtype))
+        masked.scale = 1.0
+        return masked
 
     def mask(self) -> Tensor:
         """The mask of its input channels."""
@@ -128,7 +128,7 @@ def _layers(extractor: nn.Module) -> list[MaskedLayer]:
         for block in extractor.modules()
         if isinstance(block, Block) and isinstance(block.conv2, MaskedConv)
     }
-    found = []
+    layers = []
     for conv in extractor.modules():
         if isinstance(conv, nn.Conv2d):
             area = conv.kernel_size[0] * conv.kernel_size[1]
@@ -136,8 +136,8 @@ def _layers(extractor: nn.Module) -> list[MaskedLayer]:
             if isinstance(conv, MaskedConv):
                 read = conv.mask().sum()
             written = outputs.get(conv, float(conv.out_channels))
-            found.append(MaskedLayer(area, conv.in_channels, conv.out_channels, read, written))
-    return found
+            layers.append(MaskedLayer(area, conv.in_channels, conv.out_channels, read, written))
+    return layers
 
 
 @torch.no_grad()
@@ -146,13 +146,13 @@ def pruned(extractor: nn.Module) -> nn.Module:
     twin = copy.deepcopy(extractor).eval().requires_grad_(False)
     for block in twin.modules():
         if isinstance(block, Block) and isinstance(block.conv2, MaskedConv):
-            masked, kept = block.conv2, block.conv2.kept.nonzero().squeeze(1)
-            if not len(kept):  # a convolution reads at least one channel; this one weighs nothing
-                kept = torch.zeros(1, dtype=torch.long, device=masked.e.device)
+            masked, channels = block.conv2, block.conv2.kept.nonzero().squeeze(1)
+            if not len(channels):  # a convolution reads at least one; this one weighs nothing
+                channels = torch.zeros(1, dtype=torch.long, device=masked.e.device)
                 nn.init.zeros_(masked.weight)
-            block.conv1 = _cut(block.conv1, outputs=kept)
-            block.bn1 = _cut_norm(block.bn1, kept)
-            block.conv2 = _cut(masked, inputs=kept)
+            block.conv1 = _cut(block.conv1, outputs=channels)
+            block.bn1 = _cut_norm(block.bn1, channels)
+            block.conv2 = _cut(masked, inputs=channels)
     return twin
 
 
@@ -162,7 +162,7 @@ def _cut(
     weight = conv.weight if outputs is None else conv.weight[outputs]
     weight = weight if inputs is None else weight[:, inputs]
     # Made without values: PyTorch's global generators stay as they are.
-    found = nn.Conv2d(
+    smaller = nn.Conv2d(
         weight.shape[1],
         weight.shape[0],
         (conv.kernel_size[0], conv.kernel_size[1]),
@@ -171,13 +171,13 @@ def _cut(
         bias=False,
         device="meta",
     )
-    found.weight = nn.Parameter(weight.clone(), requires_grad=False)
-    return found
+    smaller.weight = nn.Parameter(weight.clone(), requires_grad=False)
+    return smaller
 
 
-def _cut_norm(norm: nn.BatchNorm2d, kept: Tensor) -> nn.BatchNorm2d:
-    found = nn.BatchNorm2d(len(kept), eps=norm.eps, momentum=norm.momentum)
-    found.load_state_dict(
-        {name: v[kept] if v.dim() else v for name, v in norm.state_dict().items()}
+def _cut_norm(norm: nn.BatchNorm2d, channels: Tensor) -> nn.BatchNorm2d:
+    smaller = nn.BatchNorm2d(len(channels), eps=norm.eps, momentum=norm.momentum)
+    smaller.load_state_dict(
+        {name: v[channels] if v.dim() else v for name, v in norm.state_dict().items()}
     )
-    return found.to(norm.weight).eval().requires_grad_(False)
+    return smaller.to(norm.weight).eval().requires_grad_(False)

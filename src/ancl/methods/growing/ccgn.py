@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ancl.inference import Infer
+from ancl.methods.growing.gates import Gated, Gates
 from ancl.methods.method import Finish, Method
 from ancl.methods.work import TaskWork
-from ancl.networks.gates import Gated, Gates
 from ancl.seeding import seeded
 from ancl.store.entry import StageResult
 from ancl.training.objective import Extra
@@ -33,8 +33,8 @@ class OwnImages:
         """The loss of one batch."""
         current = step.current
         wanted = (step.y - current.start).clamp(min=0)
-        each = F.cross_entropy(step.out.logits[:, current], wanted, reduction="none")
-        return _mean_of_own(each, step)
+        losses = F.cross_entropy(step.out.logits[:, current], wanted, reduction="none")
+        return _mean_of_own(losses, step)
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class TaskEntropy:
         return F.cross_entropy(side["tasks"], task)
 
 
-def _mean_of_own(each: Tensor, step: Step) -> Tensor:
+def _mean_of_own(values: Tensor, step: Step) -> Tensor:
     """The mean over the current task's images; 0 with a gradient where a batch has none."""
-    own = (step.y >= step.current.start).to(each.dtype)
-    total: Tensor = (each * own).sum() / own.sum().clamp(min=1)
+    current = (step.y >= step.current.start).to(values.dtype)
+    total: Tensor = (values * current).sum() / current.sum().clamp(min=1)
     return total
 
 
@@ -132,7 +132,7 @@ def frequencies(gated: Gated, batches: Iterable[Tensor]) -> list[Tensor]:
         opened = [gates.sum(dim=0) for gates in gated.fired(x)]
         sums = [a + b for a, b in zip(sums, opened, strict=True)] if sums else opened
         images += len(x)
-    return [each / images for each in sums]
+    return [opened_sum / images for opened_sum in sums]
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,19 @@ from ancl.errors import SpecError, did_you_mean, unknown
 from ancl.hashing import UnstorableError, describe, known_digest
 from ancl.networks.growth import Growth
 from ancl.networks.heads import HEADS
+from ancl.networks.identity import module_identity
 from ancl.networks.libraries import CACHED, LibraryBackbone
-from ancl.networks.makers import NAMES, Maker, network_maker, resolved_options
-from ancl.networks.module_hash import module_identity
+from ancl.networks.makers import (
+    NAMES,
+    Maker,
+    ProbeResult,
+    copied,
+    network_maker,
+    probe_module,
+    probe_named,
+    resolved_options,
+)
 from ancl.networks.network import Network, channels_last
-from ancl.networks.trial import Tried, copied, try_module, try_named
 from ancl.outside import Loaded
 from ancl.seeding import seeded
 from ancl.types import Params
@@ -36,7 +44,7 @@ class Architecture:
         head_options: The head's own options; its defaults if left out.
         prototype: The user's module; its weights are the initial ones.
         maker: What makes the named backbone.
-        tried: What a trial of the backbone has shown.
+        probe: What a trial of the backbone has shown.
         pretrained: The hash of the file of weights that a network of another library begins with.
         normalization: What these weights expect of images, in place of the images' own moments.
         notes: What a user should know of them before training.
@@ -45,7 +53,7 @@ class Architecture:
 
     name: str
     input_shape: tuple[int, ...]
-    tried: Tried
+    probe: ProbeResult
     options: Mapping[str, object]
     head: str = "linear"
     head_options: Mapping[str, object] = field(default_factory=dict)
@@ -59,21 +67,21 @@ class Architecture:
     @property
     def feature_size(self) -> int:
         """The number of features the backbone yields in the first task."""
-        return self.tried.feature_size
+        return self.probe.feature_size
 
     @property
     def learns(self) -> bool:
         """Whether any weight of the backbone learns; it may be frozen as a whole."""
-        return self.tried.learns
+        return self.probe.learns
 
     @property
     def fixed(self) -> bool:
         """Whether features of an image never change, so that they are computed once and kept."""
-        return self.tried.fixed and len(self.input_shape) == 3 and self.growth is None
+        return self.probe.fixed and len(self.input_shape) == 3 and self.growth is None
 
-    def moments(self, own: Normalization | None) -> Normalization | None:
+    def moments(self, images: Normalization | None) -> Normalization | None:
         """The normalization of images whose own moments are these; none for other inputs."""
-        return own and (self.normalization or own)
+        return images and (self.normalization or images)
 
     def build(self, sizes: Sequence[int] = ()) -> Network:
         """A network on the CPU whose head has a block for each size; the caller seeds it.
@@ -134,14 +142,14 @@ class Architecture:
         Raises:
             UnstorableError: A part of the user's module cannot be described.
         """
-        found = self.identity()
-        if not found["stored"]:
-            raise UnstorableError(str(found["why"]), found)
-        return found
+        identity = self.identity()
+        if not identity["stored"]:
+            raise UnstorableError(str(identity["why"]), identity)
+        return identity
 
     def identity(self) -> dict[str, object]:
         """What decides the numbers, as JSON; ``stored`` says whether all of it is known."""
-        own: dict[str, object] = {
+        described: dict[str, object] = {
             "name": self.name,
             "input_shape": list(self.input_shape),
             "options": {
@@ -152,13 +160,13 @@ class Architecture:
             "stored": True,
         }
         if self.growth:
-            own["growth"] = describe(self.growth)
+            described["growth"] = describe(self.growth)
         if self.prototype is not None:
-            return own | module_identity(self.prototype)
+            return described | module_identity(self.prototype)
         if self.maker and self.maker.library:
-            return own | self._library_identity(own["options"], self.maker.library)
+            return described | self._library_identity(described["options"], self.maker.library)
         code = self.maker.code if self.maker else None
-        return own | self._code_identity(code) if code else own
+        return described | self._code_identity(code) if code else described
 
     def _library_identity(self, options: object, library: LibraryBackbone) -> dict[str, object]:
         """Weights by the hash of their file, whatever its place."""
@@ -171,16 +179,16 @@ class Architecture:
 
     def _code_identity(self, code: Loaded) -> dict[str, object]:
         """Its source, without its path, and the weights it makes with a fixed seed."""
-        found = {
+        described = {
             "name": code.attribute,
-            "weights": self.tried.weights,
+            "weights": self.probe.weights,
             "source": code.sources.identity,
         }
         try:
             known_digest(code.name, code.sources)
         except UnstorableError as error:
-            return {**found, "stored": False, "why": str(error)}
-        return dict(found)
+            return {**described, "stored": False, "why": str(error)}
+        return dict(described)
 
 
 def architecture(
@@ -209,15 +217,15 @@ def architecture(
     Raises:
         SpecError: If a name or an option does not exist, or the network does not fit.
     """
-    found = _architecture(network, input_shape, head, head_options, options)
+    plain = _architecture(network, input_shape, head, head_options, options)
     if growth is None:
-        return found
-    if not found.learns:
+        return plain
+    if not plain.learns:
         raise SpecError(
-            f"The method adds parts to the network that learn, and {found.name} is frozen. Use "
+            f"The method adds parts to the network that learn, and {plain.name} is frozen. Use "
             f"network.frozen=false, or a method that trains the head alone, such as freeze."
         )
-    grown = replace(found, growth=growth)
+    grown = replace(plain, growth=growth)
     with seeded(0, "probe"):  # says now what does not fit, and not after the first task
         grown.build((2, 2))
     return grown
@@ -233,7 +241,7 @@ def _architecture(
     shape = _checked_shape(input_shape)
     if head not in HEADS:
         raise SpecError(unknown("head", head, HEADS))
-    own = dict(head_options or {})
+    chosen = dict(head_options or {})
     if isinstance(network, nn.Module):
         if options:
             raise SpecError(
@@ -241,8 +249,8 @@ def _architecture(
                 "Set them where you make the module."
             )
         prototype = copied(network)
-        tried = try_module(type(network).__name__, copy.deepcopy(prototype), shape)
-        return Architecture("module", shape, tried, {}, head, own, prototype)
+        probe = probe_module(type(network).__name__, copy.deepcopy(prototype), shape)
+        return Architecture("module", shape, probe, {}, head, chosen, prototype)
     if not isinstance(network, str):
         raise SpecError(
             f"{network!r} is not a network. Give an nn.Module (an instance, not its class), "
@@ -250,9 +258,9 @@ def _architecture(
         )
     maker, resolved = network_maker(network), resolved_options(network, options)
     if maker.library:
-        return _of_library(maker, maker.library, shape, resolved, head, own)
-    tried = try_named(network, maker, shape, resolved)
-    return Architecture(network, shape, tried, resolved, head, own, None, maker)
+        return _of_library(maker, maker.library, shape, resolved, head, chosen)
+    probe = probe_named(network, maker, shape, resolved)
+    return Architecture(network, shape, probe, resolved, head, chosen, None, maker)
 
 
 def _of_library(
@@ -277,7 +285,7 @@ def _of_library(
     return Architecture(
         library.name,
         shape,
-        try_named(library.name, maker, shape, shown, digest),
+        probe_named(library.name, maker, shape, shown, digest),
         options,
         head,
         head_options,
@@ -291,9 +299,9 @@ def _of_library(
 
 def without_head(module: nn.Module, name: str = "fc") -> nn.Module:
     """A copy of a classifier whose named layer passes its input on, so that it yields features."""
-    found = dict(module.named_modules())
-    if not name or name not in found:
-        linear = [path for path, part in found.items() if path and isinstance(part, nn.Linear)]
+    layers = dict(module.named_modules())
+    if not name or name not in layers:
+        linear = [path for path, part in layers.items() if path and isinstance(part, nn.Linear)]
         raise SpecError(
             f"{type(module).__name__} has no layer {name!r}.{did_you_mean(name, linear)} "
             f"Its last linear layers: {', '.join(linear[-3:]) or 'none'}."

@@ -1,0 +1,1 @@
+"""Methods whose network grows or is merged: one paper, one slice."""
