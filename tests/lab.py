@@ -60,6 +60,7 @@ PLACES = {
     "as_labels": "ancl.data:as_labels",
     "augmentation": "ancl.data:augmentation",
     "canonical": "ancl.data:canonical",
+    "chosen_normalization": "ancl.data:chosen_normalization",
     "class_order": "ancl.data:class_order",
     "data_root": "ancl.data:data_root",
     "digits": "ancl.data:digits",
