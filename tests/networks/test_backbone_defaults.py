@@ -94,7 +94,7 @@ def test_what_a_module_has_takes_the_place_of_the_default() -> None:
 def test_a_head_follows_the_features_of_backbones_that_grow_alone(
     make: Callable[[], nn.Module], columns: int
 ) -> None:
-    network = ancl.architecture(make(), (4,)).build([2, 3])
+    network = ancl.extend.architecture(make(), (4,)).build([2, 3])
 
     assert network(torch.ones(2, 4)).logits.shape == (2, 5)
     assert [block.shape[1] for block in network.head.row_blocks()] == [columns, columns]
@@ -102,7 +102,7 @@ def test_a_head_follows_the_features_of_backbones_that_grow_alone(
 
 @pytest.mark.parametrize("make", [Plain, Derived])
 def test_names_of_tensors_are_the_modules_own(make: Callable[[], nn.Module]) -> None:
-    network = ancl.architecture(make(), (4,)).build([2])
+    network = ancl.extend.architecture(make(), (4,)).build([2])
 
     names = [name for name in network.tensors() if name.startswith("backbone.")]
     assert names == [f"backbone.{name}" for name in make().state_dict()]

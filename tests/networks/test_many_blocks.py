@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 import ancl
-from ancl.losses import own_task_logits
-from ancl.networks import architecture
-from ancl.networks.heads import HEADS
+from ancl.extend import architecture
+from tests.lab import HEADS, own_task_logits
 
 MANY = 40
 
