@@ -1,6 +1,6 @@
 """From a network's output to the scores by which a class is chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from ancl.data import Samples
 from ancl.memory import Exemplars
+from ancl.state import BIAS, MEMORY
 from ancl.types import Output, Params
 
 Answer = Callable[[Samples], Output]
@@ -23,17 +24,22 @@ class InferenceInputs(NamedTuple):
         answer: The network's output for any samples.
         classes: The number of classes learned so far.
         exemplars: The memory, where there is one.
-        extra: Named tensors of finishing stages, such as BiC's correction.
+        state: The other pieces of the state that the inference reads, by name, such as BiC's
+            correction; see ``Infer.reads``.
     """
 
     answer: Answer
     classes: int
     exemplars: Exemplars | None = None
-    extra: Params | None = None
+    state: Mapping[str, Params] = {}
 
 
 class Infer:
-    """The largest logit decides, unless a subclass says otherwise."""
+    """The largest logit decides, unless a subclass says otherwise.
+
+    ``reads`` names pieces of the state: ``memory``, or what a trainer or a stage after training
+    yields.
+    """
 
     reads: ClassVar[tuple[str, ...]] = ()
 
@@ -53,7 +59,7 @@ class Infer:
 
     def fixed(self, known: InferenceInputs) -> Params:
         """What scores are computed from besides an output: the same for every image."""
-        return known.extra or {}
+        return {}
 
     def scores(self, output: Output, fixed: Params) -> Tensor:
         """Scores (B, C), the larger the better; a function of tensors, so that it is exported."""
@@ -81,7 +87,7 @@ class NearestMean(Infer):
         mirrored: Whether mirror images take part.
     """
 
-    reads = ("memory",)
+    reads = (MEMORY,)
     mirrored: bool = True
 
     def fixed(self, known: InferenceInputs) -> Params:
@@ -122,7 +128,7 @@ class Corrected(Infer):
             the last one: what it did to older classes was distilled into the logits since.
     """
 
-    reads = ("bias",)
+    reads = (BIAS,)
     correct_student: bool = False
 
     def fixed(self, known: InferenceInputs) -> Params:
@@ -131,14 +137,13 @@ class Corrected(Infer):
         Raises:
             ValueError: They are not for the same classes.
         """
-        found = super().fixed(known)
-        if found:
-            forms = {(tensor.shape, tensor.dtype) for tensor in found.values()}
-            if len(forms) > 1 or found["scale"].shape not in [
-                (n,) for n in range(known.classes + 1)
-            ]:
+        correction = known.state.get(BIAS, {})
+        if correction:
+            forms = {(tensor.shape, tensor.dtype) for tensor in correction.values()}
+            lengths = [(n,) for n in range(known.classes + 1)]
+            if len(forms) > 1 or correction["scale"].shape not in lengths:
                 raise ValueError("the correction has not one scale and one shift for each class")
-        return found
+        return correction
 
     def correct(self, output: Output, extra: Params) -> Output:
         """Logits by a scale and a shift for each class that was there when they were learned."""

@@ -88,7 +88,8 @@ class LearnerConfig:
             except AnclError as error:
                 problems.append(str(error))
         problems += self.method.training_problems(self.training)
-        if self.training.schedule == "patience" and self.val_fraction == 0:
+        trains = self.method.main != "none"
+        if trains and self.training.schedule == "patience" and self.val_fraction == 0:
             problems.append("schedule=patience needs val_fraction above 0, or use cosine.")
         # What one class alone would already rule out, more classes do too.
         problems += self._memory_problems(1)

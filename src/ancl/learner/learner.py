@@ -391,9 +391,11 @@ class Learner(Answers):
         layered = Layered(self._memory, self._memory if unstored else self._store)
         runner = Runner(stages, tasks, setting.device, layered, events)
         entries = {part: runner.obtain(key) for part, key in state.items()}
-        # A method without a main training has the auxiliary network's, which comes before it.
-        main = [stage for stage in stages if stage.name in ("auxiliary", "main")][-1]
-        log = [epoch for epoch in runner.obtain(main.key).meta["log"] if epoch["role"] == main.name]
+        # A method without a main training has the auxiliary network's before it, or none at all.
+        log: list[dict[str, Any]] = []
+        for stage in [stage for stage in stages if stage.name in ("auxiliary", "main")][-1:]:
+            epochs = runner.obtain(stage.key).meta["log"]
+            log = [epoch for epoch in epochs if epoch["role"] == stage.name]
         scorer = make_scorer(self.method, *built(self.method, setting, tasks, entries))
         held = set_apart(tasks, self._config.held, self._held)
         if self.method.data == "current":  # else its images are read again with every task

@@ -85,7 +85,7 @@ def task_notes(config: LearnerConfig, tasks: Sequence[Task], setting: Setting) -
 def notes(config: LearnerConfig, net: Architecture) -> Iterator[str]:
     """What a user should know before the first task is learned."""
     method = config.method
-    if config.scenario == "cil" and not config.memory.size and method.data == "current":
+    if method.collapses(config.scenario, config.memory):
         yield (
             f"{method.name} keeps no images of earlier tasks, and with scenario='cil' it must tell "
             f"old classes from new ones that it never saw together: from the second task on, "

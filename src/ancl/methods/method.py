@@ -53,8 +53,15 @@ class Finish(ABC):
 class MainTrainer(ABC):
     """How the main network is trained where one SGD loop is not the method's nature.
 
-    Make it a frozen dataclass: its fields are part of the stage's key.
+    Make it a frozen dataclass: its fields are part of the stage's key. ``reads`` names pieces of
+    the state that it reads, where the last task left them: ``work.state(name)``. ``yields`` names
+    those that the training's tensors hold besides the network, as ``name/…``. ``first`` says
+    whether it trains the first task's network too.
     """
+
+    first: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ()
+    yields: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def make(self, work: TaskWork) -> Trainer:
@@ -92,7 +99,8 @@ class Method:
         finish: Stages after the main network's training.
         infer: How a class is chosen.
         constrain: What is done to gradients and weights at every step.
-        trainer: Trains the main network in place of the SGD loop, from the second task on.
+        trainer: Trains the main network in place of the SGD loop; from the second task on, unless
+            it says otherwise.
         outer: What an outer step moves between its epochs, on balanced images of the memory and
             the task, from the second task on.
         refused: Scenarios in which the method has no meaning, and why. What is said of ``cir``
@@ -101,7 +109,8 @@ class Method:
         needs_memory: Scenarios in which it has no meaning without a memory, and why.
         no_variants: Of ``a`` (ANCL) and ``afec``, those that have no meaning with it, and why.
         main: ``train`` the main network; or, after the first task, let the ``auxiliary`` network
-            stand in its place for the finishing stages.
+            stand in its place for the finishing stages; or train ``none`` in any task: what is
+            learned, stages after training learn.
     """
 
     name: str
@@ -131,11 +140,16 @@ class Method:
     growth: Growth | None = None
     needs_memory: Mapping[str, str] = field(default_factory=dict, compare=False)
     no_variants: Mapping[str, str] = field(default_factory=dict, compare=False)
-    main: Literal["train", "auxiliary"] = "train"
+    main: Literal["train", "auxiliary", "none"] = "train"
 
     def __post_init__(self) -> None:
         if self.auxiliary and isinstance(self.auxiliary.lamb_a, Balance):
             _check_balance(self.name, self.old, self.auxiliary)
+
+    def collapses(self, scenario: str, memory: Memory | None) -> bool:
+        """Whether old classes are lost: all compete, and no image of an earlier task is learned."""
+        learns = self.main != "none" and self.data == "current"
+        return scenario in ("cil", "cir") and learns and not (memory and memory.size)
 
     @property
     def needs_importance(self) -> bool:

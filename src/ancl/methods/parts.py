@@ -16,7 +16,7 @@ from ancl.memory import Exemplars, Memory
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Architecture, Network
 from ancl.regularizers import Watcher
-from ancl.state import BIAS, MEMORY
+from ancl.state import MEMORY
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
@@ -192,12 +192,12 @@ def inference_inputs(
     network: Network, images: ImageFormat, device: torch.device, classes: int, state: Inputs
 ) -> InferenceInputs:
     """What inference may look at, of the state that a task left behind."""
-    memory, bias = state.get(MEMORY), state.get(BIAS)
+    memory, others = state.get(MEMORY), {n: r for n, r in state.items() if n != MEMORY}
     return InferenceInputs(
         images.answering(network, device),
         classes,
         read_exemplars(memory, network.reads_features) if memory else None,
-        strip_prefix(BIAS, bias.tensors) if bias else {},
+        {name: strip_prefix(name, result.tensors) for name, result in others.items()},
     )
 
 

@@ -69,8 +69,7 @@ class Experiment:
     def warnings(self) -> tuple[str, ...]:
         """What a user must know before the run begins."""
         found = [f"Results of this run are not stored: {self.unstored}"] if self.unstored else []
-        kept = self.setting.memory is not None or self.method.data == "all"
-        if self.stream.scenario in ("cil", "cir") and not kept:
+        if self.method.collapses(self.stream.scenario, self.setting.memory):
             found.append(_COLLAPSE.format(method=self.spec.method))
         found += self.setting.architecture.notes
         found += _room_notes(self.spec, self.setting, self.stream)

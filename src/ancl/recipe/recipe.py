@@ -346,7 +346,8 @@ class _Resolver:
             ("training.lr_search=true", "a number for training.lr"),
         ):
             key, _, value = asked.partition("=")
-            if data.val_fraction == 0 and values[key] in (True, value):
+            trains = not made or made.main != "none"
+            if trains and data.val_fraction == 0 and values[key] in (True, value):
                 self.mistakes.append(
                     f"{asked} needs validation images, but data.val_fraction is 0. "
                     f"Raise it, or use {remedy}."

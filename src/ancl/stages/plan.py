@@ -12,7 +12,7 @@ import torch
 
 from ancl.data import Augment, Normalization, Task, check_augmentation
 from ancl.memory import Memory
-from ancl.methods.method import Finish, Method
+from ancl.methods.method import Finish, MainTrainer, Method
 from ancl.methods.parts import AuxiliaryTraining, ImageFormat, TaskImages, TaskParts
 from ancl.methods.task_history import ClassHistory, kept_counts
 from ancl.methods.variants import drop_zero_terms
@@ -39,7 +39,6 @@ from ancl.state import (
     AUXILIARY,
     AUXILIARY_IMPORTANCE,
     BACKBONE,
-    BIAS,
     CARRIED,
     FIRST_RATE,
     IMPORTANCE,
@@ -170,11 +169,14 @@ class _Planner:
             inputs |= self.features(state, self.tasks)
         if auxiliary and not self.first:
             inputs |= self.auxiliary(auxiliary, shared, state)
-        if method.main == "auxiliary" and not self.first:
+        if method.main == "none":
+            main = grown
+        elif method.main == "auxiliary" and not self.first:
             main = inputs[AUXILIARY]
         else:
-            parts, trainer = self.main_parts(), None if self.first else method.trainer
-            main = self.add(TrainMain(**self.common(inputs, **parts), trainer=trainer))
+            fields = self.common(inputs, **self.main_parts())
+            main = self.add(TrainMain(**fields, trainer=self.trainer))
+            after |= dict.fromkeys(self.trainer.yields if self.trainer else (), main)
         after[NETWORK] = main
         if self.auto and not self.first:
             after[LAMB] = main  # where the next task and stages after training find it
@@ -355,9 +357,15 @@ class _Planner:
             read[LAMB] = state[LAMB]
         if MEMORY in state:
             read[MEMORY] = state[MEMORY]
-        if BIAS in state and BIAS in self.method.infer.reads:
-            read[BIAS] = state[BIAS]
-        return read
+        infer, trainer = self.method.infer, self.trainer
+        names = (*(trainer.reads if trainer else ()), *(infer.reads * infer.changes_learning))
+        return read | {name: state[name] for name in names if name in state}
+
+    @property
+    def trainer(self) -> MainTrainer | None:
+        """The method's own training, where it has one for this task."""
+        trainer = self.method.trainer
+        return trainer if trainer and (trainer.first or not self.first) else None
 
     def training_parts(self, of: AuxiliaryTraining, *, task_aware: bool) -> dict[str, Any]:
         """What any training on the task's images depends on."""
