@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from ancl.experiments.search import SearchResult, search
     from ancl.experiments.settings import spec, specs
     from ancl.experiments.spec import RunSpec
-    from ancl.experiments.study import StudyResult
-    from ancl.experiments.study_rules import RuleResult, study
+    from ancl.experiments.study import StudyResult, study
     from ancl.learner.learner import Learner
     from ancl.learner.opening import load_run, open_learner
     from ancl.learner.teaching import Taught, teach
@@ -77,8 +76,7 @@ _PLACES = {
     "experiments.listing": ("list_options",),
     "experiments.settings": ("spec", "specs"),
     "experiments.spec": ("RunSpec",),
-    "experiments.study": ("StudyResult",),
-    "experiments.study_rules": ("RuleResult", "study"),
+    "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),
     "learner.opening": ("load_run", "open_learner"),
     "learner.teaching": ("Taught", "teach"),
@@ -130,7 +128,6 @@ __all__ = [
     "PenaltyTerm",
     "Regularizer",
     "Rule",
-    "RuleResult",
     "RunResult",
     "RunSpec",
     "ScenarioError",

@@ -15,8 +15,9 @@ from tests.lab import (
     Study,
     StudyPlan,
     StudyRun,
+    StudyRuns,
     around,
-    best,
+    best_value,
     beyond,
     equal_epochs,
     read_study_plan,
@@ -108,7 +109,8 @@ def test_a_stopped_study_goes_on_from_its_results_alone(file: Path, tmp_path: Pa
         assert stretched.options == plain.options
     assert [run.spec.method for run in result.references["digits/5", "finetune"]] == ["finetune"]
     gaps = np.mean([list(each.gaps("ancl", "equal_search").values()) for each in result.methods], 0)
-    assert result.primary() == t_interval(gaps.tolist())
+    image = max(each.rows["ancl"][0].test_image for each in result.methods)
+    assert result.primary() == t_interval(gaps.tolist(), image)
 
 
 def test_only_what_a_changed_file_asks_for_is_computed(file: Path, tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def followed(asked: StudyPlan, lamb: float, lamb_a: float) -> MethodResult:
         metrics = {"aac": 0.1, "forgetting": far, "learning_accuracy": 0.5 + far}
         return StudyRun(wanted, -far, metrics, images)
 
-    return MethodFollower(asked, "digits/5", "lwf", get).follow()
+    return MethodFollower(asked, "digits/5", "lwf", StudyRuns(get)).follow()
 
 
 def test_an_edge_is_extended_once_by_the_factor_of_the_grid() -> None:
@@ -245,11 +247,11 @@ def test_equal_search_tries_four_more_values_around_the_best() -> None:
 
 
 def test_what_failed_never_wins() -> None:
-    one = spec("lwf", "digits/5")
-    tried = {1.0: (StudyRun(one, float("nan"), failed="no"),), 2.0: (StudyRun(one, 0.1),)}
+    failed = float("nan")
 
-    assert best(tried) == 2.0
-    assert best({1.0: tried[1.0]}) is None
+    assert best_value({1.0: [0.9, failed], 2.0: [0.1, 0.1]}) == 2.0
+    assert best_value({1.0: [failed]}) is None
+    assert best_value({1.0: [0.1, 0.3], 2.0: [0.2, 0.2]}) == 1.0  # the smallest of equals
 
 
 def test_the_frontier_is_that_of_every_trial_of_a_seed() -> None:

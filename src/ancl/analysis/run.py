@@ -35,6 +35,7 @@ from ancl.analysis.tables import TableFunction, check_names, make_tables
 from ancl.errors import MethodError, SpecError
 from ancl.experiments import settings as run_settings
 from ancl.experiments.build import Experiment, build, threads
+from ancl.experiments.grid import best_value
 from ancl.experiments.results import Places
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
@@ -445,4 +446,6 @@ def choose_lamb(rows: Sequence[Row]) -> float:
     values: dict[float, list[float]] = {}
     for row in rows:
         values.setdefault(row["lamb"], []).append(row["validation"])
-    return max(sorted(values), key=lambda lamb: sum(values[lamb]) / len(values[lamb]))
+    chosen = best_value(dict(sorted(values.items())))
+    assert chosen is not None, "a network that trained has an accuracy"
+    return chosen

@@ -14,6 +14,7 @@ import numpy as np
 from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Graph
 from ancl.experiments.build import build, threads
+from ancl.experiments.forecast import seconds_to_train
 from ancl.experiments.results import column_sizes, decode_matrix
 from ancl.experiments.run import failures_message
 from ancl.experiments.search import (
@@ -23,7 +24,6 @@ from ancl.experiments.search import (
     SearchRequest,
     SearchResult,
 )
-from ancl.experiments.search_two_stage import seconds_to_train
 from ancl.experiments.spec import RunSpec
 from ancl.metrics import summary
 from ancl.stages.events import Events

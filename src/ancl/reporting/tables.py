@@ -4,14 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ancl.experiments import grids
-from ancl.experiments.results import main_metric
-from ancl.experiments.study import ROWS, StudyResult
-from ancl.experiments.study_results import StudyRun
-from ancl.methods.registry import MethodRef
-from ancl.metrics import METRICS, SEEDS, Estimate, Interval, mean_and_error
+from ancl.metrics import METRICS, Estimate, Interval
 from ancl.reporting.collect import Document
 from ancl.reporting.groups import Difference, Group
 from ancl.reporting.naming import method_rank, method_title, natural
@@ -250,116 +244,6 @@ def _titles(groups: Iterable[Group]) -> list[str]:
     return list(dict.fromkeys(group.title for group in ordered))
 
 
-# -- studies ---------------------------------------------------------------------------------
-
-
-def study_tables(study: StudyResult) -> list[Table]:
-    """The tables of a study, from its finished runs."""
-    made = [_study_rows(study, benchmark) for benchmark in study.plan.benchmarks]
-    made += [_study_differences(study), _study_fairness(study), _study_trials(study)]
-    return [table for table in made if table.rows]
-
-
-def _study_rows(study: StudyResult, benchmark: str) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    names: tuple[str, ...] = ()
-    found: list[tuple[str, str, Sequence[StudyRun]]] = [
-        (method, "reference", runs)
-        for (where, method), runs in study.references.items()
-        if where == benchmark
-    ]
-    found += [
-        (each.method, ROWS[row], each.rows[row])
-        for each in study.methods
-        for row in ROWS
-        if each.benchmark == benchmark and each.rows.get(row)
-    ]
-    counted = all(run.parameters for _, _, runs in found for run in runs)
-    for method, row, runs in found:
-        metric, options = main_metric(runs[0].spec), runs[0].spec.options
-        final = ("final_accuracy",) if metric == "aiac" else ()
-        names = (metric, *final, "learning_accuracy", "forgetting")
-        lambs = [f"{v:g}" if isinstance(v := options.get(k), int | float) else "" for k in _SIGNS]
-        numbers = [Number(_mean(runs, name)) for name in names]
-        rows.append((method, row, *lambs, *numbers, *(_costs(runs) if counted else ())))
-    units = {"forgetting": "points"}
-    labels = [f"{METRICS[name].label}, {units.get(name, '%')}" for name in names]
-    name = f"study_{benchmark.replace('/', '-')}"
-    head = ("method", "row", *_SIGNS.values(), *labels, *(_COSTS if counted else ()))
-    titled = found[0][2][0].spec.stream if found else benchmark
-    title = f"{titled}: test, mean ± standard error over seeds"
-    return Table(name, title, head, tuple(rows), (_ABOUT_COSTS,) if counted else ())
-
-
-_COSTS = ("parameters stored", "images stored", "seconds")
-_ABOUT_COSTS = (
-    "Parameters: what answers after the last task are computed from. Images: exemplars after the "
-    "last task, or all training images where a method learns from those of all tasks. Seconds: by "
-    "the clock, the sum over a run's stages, stored ones as long as they took when computed; a "
-    "stage that runs share counts in each."
-)
-
-
-def _costs(runs: Sequence[StudyRun]) -> tuple[str, str, str]:
-    """What a row stores after the last task, and how long a run of it takes."""
-    parameters = sum(run.parameters[-1].stored for run in runs) / len(runs)
-    kept = runs[0].parameters[-1].images
-    if MethodRef(runs[0].spec.method).make(runs[0].spec.options).data == "all":
-        kept = sum(train for train, _, _ in runs[0].images)
-    seconds, error, _ = mean_and_error([run.seconds for run in runs])
-    time = f"{seconds:.0f}" + ("" if math.isnan(error) else f" ± {error:.0f}")
-    return f"{round(parameters):,}", f"{kept:,}", time
-
-
-def _mean(runs: Sequence[StudyRun], metric: str) -> Estimate:
-    return mean_and_error([run.metrics[metric] for run in runs])
-
-
-def _study_differences(study: StudyResult) -> Table:
-    pairs = [("ancl", "cl"), ("afec", "cl"), ("equal_search", "cl"), ("equal_compute", "cl")]
-    rows = []
-    for each in study.methods:
-        gaps = [list(each.gaps(*pair).values()) for pair in pairs]
-        cells = [Number(mean_and_error(gap), signed=True) if gap else None for gap in gaps]
-        if any(cells):
-            rows.append((each.method, *cells))
-    head = ("method", *(f"{ROWS[a]} − {ROWS[b]}" for a, b in pairs))
-    title = "Differences in the metric that counts, seed by seed, in points"
-    return Table("study_differences", title, head, tuple(rows))
-
-
-def _study_fairness(study: StudyResult) -> Table:
-    """ANCL against CL with as many trials, with as much computation, and on the frontier."""
-    adjusted = study.adjusted()
-    rows: list[tuple[Cell, ...]] = []
-    for each in study.methods:
-        search, compute = (
-            each.difference("ancl", f"equal_{kind}") for kind in ("search", "compute")
-        )
-        if search or compute:
-            p = adjusted.get(each.method)
-            frontier = each.frontier_gaps()
-            numbers = [f"{'none' if g is None else f'{100 * g:+.2f}'}" for g in frontier.values()]
-            texts = (interval_text(search), "" if p is None else f"{p:.3f}", interval_text(compute))
-            rows.append((each.method, *texts, ", ".join(numbers)))
-    primary = study.primary()
-    if primary:
-        count = sum(bool(each.gaps("ancl", "equal_search")) for each in study.methods)
-        text = f"mean of {count} of {len(study.methods)} methods"
-        alone = "" if primary.n < SEEDS else f"{primary.p:.3f} (one test)"
-        rows.append((text, interval_text(primary), alone, "", ""))
-    head = (
-        *("method", "ANCL − CL, equal search", "p (Holm)", "ANCL − CL, equal compute"),
-        "frontier, by search seed",
-    )
-    notes = (
-        "Points, mean [95 % t-interval over seeds, on these test images; at least one test image "
-        "each way]. The last row averages methods seed by seed.",
-        "Frontier: ANCL's learning accuracy over λ_a > 0 minus CL's over λ at equal forgetting.",
-    )
-    return Table("study_fairness", "ANCL against CL on equal terms", head, tuple(rows), notes)
-
-
 def interval_text(interval: Interval | None, *, mean: bool = True) -> str:
     """A difference of fractions in points with its interval, or the interval alone.
 
@@ -371,23 +255,6 @@ def interval_text(interval: Interval | None, *, mean: bool = True) -> str:
     middle, low, high = (round(100 * each, 2) + 0.0 for each in interval[:3])
     found = [f"{middle:+.2f}"] if mean else []
     return " ".join(found if math.isnan(low) else [*found, f"[{low:+.2f}, {high:+.2f}]"])
-
-
-def _study_trials(study: StudyResult) -> Table:
-    kinds = {"lamb": "λ", "more": "λ, equal search", "lamb_a": "λ_a", "afec": "λ_a of AFEC"}
-    rows: list[tuple[Cell, ...]] = []
-    for each in study.methods:
-        for kind, label in kinds.items():
-            chosen = each.chosen.get("equal_search" if kind == "more" else kind)
-            scores = [
-                (f"**{value:g}**" if value == chosen else f"{value:g}", [run.score for run in runs])
-                for value, runs in each.trials.get(kind, {}).items()
-            ]
-            if scores:
-                text = ", ".join(f"{v}: {100 * float(np.mean(found)):.2f}" for v, found in scores)
-                rows.append((each.method, label, text))
-    head = ("method", "searched", "value: validation accuracy, %")
-    return Table("study_trials", "What was tried on the search seeds", head, tuple(rows))
 
 
 def parameter_table(groups: Sequence[Group]) -> Table:
