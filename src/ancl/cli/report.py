@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from ancl.cli import flags
-from ancl.cli.text import table
 from ancl.errors import counted
+from ancl.wording import table
 
 if TYPE_CHECKING:
     from ancl.reporting import ReportResult, Table

@@ -81,7 +81,7 @@ def study(
 
 def plan_text(forecast: Forecast, workers: int) -> str:
     """Runs of each method, and about how long those to do take."""
-    from ancl.cli.text import duration, table
+    from ancl.wording import duration, table
 
     rows = [[name, str(total), str(todo)] for name, (total, todo) in forecast.runs.items()]
     total, todo = (sum(each[i] for each in forecast.runs.values()) for i in (0, 1))
@@ -96,7 +96,7 @@ def plan_text(forecast: Forecast, workers: int) -> str:
 
 def to_text(result: StudyResult) -> str:
     """What is left and missing, which rules were taken, and the primary result."""
-    from ancl.reporting.tables import interval_text
+    from ancl.wording import interval_text
 
     primary = result.primary()
     lines = [f"{counted(result.left, 'run')} left to do."] if result.left else []

@@ -17,7 +17,7 @@ def best_value(scores: Mapping[Value, Sequence[float]]) -> Value | None:
 
     A value with a score that is NaN, such as that of a run that failed, never wins.
 
-    >>> best_value({1: [0.5, 0.7], 3: [0.8, 0.4], 10: [0.9, float("nan")]})
+    >>> best_value({1: [0.5, 0.75], 3: [0.75, 0.5], 10: [0.9, float("nan")]})
     1
     >>> best_value({1: []}) is None
     True

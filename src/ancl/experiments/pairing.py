@@ -3,25 +3,22 @@
 Every output that takes a difference asks here: comparisons, tables, figures and the page.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ancl.experiments.results import RunResult
 from ancl.experiments.spec import LATER, RunSpec
+from ancl.wording import setting_text, split_method, value_text
 
 _WHERE = ("seed", "device", "threads")
 _SAME = ("data.", "network.")
-_SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 _LONGEST = 24
 _LATER = {
     name if section == "options" else f"{section}.{name}": default
     for section, defaults in LATER.items()
     for name, default in defaults.items()
 }
-VARIANTS = {"CL": "", "AFEC": "afec-", "ANCL": "a-"}
-"""The variants of a method, and what its name then starts with."""
 
 
 class Pairing(NamedTuple):
@@ -105,28 +102,6 @@ def _unlike(key: str, ours: object, theirs: object) -> str:
     return f"{name} {values[0]} instead of {values[1]}"
 
 
-def setting_text(key: str) -> str:
-    """A setting as a text names it.
-
-    >>> setting_text("lamb_a"), setting_text("training.epochs"), setting_text("network.name")
-    ('λ_a', 'epochs', 'network.name')
-    """
-    return _SIGNS.get(key, key.removeprefix("training."))
-
-
-def value_text(value: object) -> str:
-    """A setting's value in a few letters.
-
-    >>> value_text(1e9), value_text("resnet8"), value_text(None)
-    ('1e+09', 'resnet8', 'none')
-    """
-    if value is None:
-        return "none"
-    if isinstance(value, str):
-        return value
-    return f"{value:g}" if isinstance(value, float) else json.dumps(value)
-
-
 def settings_of(spec: RunSpec) -> dict[str, Any]:
     """Every setting by dotted key, without the seed and where it ran."""
     found: dict[str, Any] = {}
@@ -139,15 +114,3 @@ def settings_of(spec: RunSpec) -> dict[str, Any]:
         else:
             found[key] = value
     return found
-
-
-def split_method(method: str) -> tuple[str, str]:
-    """(base, variant) of a method's name, without loading the code of the method.
-
-    >>> split_method("afec-lwf"), split_method("ewc")
-    (('lwf', 'AFEC'), ('ewc', 'CL'))
-    """
-    for variant, prefix in VARIANTS.items():
-        if prefix and method.startswith(prefix):
-            return method.removeprefix(prefix), variant
-    return method, "CL"

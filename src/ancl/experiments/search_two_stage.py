@@ -18,7 +18,6 @@ from ancl.experiments.grid import best_value, on_edge
 from ancl.experiments.results import decode_matrix
 from ancl.experiments.run import Failure, failures_message
 from ancl.experiments.search import (
-    SIGNS,
     Search,
     SearchDirectory,
     SearchPlan,
@@ -30,9 +29,10 @@ from ancl.experiments.search_race import FAVOURED, Standing, Stop, earliest, rac
 from ancl.experiments.settings import resolve_methods
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef
-from ancl.metrics import Matrix, aac, aiac
+from ancl.metrics import METRICS, Matrix, main_metric, score
 from ancl.stages.events import Events
 from ancl.stages.runner import Storage
+from ancl.wording import SIGNS
 
 STEPS = ("lamb", "lamb_a")
 """What is searched, in this order: λ with the plain method, then λ_a with λ fixed."""
@@ -274,7 +274,7 @@ class TwoStageSearch(Search):
 
 def score_name(spec: RunSpec) -> str:
     """What decides: the metric the scenario is reported in, on validation images."""
-    return "validation AAC" if spec.task_aware else "validation AIAC"
+    return f"validation {METRICS[main_metric(spec.task_aware)].label}"
 
 
 def make_trial(
@@ -306,5 +306,5 @@ def validation_matrix(plan: Plan, store: Storage) -> Matrix:
 
 
 def validation_score(plan: Plan, matrix: Matrix) -> float:
-    """AAC in ``til``, else AIAC, of a run's accuracy on validation images."""
-    return aac(matrix) if plan.spec.task_aware else aiac(matrix, plan.val_sizes)
+    """The metric that counts, of a run's accuracy on validation images."""
+    return score(matrix, plan.val_sizes, plan.spec.task_aware)

@@ -18,7 +18,8 @@ from ancl.experiments.spec import RunSpec
 from ancl.experiments.study_plan import GridValue, RowValue, StudyPlan
 from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
-from ancl.metrics import Interval, frontier_difference, t_interval
+from ancl.metrics import Interval, frontier_difference, paired, t_interval
+from ancl.wording import SIGNS
 
 ROWS = {
     "cl": "CL",
@@ -35,7 +36,6 @@ RULE_ROWS = {
     "both": "ANCL, rules for λ and λ_a",
 }
 """The rows that rules are compared in, and what their table calls them."""
-SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 
 Images = tuple[tuple[int, int, int], ...]
 """The number of images of every task to train, validate and test on."""
@@ -139,7 +139,7 @@ class MethodResult:
         ours, theirs = (
             {run.spec.seed: run.value for run in self.rows.get(name, ())} for name in (row, other)
         )
-        return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+        return paired(ours, theirs)
 
     def rule_score(self, kind: str, rule: str) -> float:
         """The mean validation accuracy of a rule over the search seeds."""

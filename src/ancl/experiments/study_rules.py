@@ -10,8 +10,9 @@ from ancl.experiments.grid import best_value
 from ancl.experiments.spec import RunSpec
 from ancl.experiments.study_plan import BenchmarkPlan, RulesPlan, StudyPlan
 from ancl.experiments.study_results import StudyRun
-from ancl.experiments.study_rows import SIGNS, MethodResult, Runs, finished, study_specs
+from ancl.experiments.study_rows import MethodResult, Runs, finished, study_specs
 from ancl.methods.registry import MethodRef
+from ancl.wording import SIGNS
 
 
 class RuleFollower:

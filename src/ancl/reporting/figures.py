@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ancl.experiments.groups import Group, Sweep
 from ancl.metrics import learned_after
-from ancl.reporting.groups import Group, Sweep
 from ancl.reporting.page import Training, trainings
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 
 from ancl.files import csv_cell
-from ancl.metrics import Estimate
 from ancl.reporting.tables import EXPECTED, Cell, Choice, Number, Table
+from ancl.wording import number_text
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -110,22 +110,6 @@ def shared_n(table: Table) -> int | None:
         if isinstance(cell, Number) and not name.endswith(EXPECTED)
     }
     return counts.pop() if len(counts) == 1 else None
-
-
-def number_text(estimate: Estimate, *, signed: bool = False, n: bool = False) -> str:
-    """A fraction in percent with its standard error, as in the paper: two decimals.
-
-    >>> number_text(Estimate(0.79424, 0.0057, 3)), number_text(Estimate(0.0123, 0.004, 3), n=True)
-    ('79.42 ± 0.57', '1.23 ± 0.40 (n=3)')
-    """
-    mean, error, count = estimate
-    if math.isnan(mean):
-        return "–"
-    shown = round(100 * mean, 2) + 0.0
-    text = f"{shown:+.2f}" if signed else f"{shown:.2f}"
-    if not math.isnan(error):
-        text += f" ± {100 * error:.2f}"
-    return f"{text} (n={count})" if n else text
 
 
 def cell_text(content: Cell, shared: int | None) -> str:

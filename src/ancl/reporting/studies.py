@@ -12,18 +12,18 @@ import numpy as np
 
 from ancl.errors import counted, printable
 from ancl.experiments.grid import best_value
-from ancl.experiments.results import main_metric
 from ancl.experiments.study import StudyResult
 from ancl.experiments.study_plan import GridValue
 from ancl.experiments.study_results import StudyRun
-from ancl.experiments.study_rows import ROWS, RULE_ROWS, SIGNS, MethodResult, scores
+from ancl.experiments.study_rows import ROWS, RULE_ROWS, MethodResult, scores
 from ancl.files import MARK, claim
 from ancl.methods.registry import MethodRef
-from ancl.metrics import METRICS, SEEDS, mean_and_error
+from ancl.metrics import METRICS, SEEDS, main_metric, mean_and_error
 from ancl.reporting.figures import COLOURS, can_draw, file_name, new_figure, save
 from ancl.reporting.formats import markdown
-from ancl.reporting.tables import Cell, Number, Table, interval_text
+from ancl.reporting.tables import Cell, Number, Table
 from ancl.reporting.write import unwritable
+from ancl.wording import SIGNS, interval_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,7 +95,7 @@ def _expected(study: StudyResult) -> str:
                 rows[method.benchmark, f"{prefix}{method.method}"] = runs
     lines = ["benchmark,method,lamb,lamb_a,metric,mean,stderr,n"]
     for (benchmark, name), runs in rows.items():
-        metric, options = main_metric(runs[0].spec), runs[0].spec.options
+        metric, options = main_metric(runs[0].spec.task_aware), runs[0].spec.options
         values = [options.get(key) for key in SIGNS]
         lambs = [str(value) if isinstance(value, int | float) else "" for value in values]
         mean, error, n = mean_and_error([run.value for run in runs])
@@ -139,7 +139,7 @@ def _rows(study: StudyResult, benchmark: str) -> Table:
     ]
     costly = all(run.parameters for _, _, runs in shown for run in runs)
     for method, row, runs in shown:
-        metric, options = main_metric(runs[0].spec), runs[0].spec.options
+        metric, options = main_metric(runs[0].spec.task_aware), runs[0].spec.options
         final = ("final_accuracy",) if metric == "aiac" else ()
         names = (metric, *final, "learning_accuracy", "forgetting")
         lambs = [f"{v:g}" if isinstance(v := options.get(k), int | float) else "" for k in SIGNS]
@@ -280,7 +280,7 @@ def _rule_rows(study: StudyResult) -> Table:
             if runs := each.rows.get(row):
                 options = runs[0].spec.options
                 values = [_text(options.get(key)) for key in SIGNS]
-                metric = METRICS[main_metric(runs[0].spec)].label
+                metric = METRICS[main_metric(runs[0].spec.task_aware)].label
                 number = Number(mean_and_error([run.value for run in runs]))
                 rows.append((each.method, label, *values, metric, number, str(each.epochs[row])))
     head = ("method", "row", "λ", "λ_a", "metric", "test, %", "epochs")

@@ -1,22 +1,14 @@
 """Tables in the paper's layout: one row per method and variant, one column per benchmark."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ancl.experiments import grids
-from ancl.metrics import METRICS, Estimate, Interval
+from ancl.experiments.groups import Difference, Group
+from ancl.metrics import METRICS, Estimate
 from ancl.reporting.collect import Document
-from ancl.reporting.groups import Difference, Group
-from ancl.reporting.naming import method_rank, method_title, natural
+from ancl.wording import SCENARIOS, SIGNS, interval_text, method_rank, method_title, natural
 
-_SCENARIOS = {
-    "til": "the task is known at test time",
-    "cil": "the task is not known at test time",
-    "dil": "the domain changes",
-    "cir": "the task is not known at test time, and classes come again",
-}
-_SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 EXPECTED = ("expected, %", ", paper", ", expected")
 """How the headings of numbers end that are not ours."""
 
@@ -107,7 +99,7 @@ def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
     unit = "points" if known.unit.startswith("difference") else "%"
     return Table(
         f"{metric}_{scenario}",
-        f"{known.label} in {unit}, {scenario.upper()} ({_SCENARIOS[scenario]})",
+        f"{known.label} in {unit}, {scenario.upper()} ({SCENARIOS[scenario]})",
         tuple(head),
         tuple(rows),
         (f"{known.label}: {known.formula}.", _ERRORS, *_protocol_notes(groups)),
@@ -165,7 +157,7 @@ def grid_table(searches: Iterable[Document]) -> Table:
     for _, content in searches:
         if content.get("protocol") != "two-stage":
             continue
-        for setting, sign in _SIGNS.items():
+        for setting, sign in SIGNS.items():
             tried = [each for each in content["trials"] if each["step"] == setting]
             if not tried:
                 continue
@@ -242,19 +234,6 @@ def _titles(groups: Iterable[Group]) -> list[str]:
     """Row titles, with all variants of a base method together."""
     ordered = sorted(groups, key=lambda g: (*method_rank(g.spec.method), natural(g.title)))
     return list(dict.fromkeys(group.title for group in ordered))
-
-
-def interval_text(interval: Interval | None, *, mean: bool = True) -> str:
-    """A difference of fractions in points with its interval, or the interval alone.
-
-    >>> interval_text(Interval(0.012, 0.005, 0.019, 0.01, 5))
-    '+1.20 [+0.50, +1.90]'
-    """
-    if interval is None:
-        return ""
-    middle, low, high = (round(100 * each, 2) + 0.0 for each in interval[:3])
-    found = [f"{middle:+.2f}"] if mean else []
-    return " ".join(found if math.isnan(low) else [*found, f"[{low:+.2f}, {high:+.2f}]"])
 
 
 def parameter_table(groups: Sequence[Group]) -> Table:
