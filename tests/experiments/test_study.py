@@ -220,7 +220,8 @@ def followed(asked: StudyPlan, lamb: float, lamb_a: float) -> MethodResult:
         metrics = {"aac": 0.1, "forgetting": far, "learning_accuracy": 0.5 + far}
         return StudyRun(wanted, -far, metrics, images)
 
-    return MethodFollower(asked, "digits/5", "lwf", StudyRuns(get)).follow()
+    entry = asked.benchmarks["digits/5"]
+    return MethodFollower(asked, entry, "digits/5", "lwf", StudyRuns(get)).follow()
 
 
 def test_an_edge_is_extended_once_by_the_factor_of_the_grid() -> None:

@@ -59,7 +59,7 @@ def result_text(result: ReportResult) -> str:
 
 
 def _overview_text(shown: Table) -> str:
-    from ancl.reporting.formats import cell_text, shared_n
+    from ancl.reporting.tables import cell_text, shared_n
 
     n = shared_n(shown)
     rows = [[cell_text(cell, n) for cell in row] for row in shown.rows]

@@ -187,7 +187,7 @@ def _trials_table(result: SearchResult) -> str:
 
 def _outcome(trial: Mapping[str, Any]) -> str:
     """The outcome of a value."""
-    from ancl.experiments.search_race import Stop
+    from ancl.experiments.grid import Stop
     from ancl.wording import SIGNS
 
     if trial["stopped"]:

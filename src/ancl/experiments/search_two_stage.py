@@ -14,7 +14,16 @@ from ancl.errors import SpecError, TrainingError
 from ancl.executors.graph import Plan
 from ancl.experiments.benchmarks import benchmark as benchmark_named
 from ancl.experiments.forecast import seconds_to_train
-from ancl.experiments.grid import best_value, on_edge
+from ancl.experiments.grid import (
+    FAVOURED,
+    Standing,
+    Stop,
+    best_value,
+    earliest,
+    on_edge,
+    race,
+    standing,
+)
 from ancl.experiments.results import decode_matrix
 from ancl.experiments.run import Failure, failures_message
 from ancl.experiments.search import (
@@ -25,7 +34,6 @@ from ancl.experiments.search import (
     SearchResult,
     seeds_to_report,
 )
-from ancl.experiments.search_race import FAVOURED, Standing, Stop, earliest, race, standing
 from ancl.experiments.settings import resolve_methods
 from ancl.experiments.spec import RunSpec
 from ancl.methods.registry import MethodRef

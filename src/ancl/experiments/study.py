@@ -9,7 +9,7 @@ finished runs alone, so a study resumes wherever its results are.
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -164,16 +164,19 @@ class Study:
         """What is studied, by benchmark: its own, or the other study's."""
         return self._other.plan.benchmarks if self._other else self.plan.benchmarks
 
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        for benchmark, entry in self.benchmarks.items():
-            for method in entry.methods:
-                yield benchmark, method
+    def _followers(self, runs: Runs) -> list[MethodFollower]:
+        return [
+            MethodFollower(self.plan, entry, benchmark, method, runs)
+            for benchmark, entry in self.benchmarks.items()
+            for method in entry.methods
+        ]
 
     def _check_rules(self) -> None:
         rules, path = self.plan.rules, self.path
         if rules is None:
             return
-        known = {method: kind_of(method) for _, method in self._pairs()}
+        methods = dict.fromkeys(m for entry in self.benchmarks.values() for m in entry.methods)
+        known = {method: kind_of(method) for method in methods}
         mistakes = [
             f"{path}: deciding names {method}, and {self.plan.of or 'the file'} has no such "
             f"method. It has {', '.join(known)}."
@@ -191,8 +194,7 @@ class Study:
                 )
         if mistakes:
             raise SpecError("\n".join(mistakes))
-        for benchmark, method in self._pairs():
-            RuleFollower(self.plan, self.benchmarks, Runs(self.folder.get)).check(benchmark, method)
+        RuleFollower(self.plan, self._followers(Runs(self.folder.get))).check()
 
     # -- what finished runs say --------------------------------------------------------------
 
@@ -207,19 +209,19 @@ class Study:
         return self._result(Runs(self.folder.get), methods)
 
     def _result(self, runs: Runs, others: Sequence[MethodResult]) -> StudyResult:
-        plan = self.plan
-        if self._other:
-            methods = [each.of_another(self._other.path) for each in others]
-        else:
-            methods = [MethodFollower(plan, *pair, runs).follow() for pair in self._pairs()]
+        plan, followers = self.plan, self._followers(runs)
+        for index, each in enumerate(followers):
+            if self._other:
+                each.result = others[index].of_another(self._other.path)
+            else:
+                each.follow()
         rows = RowFollower(plan, runs)
         rows.follow()
-        rules: dict[str, str] = {}
-        if plan.rules:
-            rules = RuleFollower(plan, self.benchmarks, runs).follow(methods)
+        rules = RuleFollower(plan, followers).follow() if plan.rules else {}
+        methods = tuple(each.result for each in followers)
         done = tuple(run for batch in runs.done.values() for run in batch.values())
         todo = {name: tuple(batch.values()) for name, batch in runs.todo.items()}
-        return StudyResult(plan, tuple(methods), rows.rows, rows.trials, rules, done, todo)
+        return StudyResult(plan, methods, rows.rows, rows.trials, rules, done, todo)
 
     def _follow(self, get: Get) -> tuple[Runs, StudyResult]:
         """What would be, if all runs were as given."""

@@ -15,7 +15,7 @@ from ancl.experiments.results import spec_hash
 from ancl.experiments.search import check_searchable
 from ancl.experiments.settings import make_request, resolve_methods
 from ancl.experiments.spec import RunSpec
-from ancl.experiments.study_plan import GridValue, RowValue, StudyPlan
+from ancl.experiments.study_plan import BenchmarkPlan, GridValue, RowValue, StudyPlan
 from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
 from ancl.metrics import Interval, frontier_difference, paired, t_interval
@@ -186,12 +186,21 @@ class MethodResult:
 
 
 class MethodFollower:
-    """Follows one method through its steps: what is chosen, and what can be run next."""
+    """Follows one method through its steps: what is chosen, and what can be run next.
 
-    def __init__(self, plan: StudyPlan, benchmark: str, method: str, runs: Runs) -> None:
-        self._plan, self._runs = plan, runs
-        self._entry = plan.benchmarks[benchmark].methods[method]
-        self._settings = {**plan.benchmarks[benchmark].settings, **self._entry.settings}
+    Args:
+        plan: The study.
+        entry: The benchmark in it, or in the study whose methods it takes.
+        benchmark: Its name.
+        method: The method.
+        runs: The study's runs.
+    """
+
+    def __init__(
+        self, plan: StudyPlan, entry: BenchmarkPlan, benchmark: str, method: str, runs: Runs
+    ) -> None:
+        self.plan, self._runs, self._entry = plan, runs, entry.methods[method]
+        self._settings = {**entry.settings, **self._entry.settings}
         self.result = MethodResult(benchmark, MethodRef(method).name)
 
     def follow(self) -> MethodResult:
@@ -240,24 +249,33 @@ class MethodFollower:
     ) -> Tried | None:
         tried: Tried = {}
         for value in grid:
-            runs = self._take(method, {**fixed, step: value}, self._plan.search_seeds)
+            runs = self._take(method, {**fixed, step: value}, self.plan.search_seeds)
             if runs is not None:
                 tried[value] = runs
         return tried if len(tried) == len(grid) else None
 
     def _row(self, name: str, method: str, values: Mapping[str, Any]) -> None:
-        runs = self._take(method, values, self._plan.table_seeds)
+        runs = self._take(method, values, self.plan.table_seeds)
         if runs is not None:
             self.result.rows[name] = finished(runs)
 
     def _take(
         self, method: str, values: Mapping[str, Any], seeds: Sequence[int]
     ) -> tuple[StudyRun, ...] | None:
-        specs = self._specs(method, values, seeds)
+        specs = self.specs(method, values, seeds)
         check_searchable(specs[0])
         return self._runs.take((self.result.benchmark, self.result.method), specs)
 
-    def _specs(self, method: str, values: Mapping[str, Any], seeds: Sequence[int]) -> list[RunSpec]:
+    def take_variant(
+        self, values: Mapping[str, Any], seeds: Sequence[int]
+    ) -> tuple[StudyRun, ...] | None:
+        """Runs with rules: of the ANCL variant where there is a λ_a, else of the plain method."""
+        name = f"{'a-' * ('lamb_a' in values)}{self.result.method}"
+        specs = self.specs(name, values, seeds)
+        return self._runs.take((self.result.benchmark, specs[0].method), specs)
+
+    def specs(self, method: str, values: Mapping[str, Any], seeds: Sequence[int]) -> list[RunSpec]:
+        """Runs of the method or a variant of it, with its settings and these values."""
         host, settings = self.result.method, {**self._settings, **values}
         among = [f"a-{host}", f"afec-{host}"]
         return study_specs(method, self.result.benchmark, settings, seeds, among)
@@ -265,7 +283,7 @@ class MethodFollower:
     def _stretched(self, lamb: float) -> dict[str, Any]:
         """The epochs of the plain method at ANCL's computation; the first task's stay."""
         values = {"lamb": lamb, "lamb_a": self._entry.lamb_a[0]}
-        [spec] = self._specs(f"a-{self.result.method}", values, self._plan.search_seeds[:1])
+        [spec] = self.specs(f"a-{self.result.method}", values, self.plan.search_seeds[:1])
         images = next(run.images for run in self.result.trials["lamb"][lamb] if run.images)
         epochs = equal_epochs(spec, images)
         self.result.chosen["epochs"] = epochs

@@ -20,8 +20,7 @@ from ancl.files import MARK, claim
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, SEEDS, main_metric, mean_and_error
 from ancl.reporting.figures import COLOURS, can_draw, file_name, new_figure, save
-from ancl.reporting.formats import markdown
-from ancl.reporting.tables import Cell, Number, Table
+from ancl.reporting.tables import Cell, Number, Table, markdown
 from ancl.reporting.write import unwritable
 from ancl.wording import SIGNS, interval_text
 

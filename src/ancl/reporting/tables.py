@@ -1,13 +1,25 @@
 """Tables in the paper's layout: one row per method and variant, one column per benchmark."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ancl.experiments import grids
 from ancl.experiments.groups import Difference, Group
+from ancl.files import csv_cell
 from ancl.metrics import METRICS, Estimate
 from ancl.reporting.collect import Document
-from ancl.wording import SCENARIOS, SIGNS, interval_text, method_rank, method_title, natural
+from ancl.wording import (
+    SCENARIOS,
+    SIGNS,
+    interval_text,
+    method_rank,
+    method_title,
+    natural,
+    number_text,
+)
 
 EXPECTED = ("expected, %", ", paper", ", expected")
 """How the headings of numbers end that are not ours."""
@@ -253,3 +265,154 @@ def parameter_table(groups: Sequence[Group]) -> Table:
         "task's trainings changed, parts included that only training uses."
     )
     return Table("parameters", "Parameters after every task", head, tuple(rows), (about,))
+
+
+# -- as Markdown, as LaTeX (booktabs) and as CSV ----------------------------------------------
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "λ": r"$\lambda$",
+    "−": "$-$",
+    "±": r"$\pm$",
+    "√": r"$\surd$",
+    "–": "--",
+    "…": r"\dots{}",
+}
+
+
+def markdown(table: Table) -> str:
+    """Title, table and notes."""
+    shared = shared_n(table)
+
+    def cell(content: Cell) -> str:
+        return _escaped(_plain(content, shared, lambda text: f"**{text}**"))
+
+    numeric = table.numeric
+    lines = [
+        "| " + " | ".join(_escaped(name) for name in table.head) + " |",
+        "|" + "|".join("---:" if right else "---" for right in numeric) + "|",
+        *("| " + " | ".join(map(cell, row)) + " |" for row in table.rows),
+    ]
+    notes = "".join(f"\n{_escaped(note)}  " for note in _notes(table, shared))
+    return f"## {table.title}\n\n" + "\n".join(lines) + f"\n{notes.rstrip()}\n"
+
+
+def latex(table: Table) -> str:
+    """A table environment; it needs the packages booktabs and amsmath."""
+    shared = shared_n(table)
+    columns = "".join("r" if right else "l" for right in table.numeric)
+    rows = [" & ".join(_latex_cell(cell, shared) for cell in row) + r" \\" for row in table.rows]
+    notes = " ".join(tex(note) for note in _notes(table, shared))
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{tex(table.title)}. {notes}}}",
+            rf"\label{{tab:{table.name.replace('_', '-')}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(tex(name) for name in table.head) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def comma_separated(table: Table) -> str:
+    """Every number at full precision, with columns for its standard error and n."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    wide = table.numeric
+    picks = [any(isinstance(row[i], Choice) for row in table.rows) for i in range(len(table.head))]
+    head: list[str] = []
+    for name, number, pick in zip(table.head, wide, picks, strict=True):
+        head += [name, f"{name}: standard error", f"{name}: n"] if number else [name]
+        head += [f"{name}: chosen"] if pick else []
+    writer.writerow(map(csv_cell, head))
+    for row in table.rows:
+        cells: list[str] = []
+        for content, number, pick in zip(row, wide, picks, strict=True):
+            cells += _csv_cells(content, 3 if number else 2 if pick else 1)
+        writer.writerow(map(csv_cell, cells))
+    return text.getvalue()
+
+
+def tex(text: str) -> str:
+    r"""Text with LaTeX's special characters escaped.
+
+    >>> tex("50% of a_b & λ")
+    '50\\% of a\\_b \\& $\\lambda$'
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def shared_n(table: Table) -> int | None:
+    """The number of seeds, where all numbers but the expected ones have the same; else None."""
+    counts = {
+        cell.estimate.n
+        for row in table.rows
+        for name, cell in zip(table.head, row, strict=True)
+        if isinstance(cell, Number) and not name.endswith(EXPECTED)
+    }
+    return counts.pop() if len(counts) == 1 else None
+
+
+def cell_text(content: Cell, shared: int | None) -> str:
+    """A cell as plain text, with a chosen value in brackets."""
+    return _plain(content, shared, lambda text: f"[{text}]")
+
+
+def _plain(content: Cell, shared: int | None, bold: Callable[[str], str]) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, Number):
+        return number_text(content.estimate, signed=content.signed, n=shared is None)
+    if isinstance(content, Choice):
+        return ", ".join(
+            bold(f"{value:g}") if value == content.chosen else f"{value:g}"
+            for value in content.values
+        )
+    return content
+
+
+def _latex_cell(content: Cell, shared: int | None) -> str:
+    if isinstance(content, Choice):
+        return _plain(content, shared, lambda text: rf"\textbf{{{text}}}")
+    text = tex(_plain(content, shared, str))
+    return text.replace(" $\\pm$ ", r" $\pm$ ") if isinstance(content, Number) else text
+
+
+def _csv_cells(content: Cell, width: int) -> list[str]:
+    if isinstance(content, Number):
+        mean, error, n = content.estimate
+        return [_number(mean), _number(error), str(n)]
+    if isinstance(content, Choice):
+        return [" ".join(f"{value:g}" for value in content.values), f"{content.chosen:g}"]
+    return [content or "", *("" for _ in range(width - 1))]
+
+
+def _number(fraction: float) -> str:
+    return "" if math.isnan(fraction) else f"{100 * fraction:.6f}"
+
+
+def _notes(table: Table, shared: int | None) -> list[str]:
+    return [*table.notes, *([f"n = {shared}."] if shared else [])]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -10,9 +10,8 @@ from ancl.files import STAGES, check_place, claim, replace_text
 from ancl.hashing import digest
 from ancl.reporting.collect import collect, from_results
 from ancl.reporting.figures import INSTALL, can_draw, draw
-from ancl.reporting.formats import comma_separated, latex, markdown
 from ancl.reporting.page import Report, content, make_report, page
-from ancl.reporting.tables import Table
+from ancl.reporting.tables import Table, comma_separated, latex, markdown
 
 _PAGE = "report.html"
 _FORMATS: dict[str, Callable[[Table], str]] = {
