@@ -46,12 +46,19 @@ class Network(nn.Module):
         features, stages = with_maps(x)
         return Output(self.head(features), features, tuple(stages))
 
-    def add_task(self, classes: int) -> None:
+    def add_task(self, classes: int, *, draw: bool = True) -> None:
         """Add a task with this number of classes: to the head, and to a backbone with ``add_task``.
 
         Where such a backbone says its ``feature_size`` and it has grown, the head gets columns for
         the new features. With ``fresh_head`` the whole head is then drawn anew.
+
+        Args:
+            classes: Of the task.
+            draw: Whether the head's block is drawn; see ``Head.grow``.
         """
+        if not callable(getattr(self.backbone, "add_task", None)):
+            self.head.grow(classes, draw=draw)
+            return
         grow_backbone(self.backbone, classes)
         if new := feature_size(self.backbone, self.head.feature_size) - self.head.feature_size:
             self.head.widen(new)

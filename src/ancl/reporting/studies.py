@@ -16,7 +16,7 @@ from ancl.experiments.study import StudyResult
 from ancl.experiments.study_plan import GridValue
 from ancl.experiments.study_results import StudyRun
 from ancl.experiments.study_rows import ROWS, RULE_ROWS, MethodResult, scores
-from ancl.files import MARK, claim
+from ancl.files import MARK, claim, replace_text
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, SEEDS, main_metric, mean_and_error
 from ancl.reporting.figures import COLOURS, can_draw, file_name, new_figure, save
@@ -53,7 +53,7 @@ def write_study(study: StudyResult, out: Path, *, overwrite: bool = False) -> li
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            (out / name).write_text(text, encoding="utf-8")
+            replace_text(out / name, text)
         return [*(out / name for name in texts), *(_draw(study, out) if can_draw() else [])]
     except OSError as error:
         raise unwritable(out, error) from error
