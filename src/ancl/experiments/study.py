@@ -146,6 +146,7 @@ class Study:
         folder = results or path.parent / "results"
         self.folder = ResultFolder(folder, overwrite=overwrite, root=root)
         self.path, self.plan = path, read_study_plan(path)
+        self._specs: dict[str, list[RunSpec]] = {}  # making one takes longer than asking for it
         self._other = self._open_other(root) if self.plan.of else None
         self._check_rules()
         # Mistakes in settings are found before anything is trained.
@@ -194,7 +195,7 @@ class Study:
                 )
         if mistakes:
             raise SpecError("\n".join(mistakes))
-        RuleFollower(self.plan, self._followers(Runs(self.folder.get))).check()
+        RuleFollower(self.plan, self._followers(Runs(self.folder.get, self._specs))).check()
 
     # -- what finished runs say --------------------------------------------------------------
 
@@ -206,7 +207,7 @@ class Study:
     def result(self) -> StudyResult:
         """What the finished runs say."""
         methods = self._other.result().methods if self._other else ()
-        return self._result(Runs(self.folder.get), methods)
+        return self._result(Runs(self.folder.get, self._specs), methods)
 
     def _result(self, runs: Runs, others: Sequence[MethodResult]) -> StudyResult:
         plan, followers = self.plan, self._followers(runs)
@@ -225,7 +226,7 @@ class Study:
 
     def _follow(self, get: Get) -> tuple[Runs, StudyResult]:
         """What would be, if all runs were as given."""
-        runs = Runs(get)
+        runs = Runs(get, self._specs)
         others = self._other._follow(get)[1].methods if self._other else ()
         return runs, self._result(runs, others)
 

@@ -1,5 +1,6 @@
 """What finished runs of a study decide: values by grids, rows, and what can be run next."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -71,12 +72,27 @@ class Runs:
 
     Args:
         get: The run of a spec, if it is done.
+        specs: Specs by what they are made from; those made now are added.
     """
 
-    def __init__(self, get: Get) -> None:
-        self._get = get
+    def __init__(self, get: Get, specs: dict[str, list[RunSpec]] | None = None) -> None:
+        self._get, self._specs = get, {} if specs is None else specs
         self.done: dict[Batch, dict[str, StudyRun]] = {}
         self.todo: dict[Batch, dict[str, RunSpec]] = {}
+
+    def specs(
+        self,
+        method: str,
+        benchmark: str,
+        settings: Mapping[str, Any],
+        seeds: Sequence[int],
+        among: Sequence[str] = (),
+    ) -> list[RunSpec]:
+        """As ``study_specs``; the same ones are made once."""
+        made_from = json.dumps([method, benchmark, settings, seeds, among], default=repr)
+        if made_from not in self._specs:
+            self._specs[made_from] = study_specs(method, benchmark, settings, seeds, among)
+        return self._specs[made_from]
 
     def take(self, batch: Batch, specs: Sequence[RunSpec]) -> tuple[StudyRun, ...] | None:
         """The runs of specs; nothing while one of them is missing."""
@@ -278,7 +294,7 @@ class MethodFollower:
         """Runs of the method or a variant of it, with its settings and these values."""
         host, settings = self.result.method, {**self._settings, **values}
         among = [f"a-{host}", f"afec-{host}"]
-        return study_specs(method, self.result.benchmark, settings, seeds, among)
+        return self._runs.specs(method, self.result.benchmark, settings, seeds, among)
 
     def _stretched(self, lamb: float) -> dict[str, Any]:
         """The epochs of the plain method at ANCL's computation; the first task's stay."""
@@ -355,4 +371,4 @@ class RowFollower:
         self, benchmark: str, settings: Mapping[str, Any], seeds: Sequence[int]
     ) -> list[RunSpec]:
         given = dict(settings)
-        return study_specs(str(given.pop("method")), benchmark, given, seeds)
+        return self._runs.specs(str(given.pop("method")), benchmark, given, seeds)
