@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ancl.experiments.grid import FAVOURED, Standing, race, standing
 from ancl.experiments.results import decode_matrix
-from ancl.experiments.search_race import FAVOURED, Standing, race, standing
 from ancl.experiments.study import Study
 from ancl.experiments.study_results import StudyRun
 from ancl.files import read_json

@@ -8,8 +8,7 @@ import numpy as np
 from regimes import FOLDER, PRIMARY, REGIMES, ROWS, TABLE_SEEDS, Results
 
 import ancl
-from ancl.experiments.results import main_metric
-from ancl.metrics import Interval, mean_and_error, t_interval
+from ancl.metrics import Interval, main_metric, mean_and_error, t_interval
 
 
 class Table:
@@ -35,7 +34,11 @@ class Table:
     def value(self, method: str, row: str, seed: int) -> float | None:
         """AAC or AIAC in points."""
         run = self.runs.get((method, row), {}).get(seed)
-        return 100 * run["metrics"][main_metric(ancl.RunSpec(**run["spec"]))] if run else None
+        return (
+            100 * run["metrics"][main_metric(ancl.RunSpec(**run["spec"]).task_aware)]
+            if run
+            else None
+        )
 
     def gaps(self, method: str, row: str, other: str) -> dict[int, float]:
         """A row minus another, in points, by seed."""

@@ -60,14 +60,14 @@ def write_an_analysis(runs: Path, overwrite: bool) -> Path:
 
 
 def write_a_study_result(runs: Path, overwrite: bool) -> Path:
-    ResultFolder(runs, overwrite=overwrite).fail(SPEC, "for a test")
+    ResultFolder(runs, overwrite=overwrite).fail(SPEC, "for a test", {})
     return runs / f"{run_directory(Path(), SPEC).name}.json"
 
 
 def write_study_tables(runs: Path, overwrite: bool) -> Path:
     seeds = {"search_seeds": (0,), "table_seeds": (1,), "reference_seeds": (2,)}
     plan = StudyPlan(**seeds, benchmarks={"digits/5": BenchmarkPlan()})
-    return write_study(StudyResult(plan, (), {}, (), 0), runs, overwrite=overwrite)[1]
+    return write_study(StudyResult(plan), runs, overwrite=overwrite)[1]
 
 
 WRITERS = [

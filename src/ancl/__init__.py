@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ancl.experiments.results import RunResult
     from ancl.experiments.run import run
     from ancl.experiments.search import SearchResult, search
-    from ancl.experiments.study import StudyResult
-    from ancl.experiments.study_rules import RuleResult, study
+    from ancl.experiments.study import StudyResult, study
     from ancl.learner.learner import Learner
     from ancl.learner.opening import load_run, open_learner
     from ancl.learner.teaching import LearnOutcome, teach
@@ -60,8 +59,7 @@ _PLACES = {
     "recipe.listing": ("list_options",),
     "recipe.request": ("spec", "specs"),
     "recipe.recipe": ("RunSpec",),
-    "experiments.study": ("StudyResult",),
-    "experiments.study_rules": ("RuleResult", "study"),
+    "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),
     "learner.opening": ("load_run", "open_learner"),
     "learner.teaching": ("LearnOutcome", "teach"),
@@ -87,7 +85,6 @@ __all__ = [
     "Memory",
     "Method",
     "MethodError",
-    "RuleResult",
     "RunResult",
     "RunSpec",
     "ScenarioError",

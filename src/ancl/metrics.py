@@ -245,14 +245,23 @@ def mean_and_error(values: Sequence[float]) -> Estimate:
     return Estimate(float(np.mean(values)), error, n)
 
 
-def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """Ours minus theirs on the seeds both have, or nothing where they have none in common.
+def main_metric(task_aware: bool) -> str:
+    """The metric that counts: AAC where the task is known at test time, else AIAC."""
+    return "aac" if task_aware else "aiac"
 
-    >>> paired_difference({0: 0.75, 1: 0.5, 2: 1.0}, {0: 0.25, 1: 0.0})
-    Estimate(mean=0.5, error=0.0, n=2)
+
+def score(r: Matrix, sizes: Sizes, task_aware: bool) -> float:
+    """The metric that counts, of one matrix."""
+    return METRICS[main_metric(task_aware)].function(r, sizes)
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """Ours minus theirs by seed, on the seeds both have.
+
+    >>> paired({0: 0.75, 1: 0.5, 2: 1.0}, {0: 0.25, 1: 0.0})
+    {0: 0.5, 1: 0.5}
     """
-    pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    return mean_and_error(pairs) if pairs else None
+    return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
 
 
 def write_matrix(path: Path, r: Matrix) -> None:

@@ -209,7 +209,7 @@ def test_an_executor_leaves_a_benchmarks_threads() -> None:
 
 def test_expected_numbers_are_those_of_the_committed_study() -> None:
     root = Path(__file__).parents[2]
-    shipped = (root / "src/ancl/experiments/measured_tables.csv").read_text(encoding="utf-8")
+    shipped = (root / "src/ancl/recipe/measured_tables.csv").read_text(encoding="utf-8")
 
     assert shipped == (root / "docs/evidence/small/expected.csv").read_text(encoding="utf-8")
     assert len(shipped.splitlines()) > 24  # eight methods in three variants, and the header

@@ -12,10 +12,10 @@ from tests.lab import (
     MethodRef,
     Places,
     RunMemory,
+    Study,
     build,
     equal_epochs,
     learner_of,
-    open_study,
     run_all,
     spec_hash,
 )
@@ -162,7 +162,7 @@ def test_the_time_of_a_fair_run_is_estimated_with_all_its_images(tmp_path: Path)
     plan = tmp_path / "study.yaml"
     plan.write_text(json.dumps({**seeds, "benchmarks": {"digits/5": {"references": {"x": given}}}}))
 
-    forecast = open_study(plan).forecast()
+    forecast = Study(plan).forecast()
 
     assert forecast.runs == {"digits/5 references": (1, 1)}
     assert forecast.seconds > 0

@@ -15,8 +15,9 @@ from tests.lab import (
     Study,
     StudyPlan,
     StudyRun,
+    StudyRuns,
     around,
-    best,
+    best_value,
     beyond,
     equal_epochs,
     read_study_plan,
@@ -219,7 +220,8 @@ def followed(asked: StudyPlan, lamb: float, lamb_a: float) -> MethodResult:
         metrics = {"aac": 0.1, "forgetting": far, "learning_accuracy": 0.5 + far}
         return StudyRun(wanted, -far, metrics, images)
 
-    return MethodFollower(asked, "digits/5", "lwf", get).follow()
+    entry = asked.benchmarks["digits/5"]
+    return MethodFollower(asked, entry, "digits/5", "lwf", StudyRuns(get)).follow()
 
 
 def test_an_edge_is_extended_once_by_the_factor_of_the_grid() -> None:
@@ -246,11 +248,11 @@ def test_equal_search_tries_four_more_values_around_the_best() -> None:
 
 
 def test_what_failed_never_wins() -> None:
-    one = spec("lwf", "digits/5")
-    tried = {1.0: (StudyRun(one, float("nan"), failed="no"),), 2.0: (StudyRun(one, 0.1),)}
+    failed = float("nan")
 
-    assert best(tried) == 2.0
-    assert best({1.0: tried[1.0]}) is None
+    assert best_value({1.0: [0.9, failed], 2.0: [0.1, 0.1]}) == 2.0
+    assert best_value({1.0: [failed]}) is None
+    assert best_value({1.0: [0.1, 0.3], 2.0: [0.2, 0.2]}) == 1.0  # the smallest of equals
 
 
 def test_the_frontier_is_that_of_every_trial_of_a_seed() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ancl
-from ancl import Events, RuleResult, RunSpec, SpecError
-from tests.lab import NUMERICS, ResultFolder, RuleStudy, Study, kind_of, open_study, write_study
+from ancl import Events, RunSpec, SpecError
+from tests.lab import NUMERICS, ResultFolder, Study, kind_of, write_study
 
 GRIDS = """
 search_seeds: [10]
@@ -31,9 +31,10 @@ RULES = """
 of: ../grids/study.yaml
 search_seeds: [10, 11]
 table_seeds: [20, 21]
-deciding: [lwf]
-lamb_a: ["balance:0.1", "balance:0.3"]
-lamb: {answers: ["auto:0.2", "auto:0.4", "auto:0.8"], weights: [auto]}
+rules:
+  deciding: [lwf]
+  lamb_a: ["balance:0.1", "balance:0.3"]
+  lamb: {answers: ["auto:0.2", "auto:0.4", "auto:0.8"], weights: [auto]}
 """
 
 
@@ -59,7 +60,7 @@ def write(folder: ResultFolder, spec: RunSpec, score: float) -> None:
     folder.save(
         {
             "spec": spec.plain(),
-            "metrics": {"aac": score - 0.01, "forgetting": 0.0, "learning_accuracy": score},
+            "metrics": {"aac": score - 0.01, "forgetting": 0.0, "learning_accuracy": score - 0.01},
             "images": [[100, 10, 10]] * 2,
             "matrices": matrices,
             "numerics": {"ancl": NUMERICS},
@@ -70,7 +71,7 @@ def write(folder: ResultFolder, spec: RunSpec, score: float) -> None:
     )
 
 
-def fill(study: Study | RuleStudy, scores: Mapping[Any, float], default: float = 0.5) -> None:
+def fill(study: Study, scores: Mapping[Any, float], default: float = 0.5) -> None:
     """Finish all that can be run, again and again; scores go by λ or λ_a."""
     while todo := missing(study):
         for spec in todo:
@@ -79,19 +80,17 @@ def fill(study: Study | RuleStudy, scores: Mapping[Any, float], default: float =
             write(study.folder, spec, (found or [default])[0] + 0.001 * spec.seed)
 
 
-def missing(study: Study | RuleStudy) -> Sequence[RunSpec]:
-    if isinstance(study, RuleStudy):
-        return study.result().todo
-    return [spec for each in study.result().methods for spec in each.todo]
+def missing(study: Study) -> list[RunSpec]:
+    return [spec for batch in study.result().todo.values() for spec in batch]
 
 
-def tried(result: RuleResult, specs: Sequence[RunSpec]) -> set[tuple[str, Any, Any, int]]:
+def tried(specs: Sequence[RunSpec]) -> set[tuple[str, Any, Any, int]]:
     return {(s.method, s.options["lamb"], s.options.get("lamb_a"), s.seed) for s in specs}
 
 
 def test_rules_decide_then_the_rows_follow(files: tuple[Path, Path]) -> None:
     fill(Study(files[0]), {3.0: 0.6, 100.0: 0.6})
-    study = RuleStudy(files[1])
+    study = Study(files[1])
     result = study.result()
 
     # First what decides: λ_a's rules at the grid's λ (3 was best), and λ's rules alone.
@@ -99,14 +98,14 @@ def test_rules_decide_then_the_rows_follow(files: tuple[Path, Path]) -> None:
     kappas = ("auto:0.2", "auto:0.4", "auto:0.8")
     expected = {("a-lwf", 3.0, rule, seed) for rule in rules for seed in (10, 11)}
     expected |= {("lwf", rule, None, seed) for rule in kappas for seed in (10, 11)}
-    assert tried(result, result.todo) == expected
-    assert result.chosen == {"weights": "auto"}
+    assert tried(missing(study)) == expected
+    assert result.rules == {"weights": "auto"}
     assert result.missing == ()
 
     fill(study, {"balance:0.3": 0.8, "auto:0.4": 0.75, "auto:0.8": 0.7})
     result = study.result()
 
-    assert result.chosen == {"lamb_a": "balance:0.3", "answers": "auto:0.4", "weights": "auto"}
+    assert result.rules == {"lamb_a": "balance:0.3", "answers": "auto:0.4", "weights": "auto"}
     lwf, ewc = result.methods
     assert set(lwf.rows) == set(ewc.rows) == {"cl", "ancl", "balance", "both"}
     options = [lwf.rows[row][0].spec.options for row in ("balance", "both")]
@@ -122,7 +121,7 @@ def test_rules_decide_then_the_rows_follow(files: tuple[Path, Path]) -> None:
 
 def test_epochs_are_those_of_finding_the_values_and_of_one_run(files: tuple[Path, Path]) -> None:
     fill(Study(files[0]), {3.0: 0.6, 1.0: 0.7})
-    study = RuleStudy(files[1])
+    study = Study(files[1])
     fill(study, {})
     [lwf, _] = study.result().methods
 
@@ -138,9 +137,9 @@ def test_epochs_are_those_of_finding_the_values_and_of_one_run(files: tuple[Path
 
 
 def test_what_the_grids_lack_is_named(files: tuple[Path, Path], tmp_path: Path) -> None:
-    result = RuleStudy(files[1]).result()
+    result = Study(files[1]).result()
 
-    assert result.todo == ()
+    assert result.todo == {}
     assert len(result.missing) == 2
     assert result.missing[0] == (
         f"lwf on digits/5: λ and λ_a of its grid are not chosen yet. Finish its searches: "
@@ -154,7 +153,7 @@ def test_tables_and_figures_are_drawn_from_results_alone(
     files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     fill(Study(files[0]), {3.0: 0.6, 1.0: 0.7})
-    fill(RuleStudy(files[1]), {"balance:0.3": 0.8, "auto:0.4": 0.75})
+    fill(Study(files[1]), {"balance:0.3": 0.8, "auto:0.4": 0.75})
 
     result = ancl.study(files[1], compute=False)
     written = write_study(result, tmp_path / "out")
@@ -190,7 +189,6 @@ def test_it_is_carried_out_and_resumed(files: tuple[Path, Path], tmp_path: Path)
     watch = Watch()
     result = ancl.study(files[1], runs=tmp_path / "again", events=watch)
 
-    assert isinstance(result, RuleResult)
     assert len(kept) == 3
     assert all(path.read_bytes() == content for path, content in kept.items())
     assert watch.ended == 2 + 3 - 3 + 2  # rules for λ_a and for λ, without those kept; two rows
@@ -200,7 +198,7 @@ def test_it_is_carried_out_and_resumed(files: tuple[Path, Path], tmp_path: Path)
         for kind, each in result.methods[0].tries.items()
     }
     for kind, each in scores.items():
-        assert result.chosen[kind] == max(each, key=lambda rule: each[rule])
+        assert result.rules[kind] == max(each, key=lambda rule: each[rule])
 
 
 @pytest.mark.parametrize(
@@ -224,15 +222,35 @@ def test_mistakes_are_found_before_anything_is_trained(
 ) -> None:
     files[1].write_text(RULES.replace(*change))
     with pytest.raises(SpecError, match=re.escape(message)):
-        open_study(files[1])
+        Study(files[1])
 
 
-def test_a_file_says_which_kind_of_study_it_is(files: tuple[Path, Path]) -> None:
-    assert isinstance(open_study(files[0]), Study)
-    assert isinstance(open_study(files[1]), RuleStudy)
+def test_rules_are_of_answers_or_of_weights() -> None:
     assert [kind_of(name) for name in ("lwf", "ewc", "si", "podnet")] == [
         "answers",
         "weights",
         "weights",
         "answers",
     ]
+
+
+def test_one_file_may_have_grids_and_rules(files: tuple[Path, Path], tmp_path: Path) -> None:
+    """What two files say of each other, one says of itself; and the rows are the same."""
+    fill(Study(files[0]), {3.0: 0.6, 100.0: 0.6})
+    fill(Study(files[1]), {"balance:0.3": 0.8, "auto:0.4": 0.75})
+    rules = RULES[RULES.index("rules:") :]
+    both = tmp_path / "both" / "study.yaml"
+    both.parent.mkdir()
+    both.write_text(GRIDS + rules)
+    fill(Study(both), {3.0: 0.6, 100.0: 0.6, "balance:0.3": 0.8, "auto:0.4": 0.75})
+
+    one, two = Study(both).result(), Study(files[1]).result()
+
+    assert one.rules == two.rules
+    for ours, theirs in zip(one.methods, two.methods, strict=True):
+        assert ours.epochs == theirs.epochs
+        for row, runs in theirs.rows.items():
+            assert [(r.spec, r.value) for r in ours.rows[row]] == [(r.spec, r.value) for r in runs]
+    text = write_study(one, tmp_path / "out")[0].read_text()
+    assert "ANCL against CL on equal terms" in text
+    assert "Rules against grids" in text

@@ -8,6 +8,7 @@ import pytest
 from ancl import StoreError, report
 from tests.lab import (
     MOST_POINTS,
+    Finished,
     collect,
     content,
     group_runs,
@@ -156,7 +157,7 @@ def test_a_directory_without_results_is_refused(runs: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_page_of_finished_runs_lies_with_them(make: Make, runs: Path) -> None:
-    finished = [(place, read_run(place)) for place in (make(seed=0), make(seed=1))]
+    finished = [Finished(place, read_run(place)) for place in (make(seed=0), make(seed=1))]
 
     alone, both = page_of(finished[:1], runs), page_of(finished, runs)
     none = page_of([], runs)
@@ -174,7 +175,7 @@ def test_a_page_that_cannot_be_written_is_said_not_raised(make: Make, runs: Path
     place = make()
     (runs / "comparisons").write_text("a file")
 
-    found = page_of([(place, read_run(place))], runs, runs / "comparisons" / "x")
+    found = page_of([Finished(place, read_run(place))], runs, runs / "comparisons" / "x")
 
     assert found.path is None
     assert "The report cannot be written to" in found.text

@@ -33,6 +33,7 @@ from ancl.analysis.networks import (
 from ancl.analysis.results import AnalysisResult
 from ancl.analysis.tables import TableFunction, check_names, make_tables
 from ancl.errors import MethodError, SpecError
+from ancl.experiments.grid import best_value
 from ancl.experiments.results import Places
 from ancl.methods.registry import MethodRef
 from ancl.recipe import request as run_settings
@@ -445,4 +446,6 @@ def choose_lamb(rows: Sequence[Row]) -> float:
     values: dict[float, list[float]] = {}
     for row in rows:
         values.setdefault(row["lamb"], []).append(row["validation"])
-    return max(sorted(values), key=lambda lamb: sum(values[lamb]) / len(values[lamb]))
+    chosen = best_value(dict(sorted(values.items())))
+    assert chosen is not None, "a network that trained has an accuracy"
+    return chosen

@@ -12,8 +12,8 @@ from typer import Argument, Option
 
 from ancl.cli import flag_values, flags
 from ancl.cli.flags import Machine, Results, Seeding, Settings, Weights, grouped
-from ancl.cli.text import duration, percent, table
 from ancl.errors import SpecError, counted
+from ancl.wording import duration, percent, table
 
 if TYPE_CHECKING:
     from ancl.analysis import AnalysisPlan, AnalysisResult

@@ -116,8 +116,9 @@ def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
 
 def _table(comparison: Comparison) -> str:
     """One row per method; a single baseline is named in the heading, several in their rows."""
-    from ancl.cli.text import table, unit
+    from ancl.cli.text import unit
     from ancl.metrics import METRICS
+    from ancl.wording import table
 
     columns, baselines = comparison.columns, comparison.baselines
     compared = {name: base for name, base in baselines.items() if name != base}
@@ -141,7 +142,7 @@ def _table(comparison: Comparison) -> str:
 
 
 def _row(comparison: Comparison, method: str) -> list[str]:
-    from ancl.cli.text import signed_with_error, with_error
+    from ancl.wording import signed_with_error, with_error
 
     columns, finished = comparison.columns, comparison.of(method)
     if not finished:

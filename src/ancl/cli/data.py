@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ancl.cli import flags
-from ancl.cli.text import byte_size, table
+from ancl.wording import byte_size, table
 
 if TYPE_CHECKING:
     from ancl.data import Published, Source

@@ -91,7 +91,8 @@ def demo_json(found: Comparison) -> dict[str, Any]:
 
 def demo_text(found: Comparison) -> str:
     """The comparison as a table and a few sentences."""
-    from ancl.cli.text import table, time_text, with_error
+    from ancl.cli.text import time_text
+    from ancl.wording import table, with_error
 
     rows = []
     for method in METHODS:

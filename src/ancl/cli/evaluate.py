@@ -62,7 +62,7 @@ def evaluation_json(found: Evaluation) -> dict[str, Any]:
 
 def evaluation_text(found: Evaluation) -> str:
     """Accuracy in tables."""
-    from ancl.cli.text import percent, table
+    from ancl.wording import percent, table
 
     tasks = [[str(each.task + 1), str(each.images), percent(each.accuracy)] for each in found.tasks]
     classes = [

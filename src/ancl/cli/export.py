@@ -34,9 +34,9 @@ def export(
     as_json: flags.Json = False,
 ) -> None:
     """Write one file: uint8 images in, scores out, labels inside; and a model card."""
-    from ancl.cli.text import byte_size
     from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
+    from ancl.wording import byte_size
 
     opened = open_learner(learner, **vars(given), store=store, device="cpu", events=Progress())
     file = output or Path(f"{learner.absolute().name}.{format or 'onnx'}")

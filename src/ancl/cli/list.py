@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ancl.cli import flags
-from ancl.cli.text import table
+from ancl.wording import table
 
 if TYPE_CHECKING:
     from ancl.methods.registry import MethodInfo

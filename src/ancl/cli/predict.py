@@ -73,7 +73,7 @@ def _write_csv(answers: list[Answer]) -> None:
 
 
 def _text(answers: list[Answer]) -> str:
-    from ancl.cli.text import percent, table
+    from ancl.wording import percent, table
 
     rows = [
         ["" if rank else str(answer.image), str(label), percent(share)]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from ancl.cli import flags
-from ancl.cli.text import table
 from ancl.errors import counted
+from ancl.wording import table
 
 if TYPE_CHECKING:
     from ancl.reporting import ReportResult, Table
@@ -59,7 +59,7 @@ def result_text(result: ReportResult) -> str:
 
 
 def _overview_text(shown: Table) -> str:
-    from ancl.reporting.formats import cell_text, shared_n
+    from ancl.reporting.tables import cell_text, shared_n
 
     n = shared_n(shown)
     rows = [[cell_text(cell, n) for cell in row] for row in shown.rows]

@@ -96,7 +96,8 @@ def outcome_json(outcome: Outcome, seconds: float) -> dict[str, Any]:
     means = estimates(outcome.results) if outcome.finished else {}
     return {
         "runs": [
-            {"directory": str(where), **result_json(result)} for where, result in outcome.finished
+            {"directory": str(each.directory), **result_json(each.result)}
+            for each in outcome.finished
         ],
         "metrics": {name: estimate_json(each) for name, each in means.items()},
         "failures": [failure.json() for failure in outcome.failures],
@@ -136,7 +137,7 @@ def closing_json(results: Sequence[RunResult], runs: Path, quick: bool) -> dict[
 
 def joint_gap_text(gap: Estimate) -> str:
     """Intransigence in a line."""
-    from ancl.cli.text import with_error
+    from ancl.wording import with_error
 
     return (
         f"Intransigence: {with_error(gap)} points, {_INTRANSIGENCE}, against joint training in "
@@ -146,9 +147,9 @@ def joint_gap_text(gap: Estimate) -> str:
 
 def verdict_text(found: Verdict, results: Sequence[RunResult]) -> str:
     """Got and paper side by side, or why they are not."""
-    from ancl.cli.text import with_error
     from ancl.experiments.results import estimates
     from ancl.metrics import METRICS
+    from ancl.wording import with_error
 
     lines = []
     got = estimates(results)

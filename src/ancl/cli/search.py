@@ -110,8 +110,7 @@ def _search(asked: SearchRequest, log: str | None, shown: Results) -> None:
 
 def plan_text(protocol: str, plan: SearchPlan) -> str:
     """What a search will try, and what it costs."""
-    from ancl.cli.text import duration
-    from ancl.experiments.search import SIGNS
+    from ancl.wording import SIGNS, duration
 
     cost = f"at most about {duration(plan.most_seconds)}, from a few timed steps"
     if protocol == "per-task":
@@ -166,8 +165,7 @@ def result_text(result: SearchResult) -> str:
 
 def _trials_table(result: SearchResult) -> str:
     """Every trial with the score that decides; no test image is used for it."""
-    from ancl.cli.text import percent, table
-    from ancl.experiments.search import SIGNS
+    from ancl.wording import SIGNS, percent, table
 
     race = "race" in result.details
     rows = [
@@ -189,8 +187,8 @@ def _trials_table(result: SearchResult) -> str:
 
 def _outcome(trial: Mapping[str, Any]) -> str:
     """The outcome of a value."""
-    from ancl.experiments.search import SIGNS
-    from ancl.experiments.search_race import Stop
+    from ancl.experiments.grid import Stop
+    from ancl.wording import SIGNS
 
     if trial["stopped"]:
         return Stop(**trial["stopped"]).text(SIGNS[trial["step"]])
@@ -198,7 +196,7 @@ def _outcome(trial: Mapping[str, Any]) -> str:
 
 
 def _attempts_table(trials: Sequence[Any]) -> str:
-    from ancl.cli.text import percent, table
+    from ancl.wording import percent, table
 
     rows = [
         [

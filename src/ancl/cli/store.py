@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ancl.cli import flags
-from ancl.cli.text import byte_size, duration, table
+from ancl.wording import byte_size, duration, table
 
 app = typer.Typer(no_args_is_help=True, help="List, verify and prune stored stages.")
 

@@ -14,9 +14,7 @@ from ancl.cli.flags import Machines, Results, grouped
 from ancl.errors import SpecError, counted
 
 if TYPE_CHECKING:
-    from ancl.experiments.study import StudyResult
-    from ancl.experiments.study_file import Forecast
-    from ancl.experiments.study_rules import RuleResult
+    from ancl.experiments.study import Forecast, StudyResult
 
 File = Annotated[Path, Argument(metavar="FILE.yaml", show_default=False, help="The study file.")]
 Tables = Annotated[
@@ -47,13 +45,13 @@ def study(
 ) -> None:
     """Run a study file: searches, then a table of every method. The same command resumes."""
     from ancl.cli.progress import progress_and_log
-    from ancl.experiments.study_rules import open_study
+    from ancl.experiments.study import Study
     from ancl.reporting import claim_study, write_study
 
     if tables and results.dry_run:
         raise SpecError("--tables trains nothing, and --dry-run draws nothing. Leave out one.")
     place = out or file.parent
-    asked = open_study(file, folder, overwrite=results.overwrite, root=data_root)
+    asked = Study(file, folder, overwrite=results.overwrite, root=data_root)
     claim_study(asked.result(), place, overwrite=results.overwrite)
     if tables or results.dry_run:
         for change in asked.changes:
@@ -81,21 +79,9 @@ def study(
         raise typer.Exit(FAILED)
 
 
-def to_text(result: StudyResult | RuleResult) -> str:
-    """What is left, and what was found."""
-    from ancl.experiments.study_rules import RuleResult as Rules
-
-    if not isinstance(result, Rules):
-        return result_text(result)
-    lines = [f"{counted(result.left, 'run')} left to do."] if result.left else []
-    lines += result.missing
-    lines += [f"Taken for {key}: {rule}" for key, rule in result.chosen.items()]
-    return "\n".join(lines)
-
-
 def plan_text(forecast: Forecast, workers: int) -> str:
     """Runs of each method, and about how long those to do take."""
-    from ancl.cli.text import duration, table
+    from ancl.wording import duration, table
 
     rows = [[name, str(total), str(todo)] for name, (total, todo) in forecast.runs.items()]
     total, todo = (sum(each[i] for each in forecast.runs.values()) for i in (0, 1))
@@ -108,12 +94,14 @@ def plan_text(forecast: Forecast, workers: int) -> str:
     )
 
 
-def result_text(result: StudyResult) -> str:
-    """What is left, and the primary result."""
-    from ancl.reporting.tables import interval_text
+def to_text(result: StudyResult) -> str:
+    """What is left and missing, which rules were taken, and the primary result."""
+    from ancl.wording import interval_text
 
     primary = result.primary()
     lines = [f"{counted(result.left, 'run')} left to do."] if result.left else []
+    lines += result.missing
+    lines += [f"Taken for {kind}: {rule}" for kind, rule in result.rules.items()]
     if primary:
         lines.append(
             f"ANCL − CL at equal search, mean over methods, points [95 % t-interval over "

@@ -1,96 +1,22 @@
-"""Numbers, tables and results as plain text, the same on a terminal and in a file."""
+"""Results as plain text, the same on a terminal and in a file."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
-import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ancl.errors import counted, one_line
-from ancl.wording import byte_size as byte_size
-from ancl.wording import duration as duration
-from ancl.wording import percent as percent
+from ancl.errors import counted
+from ancl.wording import LEGEND, SIGNS, duration, percent, table
 
 if TYPE_CHECKING:
     from ancl.experiments.results import Finished, RunResult
     from ancl.experiments.run import Failure
-    from ancl.metrics import Estimate, Metric
+    from ancl.metrics import Metric
 
 FAILED = 1
 """The exit code where some stage failed and the others finished."""
-
-_GAP = "  "
-_NARROWEST = 30
-_LONGEST = 100_000
-_LEGEND = "R[i,j]: accuracy on task j after task i of T; n_j: test images of task j."
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """Aligned columns under a ruled heading.
-
-    Args:
-        head: The heading of each column.
-        rows: The cells.
-        align: ``l`` or ``r`` for each column; ``w`` wraps a last column at the terminal's edge.
-
-    >>> print(table(["task", "%"], [["1/2", "97.9"], ["2/2", "8.0"]], "lr"))
-    task     %
-    ----  ----
-    1/2   97.9
-    2/2    8.0
-    """
-    rows = [[one_line(cell)[:_LONGEST] for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    if align.endswith("w"):
-        widths[-1] = min(widths[-1], _room(widths[:-1]))
-    lines = [list(head), ["-" * width for width in widths], *rows]
-    return "\n".join(_line(cells, widths, align) for cells in lines)
-
-
-def _room(widths: Sequence[int]) -> int:
-    if not sys.stdout.isatty():
-        return sys.maxsize
-    used = sum(widths) + len(_GAP) * len(widths)
-    return max(shutil.get_terminal_size().columns - used, _NARROWEST)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], align: str) -> str:
-    *fixed, last = (
-        cell.rjust(width) if side == "r" else cell.ljust(width)
-        for cell, width, side in zip(cells, widths, align, strict=True)
-    )
-    if align.endswith("w") and len(last) > widths[-1]:
-        start = sum(widths[:-1]) + len(_GAP) * len(fixed)
-        last = f"\n{' ' * start}".join(textwrap.wrap(cells[-1], widths[-1]))
-    return _GAP.join([*fixed, last]).rstrip()
-
-
-def signed(fraction: float) -> str:
-    """A difference of fractions in points, with its sign unless it rounds to zero.
-
-    >>> signed(0.012), signed(-0.012), signed(-0.0001)
-    ('+1.2', '-1.2', '0.0')
-    """
-    points = round(100 * fraction, 1)
-    return f"{points:+.1f}" if points else "0.0"
-
-
-def with_error(estimate: Estimate) -> str:
-    """A mean in percent with its standard error, where there is one."""
-    return percent(estimate.mean) + _error(estimate)
-
-
-def signed_with_error(estimate: Estimate | None) -> str:
-    """A difference in points with its standard error, where there is one."""
-    return "" if estimate is None else signed(estimate.mean) + _error(estimate)
-
-
-def _error(estimate: Estimate) -> str:
-    return "" if math.isnan(estimate.error) else f" ± {percent(estimate.error)}"
 
 
 # -- results of runs -------------------------------------------------------------------------
@@ -153,7 +79,7 @@ def _metrics(result: RunResult) -> str:
         [metric.label, percent(result.metrics[name]), unit(metric), metric.formula]
         for name, metric in _shown().items()
     ]
-    return f"{table(['metric', '', '', 'formula'], rows, 'lrll')}\n{_LEGEND}"
+    return f"{table(['metric', '', '', 'formula'], rows, 'lrll')}\n{LEGEND}"
 
 
 def _seeds(results: Sequence[RunResult]) -> str:
@@ -173,7 +99,7 @@ def _seeds(results: Sequence[RunResult]) -> str:
 
 def _formulas() -> str:
     rows = [[metric.label, metric.formula] for metric in _shown().values()]
-    return f"{table(['metric', 'formula'], rows, 'll')}\n{_LEGEND}"
+    return f"{table(['metric', 'formula'], rows, 'll')}\n{LEGEND}"
 
 
 def _shown() -> dict[str, Metric]:
@@ -268,7 +194,7 @@ def _todo(epochs: int) -> str:
 
 def setting_name(key: str) -> str:
     """A setting as it is written, with the symbol it stands for."""
-    return {"lamb": "lamb (λ)", "lamb_a": "lamb_a (λ_a)"}.get(key, key)
+    return f"{key} ({SIGNS[key]})" if key in SIGNS else key
 
 
 def shown_value(value: Any) -> str:

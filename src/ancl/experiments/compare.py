@@ -8,19 +8,20 @@ from typing import Any
 
 from ancl.compute import ExecutorChoice, choose_executor
 from ancl.errors import SpecError, StoreError, unknown
-from ancl.experiments.pairing import Pairing, conditions, pairing
+from ancl.experiments.groups import Difference, group_of
+from ancl.experiments.pairing import Pairing
 from ancl.experiments.results import Finished, Places, estimate_json, estimates
 from ancl.experiments.run import Outcome, run_all
 from ancl.files import MARK, claim, replace_text
 from ancl.hashing import digest
 from ancl.methods.registry import MethodRef
-from ancl.metrics import METRICS, Estimate, paired_difference
+from ancl.metrics import METRICS, Estimate, main_metric
 from ancl.recipe.recipe import RunSpec
 from ancl.recipe.request import is_quick_look, make_request, resolve_methods
 from ancl.stages.events import Events
 
-_TASK_AWARE = ("aac", "forgetting", "learning_accuracy")
-_TASK_AGNOSTIC = ("aiac", "final_accuracy", "forgetting")
+_TASK_AWARE = ("forgetting", "learning_accuracy")
+_TASK_AGNOSTIC = ("final_accuracy", "forgetting")
 
 
 class Comparison:
@@ -40,7 +41,8 @@ class Comparison:
         self.specs, self.outcome, self.seconds = specs, outcome, seconds
         self.methods = list(dict.fromkeys(spec.method for spec in specs))
         self.baselines = choose_baselines(self.methods, baseline)
-        self.columns = _TASK_AWARE if specs[0].task_aware else _TASK_AGNOSTIC
+        aware = specs[0].task_aware
+        self.columns = (main_metric(aware), *(_TASK_AWARE if aware else _TASK_AGNOSTIC))
         """The metrics to show; the first one decides."""
 
     @property
@@ -56,27 +58,26 @@ class Comparison:
         """A method's metrics: mean and standard error over its finished runs."""
         return estimates([each.result for each in self.of(method)])
 
-    def pairing(self, method: str) -> Pairing | None:
-        """What differs from the baseline besides the method; nothing where there is none."""
+    def difference_to_baseline(self, method: str) -> Difference | None:
+        """A method's runs beside its baseline's; nothing where there are none, or it is its own."""
         baseline = self.baselines[method]
         sides = [self.of(name) for name in (method, baseline)]
         if baseline == method or not all(sides):
             return None
-        return pairing(*(conditions(side[0].result) for side in sides))
+        return Difference.between(*(group_of(side) for side in sides))
+
+    def pairing(self, method: str) -> Pairing | None:
+        """What differs from the baseline besides the method; nothing where there is none."""
+        difference = self.difference_to_baseline(method)
+        return difference.pairing if difference else None
 
     def difference(self, method: str, metric: str) -> Estimate | None:
         """A method minus its baseline, seed by seed.
 
         Nothing where there is no baseline, or where data, network or images are not the same.
         """
-        baseline, found = self.baselines[method], self.pairing(method)
-        if found is None or found.refused:
-            return None
-        ours, theirs = (
-            {each.result.spec.seed: each.result.metrics[metric] for each in self.of(name)}
-            for name in (method, baseline)
-        )
-        return paired_difference(ours, theirs)
+        difference = self.difference_to_baseline(method)
+        return difference.estimate(metric) if difference else None
 
     def json(self) -> dict[str, Any]:
         """Everything as JSON."""

@@ -3,19 +3,16 @@
 Every output that takes a difference asks here: comparisons, tables, figures and the page.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ancl.experiments.results import RunResult
 from ancl.methods.registry import later_options
+from ancl.wording import setting_text, split_method, value_text
 
 _SAME = ("data.", "network.")
-_SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 _LONGEST = 24
-VARIANTS = {"CL": "", "AFEC": "afec-", "ANCL": "a-"}
-"""The variants of a method, and what its name then starts with."""
 
 
 class Pairing(NamedTuple):
@@ -97,37 +94,3 @@ def _unlike(key: str, ours: object, theirs: object) -> str:
     if max(map(len, values)) > _LONGEST:
         return f"another {name}"
     return f"{name} {values[0]} instead of {values[1]}"
-
-
-def setting_text(key: str) -> str:
-    """A setting as a text names it.
-
-    >>> setting_text("lamb_a"), setting_text("training.epochs"), setting_text("network.name")
-    ('λ_a', 'epochs', 'network.name')
-    """
-    return _SIGNS.get(key, key.removeprefix("training."))
-
-
-def value_text(value: object) -> str:
-    """A setting's value in a few letters.
-
-    >>> value_text(1e9), value_text("resnet8"), value_text(None)
-    ('1e+09', 'resnet8', 'none')
-    """
-    if value is None:
-        return "none"
-    if isinstance(value, str):
-        return value
-    return f"{value:g}" if isinstance(value, float) else json.dumps(value)
-
-
-def split_method(method: str) -> tuple[str, str]:
-    """(base, variant) of a method's name, without loading the code of the method.
-
-    >>> split_method("afec-lwf"), split_method("ewc")
-    (('lwf', 'AFEC'), ('ewc', 'CL'))
-    """
-    for variant, prefix in VARIANTS.items():
-        if prefix and method.startswith(prefix):
-            return method.removeprefix(prefix), variant
-    return method, "CL"

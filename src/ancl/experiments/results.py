@@ -127,10 +127,18 @@ class RunResult:
 
 
 class Finished(NamedTuple):
-    """A run's result and the directory it was written to."""
+    """A run's result, the directory it was written to, and what it ran on, where that is read."""
 
     directory: Path
     result: RunResult
+    environment: Mapping[str, Any] = {}
+
+
+class Damaged(NamedTuple):
+    """A directory that cannot be reported, or only in part, and the reason."""
+
+    directory: Path
+    reason: str
 
 
 def column_sizes(images: Sequence[tuple[int, int, int]]) -> tuple[int, ...]:
@@ -330,11 +338,6 @@ def environment(spec: RunSpec) -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "numerics": numerics(torch.device(spec.device)) | {"threads": spec.threads},
     }
-
-
-def main_metric(spec: RunSpec) -> str:
-    """The metric that counts: AAC in ``til``, else AIAC."""
-    return "aac" if spec.task_aware else "aiac"
 
 
 def spec_hash(spec: RunSpec) -> str:

@@ -238,13 +238,13 @@ class _Collector(Forward):
         self.run_ends(directory, {**result_json(result), "log": list(result.log)})
 
     def _stored(self, plan: Plan) -> Mapping[str, Mapping[str, Any]] | None:
-        """What the stages stored besides tensors; nothing where one is absent or damaged."""
+        """What stages stored besides tensors, from headers; nothing where one is damaged."""
         for key in plan:
             if key not in self._metas:
-                entry = None if plan.experiment else self._store.load(key)
-                if entry is None:
+                meta = None if plan.experiment else self._store.load_meta(key)
+                if meta is None:
                     return None
-                self._metas[key] = entry.meta
+                self._metas[key] = meta
         return self._metas
 
     def _computed(self, plan: Plan) -> Mapping[str, Mapping[str, Any]] | None:

@@ -23,7 +23,6 @@ from ancl.recipe.request import Request, make_request
 from ancl.stages.events import Events
 from ancl.store.store import Store
 
-SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 REPORTED = 3
 """How many seeds follow those that decide, where none are given."""
 

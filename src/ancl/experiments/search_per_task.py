@@ -13,6 +13,7 @@ import numpy as np
 
 from ancl.compute.graph import Graph
 from ancl.errors import SpecError, TrainingError
+from ancl.experiments.forecast import seconds_to_train
 from ancl.experiments.results import column_sizes, decode_matrix
 from ancl.experiments.run import failures_message
 from ancl.experiments.search import (
@@ -22,7 +23,6 @@ from ancl.experiments.search import (
     SearchRequest,
     SearchResult,
 )
-from ancl.experiments.search_two_stage import seconds_to_train
 from ancl.metrics import summary
 from ancl.recipe.build import build, threads
 from ancl.recipe.recipe import RunSpec

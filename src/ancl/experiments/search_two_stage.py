@@ -6,19 +6,26 @@ Validation images alone decide. Stages that trials have in common are computed o
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 
-from ancl.compute.graph import Node, Plan
+from ancl.compute.graph import Plan
 from ancl.errors import SpecError, TrainingError
+from ancl.experiments.forecast import seconds_to_train
+from ancl.experiments.grid import (
+    FAVOURED,
+    Standing,
+    Stop,
+    best_value,
+    earliest,
+    on_edge,
+    race,
+    standing,
+)
 from ancl.experiments.results import decode_matrix
 from ancl.experiments.run import Failure, failures_message
 from ancl.experiments.search import (
-    SIGNS,
     Search,
     SearchDirectory,
     SearchPlan,
@@ -26,21 +33,17 @@ from ancl.experiments.search import (
     SearchResult,
     seeds_to_report,
 )
-from ancl.experiments.search_race import FAVOURED, Standing, Stop, earliest, race, standing
-from ancl.methods.parts import StageContext
 from ancl.methods.registry import MethodRef
-from ancl.metrics import Matrix, aac, aiac
+from ancl.metrics import METRICS, Matrix, main_metric, score
 from ancl.recipe.benchmarks import benchmark as benchmark_named
-from ancl.recipe.build import build, images_per_epoch, threads
 from ancl.recipe.recipe import RunSpec
 from ancl.recipe.request import resolve_methods
 from ancl.stages.events import Events
-from ancl.stages.runner import Storage, image_loader
-from ancl.training.objective import Objective
+from ancl.stages.runner import Storage
+from ancl.wording import SIGNS
 
 STEPS = ("lamb", "lamb_a")
 """What is searched, in this order: λ with the plain method, then λ_a with λ fixed."""
-_TIMED_BATCHES = 2
 
 
 @dataclass(frozen=True)
@@ -155,14 +158,15 @@ class TwoStageSearch(Search):
         for step in self.steps:
             trials = self._try(step)
             self.trials += trials
-            winner = best(trials)
+            # The scores of a value that a race stopped are of fewer tasks.
+            winner = best_value({t.value: [*t.scores.values()] for t in trials if not t.stopped})
             if winner is None:
                 raise TrainingError(self._all_failed(step, trials))
-            self.chosen[step] = winner.value
+            self.chosen[step] = winner
             if on_edge(winner, self.grids[step]):
                 self.notes.append(
-                    f"{SIGNS[step]} = {winner.value:g} is at the edge of its grid: a better value "
-                    f"may be outside."
+                    f"{SIGNS[step]} = {winner:g} is at the edge of its grid: a better value may be "
+                    f"outside."
                 )
         return self._result()
 
@@ -276,52 +280,9 @@ class TwoStageSearch(Search):
         return result
 
 
-def best(trials: Sequence[Trial]) -> Trial | None:
-    """The trial of the highest mean, the first of equals; nothing where all failed."""
-    finished = [trial for trial in trials if not trial.failed and not trial.stopped]
-    return max(finished, key=lambda trial: trial.mean) if finished else None
-
-
-def on_edge(trial: Trial, grid: Sequence[float]) -> bool:
-    """Whether a better value may be outside the grid."""
-    return len(grid) > 1 and trial.value in (min(grid), max(grid))
-
-
-def beyond(grid: Sequence[float], edge: float) -> float:
-    """The next value after an edge of a grid, by the grid's factor there.
-
-    >>> beyond([1, 3, 10], 10), beyond([1, 3, 10], 1)
-    (33.3, 0.333)
-    """
-    inner = grid[1] if edge == grid[0] else grid[-2]
-    return _short(edge * edge / inner)
-
-
-def around(grid: Sequence[float], centre: float) -> list[float]:
-    """Four values around one of a grid: at thirds of the way to both neighbours, in logarithms.
-
-    Beyond an edge the neighbour is the next value by the grid's factor.
-
-    >>> around([1, 8, 64], 8), around([1, 8, 64], 64)
-    ([2.0, 4.0, 16.0, 32.0], [16.0, 32.0, 128.0, 256.0])
-    """
-    place = sorted(grid).index(centre)
-    ordered = sorted(grid)
-    low = ordered[place - 1] if place else beyond(ordered, centre)
-    high = ordered[place + 1] if place + 1 < len(ordered) else beyond(ordered, centre)
-    return [
-        _short(centre * (other / centre) ** share)
-        for other, share in ((low, 2 / 3), (low, 1 / 3), (high, 1 / 3), (high, 2 / 3))
-    ]
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")
-
-
 def score_name(spec: RunSpec) -> str:
     """What decides: the metric the scenario is reported in, on validation images."""
-    return "validation AAC" if spec.task_aware else "validation AIAC"
+    return f"validation {METRICS[main_metric(spec.task_aware)].label}"
 
 
 def make_trial(
@@ -353,64 +314,5 @@ def validation_matrix(plan: Plan, store: Storage) -> Matrix:
 
 
 def validation_score(plan: Plan, matrix: Matrix) -> float:
-    """AAC in ``til``, else AIAC, of a run's accuracy on validation images."""
-    return aac(matrix) if plan.spec.task_aware else aiac(matrix, plan.val_sizes)
-
-
-def seconds_an_image(spec: RunSpec, root: Path | None = None) -> float:
-    """Seconds of training per image: a few steps on the first task, timed after a warm-up."""
-    with threads(spec.threads):
-        experiment = build(spec, root)
-        images = image_loader(experiment.stream.tasks)
-        device = experiment.setting.device
-        context = StageContext(device, lambda trainer: [], lambda message: None, images)
-        grow, main = (
-            next(stage for stage in experiment.stages if stage.name == name)
-            for name in ("grow", "main")
-        )
-        work = main.work({"start": grow.run({}, context)}, context)
-        training = replace(
-            spec.training.at(0), epochs=2, schedule="constant", warmup=0.0, lr_search=False
-        )
-        count = min(len(work.split.train), _TIMED_BATCHES * training.batch_size)
-        few = work.split.train.take(torch.arange(count))
-        network, objective = work.main_network(), Objective(work.task_loss)
-        fit = work.fit(network, objective, [few], [], training, "main")
-        next(fit)
-        began = perf_counter()
-        next(fit)
-        return (perf_counter() - began) / count
-
-
-def seconds_to_train(spec: RunSpec, nodes: Sequence[Node], root: Path | None) -> float:
-    """At most about this long some stages take one by one; a few steps are timed."""
-    if not any(node.epochs for node in nodes):
-        return 0.0
-    return estimated_seconds(nodes, seconds_an_image(spec, root))
-
-
-def estimated_seconds(nodes: Sequence[Node], an_image: float) -> float:
-    """At most this long the trainings take one by one; a frozen network's forward pass is 1/3."""
-    total = 0.0
-    for node in nodes:
-        anchors = 0
-        if node.stage.name == "main" and node.stage.task:
-            anchors = 1 + ("auxiliary" in node.stage.inputs)
-        total += node.epochs * node.images * an_image * (1 + anchors / 3)
-    return total
-
-
-def passes(node: Node, images: Sequence[tuple[int, int, int]]) -> float:
-    """Images that a stage trains on; a forward pass alone counts as a third."""
-    stage, task = node.stage, node.stage.task
-    if stage.name == "evaluate":
-        return sum(val + test for _, val, test in images[: task + 1]) / 3
-    if stage.name not in ("main", "auxiliary"):
-        return 0.0
-    main, auxiliary = images_per_epoch(node.spec, images)[task]
-    if stage.name == "auxiliary":
-        return stage.epochs * (auxiliary + images[task][1] / 3)
-    anchors = bool(stage.parts.old) + bool(stage.parts.auxiliary)
-    # AFEC's auxiliary network takes turns with the main one, and importance is estimated each time.
-    turns = 2 * auxiliary if stage.parts.alternating else 0
-    return stage.epochs * (main * (1 + anchors / 3) + images[task][1] / 3 + turns)
+    """The metric that counts, of a run's accuracy on validation images."""
+    return score(matrix, plan.val_sizes, plan.spec.task_aware)

@@ -2,212 +2,49 @@
 
 For each method: λ is searched, then λ_a with λ fixed, by validation accuracy. Then come the table's
 rows on other seeds: the plain method (CL), AFEC and ANCL, and CL with as many trials and with as
-much computation as ANCL had. What to run next follows from finished runs alone, so a study resumes
-wherever its results are.
+much computation as ANCL had. Where there are rules, some methods decide which are taken, and rows
+with them follow. Beside all these stand rows with their own settings. What to run next follows from
+finished runs alone, so a study resumes wherever its results are.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ancl.compute import ExecutorChoice, choose_executor
 from ancl.compute.graph import Graph
-from ancl.experiments.search import check_searchable
-from ancl.experiments.search_two_stage import around, beyond
-from ancl.experiments.study_file import StudyFile, study_specs
-from ancl.experiments.study_results import StudyRun
+from ancl.errors import SpecError, counted
+from ancl.experiments.forecast import passes, seconds_an_image
+from ancl.experiments.grid import around
+from ancl.experiments.results import Places, spec_hash
+from ancl.experiments.run import failures_message, run_all
+from ancl.experiments.study_plan import BenchmarkPlan, StudyPlan, read_study_plan
+from ancl.experiments.study_results import ResultFolder, StudyRun
+from ancl.experiments.study_rows import (
+    Batch,
+    Get,
+    Images,
+    MethodFollower,
+    MethodResult,
+    RowFollower,
+    RowTrials,
+    Runs,
+    study_specs,
+)
+from ancl.experiments.study_rules import RuleFollower, kind_of
 from ancl.methods.registry import MethodRef
-from ancl.metrics import SEEDS, Interval, frontier_difference, holm, t_interval
-from ancl.recipe.build import equal_epochs
+from ancl.metrics import SEEDS, Interval, holm, t_interval
 from ancl.recipe.recipe import RunSpec
-from ancl.recipe.yaml_file import EXTENDED_FROM, StudyPlan, read_study_plan
+from ancl.stages.events import Events, Forward
 
-ROWS = {
-    "cl": "CL",
-    "equal_search": "CL, equal search",
-    "equal_compute": "CL, equal compute",
-    "afec": "AFEC",
-    "ancl": "ANCL",
-}
-"""The rows of a method, and what a table calls them."""
 _ANY_IMAGES = ((1000, 100, 100),) * 100
 """Stands for the images of a stream that is only checked."""
-# -- what finished runs decide ---------------------------------------------------------------
-
-Images = tuple[tuple[int, int, int], ...]
-"""The number of images of every task to train, validate and test on."""
-Get = Callable[[RunSpec], StudyRun | None]
-"""The run of a spec, if it is done."""
-Tried = dict[float, tuple[StudyRun, ...]]
-"""The runs of each value, one per search seed."""
-
-
-@dataclass
-class MethodResult:
-    """The finished runs of a method on a benchmark.
-
-    Args:
-        benchmark: The benchmark.
-        method: The plain method.
-        trials: Runs on the search seeds, by value: ``lamb``, ``more`` (equal search's λ),
-            ``lamb_a``, ``afec``.
-        chosen: The values chosen: ``lamb``, ``equal_search``, ``lamb_a``, ``afec``, and the
-            ``epochs`` of equal computation.
-        rows: Runs on the table seeds, by row; failed ones are left out.
-        todo: Runs that can be carried out now.
-        done: All runs that are done, failed ones included.
-    """
-
-    benchmark: str
-    method: str
-    trials: dict[str, Tried] = field(default_factory=dict)
-    chosen: dict[str, float] = field(default_factory=dict)
-    rows: dict[str, tuple[StudyRun, ...]] = field(default_factory=dict)
-    todo: list[RunSpec] = field(default_factory=list)
-    done: list[StudyRun] = field(default_factory=list)
-
-    def difference(self, row: str, other: str) -> Interval | None:
-        """A row minus another, seed by seed, or nothing where they have no seed in common."""
-        gaps = self.gaps(row, other)
-        return t_interval(list(gaps.values()), self.rows[row][0].test_image) if gaps else None
-
-    def gaps(self, row: str, other: str) -> dict[int, float]:
-        """The same by seed."""
-        ours, theirs = (
-            {run.spec.seed: run.value for run in self.rows.get(name, ())} for name in (row, other)
-        )
-        return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
-
-    def json(self) -> dict[str, Any]:
-        """The method, and the metric that counts in every run of its rows."""
-        rows = {row: [run.value for run in runs] for row, runs in self.rows.items()}
-        return {"benchmark": self.benchmark, "method": self.method, "rows": rows}
-
-    def frontier(self, *names: str) -> dict[int, list[tuple[float, float]]]:
-        """Forgetting and learning accuracy of trials, by seed, in the order of the values."""
-        found: dict[int, list[tuple[float, float]]] = {}
-        tried = {v: runs for name in names for v, runs in self.trials.get(name, {}).items()}
-        for value in sorted(tried):
-            for run in (run for run in tried[value] if not run.failed):
-                point = (run.metrics["forgetting"], run.metrics["learning_accuracy"])
-                found.setdefault(run.spec.seed, []).append(point)
-        return found
-
-    def frontier_gaps(self) -> dict[int, float | None]:
-        """ANCL's frontier over λ_a minus CL's over λ, by seed; see ``frontier_difference``."""
-        ours, theirs = self.frontier("lamb_a"), self.frontier("lamb", "more")
-        return {s: frontier_difference(ours[s], theirs[s]) for s in ours if s in theirs}
-
-
-class MethodFollower:
-    """Follows one method through its steps: what is chosen, and what can be run next."""
-
-    def __init__(self, plan: StudyPlan, benchmark: str, method: str, get: Get) -> None:
-        self._plan, self._get = plan, get
-        self._entry = plan.benchmarks[benchmark].methods[method]
-        self._base = {**plan.benchmarks[benchmark].settings, **self._entry.settings}
-        self.result = MethodResult(benchmark, MethodRef(method).name)
-
-    def follow(self) -> MethodResult:
-        """Every step whose runs before are done."""
-        entry, chosen, method = self._entry, self.result.chosen, self.result.method
-        lamb = self._search("lamb", method, {}, "lamb", entry.lamb)
-        if lamb is None:
-            return self.result
-        own = {"lamb": lamb}
-        more = around(list(self.result.trials["lamb"]), lamb)
-        self._search("more", method, {}, "lamb", more)
-        auxiliary = self._search("lamb_a", f"a-{method}", own, "lamb_a", entry.lamb_a)
-        self._row("cl", method, own)
-        self._row("equal_compute", method, {**own, **self._stretched(lamb)})
-        if entry.afec:
-            afec = self._search("afec", f"afec-{method}", own, "lamb_a", entry.afec)
-            if afec is not None:
-                self._row("afec", f"afec-{method}", {**own, "lamb_a": afec})
-        if "more" in self.result.trials:
-            tried = {**self.result.trials["lamb"], **self.result.trials["more"]}
-            chosen["equal_search"] = best(tried) or lamb
-            self._row("equal_search", method, {"lamb": chosen["equal_search"]})
-        chosen.pop("more", None)
-        if auxiliary is not None:
-            self._row("ancl", f"a-{method}", {**own, "lamb_a": auxiliary})
-        return self.result
-
-    def _search(
-        self, name: str, method: str, fixed: Mapping[str, float], step: str, grid: Sequence[float]
-    ) -> float | None:
-        """The best value of a grid, extended once at an edge; nothing while runs are missing."""
-        tried = self._try(method, fixed, step, grid)
-        winner = best(tried) if tried is not None else None
-        edge = name != "more" and len(grid) >= EXTENDED_FROM and winner in (grid[0], grid[-1])
-        if tried is not None and winner is not None and edge:
-            further = self._try(method, fixed, step, [beyond(grid, winner)])
-            tried = None if further is None else {**tried, **further}
-            winner = best(tried) if tried is not None else None
-        if tried is not None:
-            self.result.trials[name] = dict(sorted(tried.items()))
-        if winner is not None:
-            self.result.chosen[name] = winner
-        return winner
-
-    def _try(
-        self, method: str, fixed: Mapping[str, float], step: str, grid: Sequence[float]
-    ) -> Tried | None:
-        found: Tried = {}
-        for value in grid:
-            runs = self._runs(method, {**fixed, step: value}, self._plan.search_seeds)
-            if runs is not None:
-                found[value] = runs
-        return found if len(found) == len(grid) else None
-
-    def _row(self, name: str, method: str, values: Mapping[str, Any]) -> None:
-        runs = self._runs(method, values, self._plan.table_seeds)
-        if runs is not None:
-            self.result.rows[name] = tuple(run for run in runs if not run.failed)
-
-    def _runs(
-        self, method: str, values: Mapping[str, Any], seeds: Sequence[int]
-    ) -> tuple[StudyRun, ...] | None:
-        specs = self._specs(method, values, seeds)
-        found = [self._get(spec) for spec in specs]
-        todo, done = self.result.todo, self.result.done
-        missing = [s for s, run in zip(specs, found, strict=True) if run is None]
-        runs = tuple(run for run in found if run is not None)
-        # Two rows may be the same run: the best λ of an equal search may be the first one's.
-        todo += [spec for spec in missing if spec not in todo]
-        done += [run for run in runs if run not in done]
-        return runs if len(runs) == len(specs) else None
-
-    def _specs(self, method: str, values: Mapping[str, Any], seeds: Sequence[int]) -> list[RunSpec]:
-        host = self.result.method
-        given = {**self._base, **values}
-        return study_specs(
-            method, self.result.benchmark, given, seeds, [f"a-{host}", f"afec-{host}"]
-        )
-
-    def _stretched(self, lamb: float) -> dict[str, Any]:
-        """The epochs of the plain method at ANCL's computation; the first task's stay."""
-        entry, host = self._entry, self.result.method
-        values = {"lamb": lamb, "lamb_a": entry.lamb_a[0]}
-        [spec] = self._specs(f"a-{host}", values, self._plan.search_seeds[:1])
-        images = next(run.images for run in self.result.trials["lamb"][lamb] if run.images)
-        epochs = equal_epochs(spec, images)
-        self.result.chosen["epochs"] = epochs
-        first = spec.training.epochs_first or spec.training.epochs
-        return {"training.epochs": epochs, "training.epochs_first": first}
-
-
-def best(tried: Tried) -> float | None:
-    """The value of the highest mean score, the smallest of equals; failed ones never win."""
-    means = {value: float(np.mean([run.score for run in tried[value]])) for value in sorted(tried)}
-    finite = {value: mean for value, mean in means.items() if math.isfinite(mean)}
-    return max(finite, key=lambda value: finite[value]) if finite else None
-
-
-# -- the study -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,15 +55,29 @@ class StudyResult:
         plan: What was asked for.
         methods: Every method with its finished runs.
         references: Runs of reference rows that finished, by benchmark and the row's name.
+        trials: The runs on the search seeds of reference rows with grids, by the same.
+        rules: The rules taken, by what they are for, each once all its deciding runs are done.
         runs: All runs that are done, failed ones included.
-        left: The number of runs that can be carried out now; 0 where the study is complete.
+        todo: Runs that can be carried out now; none where the study is complete.
     """
 
     plan: StudyPlan
-    methods: tuple[MethodResult, ...]
-    references: Mapping[tuple[str, str], tuple[StudyRun, ...]]
-    runs: tuple[StudyRun, ...]
-    left: int
+    methods: tuple[MethodResult, ...] = ()
+    references: Mapping[Batch, tuple[StudyRun, ...]] = field(default_factory=dict)
+    trials: Mapping[Batch, RowTrials] = field(default_factory=dict)
+    rules: Mapping[str, str] = field(default_factory=dict)
+    runs: tuple[StudyRun, ...] = ()
+    todo: Mapping[Batch, tuple[RunSpec, ...]] = field(default_factory=dict)
+
+    @property
+    def left(self) -> int:
+        """The number of runs that can be carried out now; 0 where the study is complete."""
+        return sum(map(len, self.todo.values()))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What another study has not chosen yet, method by method."""
+        return tuple(each.missing for each in self.methods if each.missing)
 
     def primary(self) -> Interval | None:
         """ANCL minus equal-search CL, averaged over methods, with the seed as the unit.
@@ -241,105 +92,288 @@ class StudyResult:
 
     def adjusted(self) -> dict[str, float]:
         """Holm's p-values of ANCL minus equal-search CL, by method."""
-        found = {each.method: each.difference("ancl", "equal_search") for each in self.methods}
-        return holm({name: gap.p for name, gap in found.items() if gap and gap.n >= SEEDS})
+        gaps = {each.method: each.difference("ancl", "equal_search") for each in self.methods}
+        return holm({name: gap.p for name, gap in gaps.items() if gap and gap.n >= SEEDS})
 
     def json(self) -> dict[str, Any]:
-        """What was chosen, the differences and the primary result, in fractions."""
+        """What is left and missing, what was chosen, the rows and the primary result."""
         primary, adjusted = self.primary(), self.adjusted()
         return {
             "left": self.left,
+            "missing": list(self.missing),
             "primary": primary.json() if primary else None,
+            "rules": dict(self.rules),
             "methods": [
-                {
-                    **each.json(),
-                    "chosen": each.chosen,
-                    "holm": adjusted.get(each.method),
-                    "frontier": each.frontier_gaps(),
-                }
-                for each in self.methods
+                {**each.json(), "holm": adjusted.get(each.method)} for each in self.methods
             ],
         }
 
 
-class Study(StudyFile[StudyResult]):
-    """A study of grids."""
+class Forecast(NamedTuple):
+    """What is left of a study, supposing that no search ends at an edge.
 
-    def _open(self, path: Path) -> None:
-        self.plan = read_study_plan(path)
-        self._references()
-        for benchmark, method in self._pairs():
-            # Mistakes in settings are found before anything is trained.
-            check_searchable(self._all_runs(benchmark, method, _ANY_IMAGES)[0])
+    Args:
+        runs: The number of runs of each method, references together, and of these to do.
+        seconds: About how long they take one by one, from a few timed steps.
+    """
+
+    runs: dict[str, tuple[int, int]]
+    seconds: float
+
+
+class Study:
+    """A study that is checked and can be forecast, carried out and read.
+
+    Args:
+        path: Its file.
+        results: The folder of its results; by default ``results`` beside the file.
+        overwrite: Whether results replace files in their way that ancl did not write.
+        root: Where data is; see ``ancl.data.data_root``.
+
+    Raises:
+        SpecError: All mistakes, each on its own line.
+        StoreError: A file that ancl did not write is in the way of a result.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        results: Path | None = None,
+        *,
+        overwrite: bool = False,
+        root: Path | None = None,
+    ) -> None:
+        folder = results or path.parent / "results"
+        self.folder = ResultFolder(folder, overwrite=overwrite, root=root)
+        self.path, self.plan = path, read_study_plan(path)
+        self._specs: dict[str, list[RunSpec]] = {}  # making one takes longer than asking for it
+        self._other = self._open_other(root) if self.plan.of else None
+        self._check_rules()
+        # Mistakes in settings are found before anything is trained.
+        self._follow(self._supposing(lambda spec: _ANY_IMAGES))
+
+    def _open_other(self, root: Path | None) -> "Study":
+        other = Path(os.path.normpath(self.path.parent / self.plan.of))
+        if read_study_plan(other).rules:
+            raise SpecError(
+                f"{self.path}: of is {self.plan.of}, a study of rules. Name one of grids."
+            )
+        return Study(other, root=root)
+
+    @property
+    def benchmarks(self) -> Mapping[str, BenchmarkPlan]:
+        """What is studied, by benchmark: its own, or the other study's."""
+        return self._other.plan.benchmarks if self._other else self.plan.benchmarks
+
+    def _followers(self, runs: Runs) -> list[MethodFollower]:
+        return [
+            MethodFollower(self.plan, entry, benchmark, method, runs)
+            for benchmark, entry in self.benchmarks.items()
+            for method in entry.methods
+        ]
+
+    def _check_rules(self) -> None:
+        rules, path = self.plan.rules, self.path
+        if rules is None:
+            return
+        methods = dict.fromkeys(m for entry in self.benchmarks.values() for m in entry.methods)
+        known = {method: kind_of(method) for method in methods}
+        mistakes = [
+            f"{path}: deciding names {method}, and {self.plan.of or 'the file'} has no such "
+            f"method. It has {', '.join(known)}."
+            for method in rules.deciding
+            if method not in known
+        ]
+        voters = {known[method] for method in rules.deciding if method in known}
+        for kind in dict.fromkeys(known.values()):
+            if not rules.of(kind):
+                mistakes.append(f"{path}: lamb has no rule for methods with Ω on {kind}.")
+            elif len(rules.of(kind)) > 1 and kind not in voters:
+                mistakes.append(
+                    f"{path}: lamb has several rules for Ω on {kind}, and no deciding method has "
+                    f"such an Ω. Give one rule, or let one decide."
+                )
+        if mistakes:
+            raise SpecError("\n".join(mistakes))
+        RuleFollower(self.plan, self._followers(Runs(self.folder.get, self._specs))).check()
+
+    # -- what finished runs say --------------------------------------------------------------
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Which results that were read are computed again, and what has changed, as sentences."""
+        return (*(self._other.changes if self._other else ()), *self.folder.changes)
 
     def result(self) -> StudyResult:
         """What the finished runs say."""
-        methods = tuple(self._follow(*pair) for pair in self._pairs())
-        references: dict[tuple[str, str], tuple[StudyRun, ...]] = {}
-        others: list[StudyRun] = []
-        for key, specs in self._rows().items():
-            done = [run for spec in specs if (run := self.folder.get(spec)) is not None]
-            if finished := tuple(run for run in done if not run.failed):
-                references[key] = finished
-            others += done
-        runs = (*(run for each in methods for run in each.done), *others)
-        left = sum(len(each.todo) for each in methods) + len(self._references()) - len(others)
-        return StudyResult(self.plan, methods, references, runs, left)
+        methods = self._other.result().methods if self._other else ()
+        return self._result(Runs(self.folder.get, self._specs), methods)
 
-    def _batches(self) -> Iterator[tuple[str, list[RunSpec]]]:
-        for benchmark, method in self._pairs():
-            while todo := self._follow(benchmark, method).todo:
-                yield f"{method} on {benchmark}", todo
-        missing = [spec for spec in self._references() if self.folder.get(spec) is None]
-        for benchmark in self.plan.benchmarks:
-            if own := [spec for spec in missing if spec.benchmark == benchmark]:
-                yield f"references on {benchmark}", own
+    def _result(self, runs: Runs, others: Sequence[MethodResult]) -> StudyResult:
+        plan, followers = self.plan, self._followers(runs)
+        for index, each in enumerate(followers):
+            if self._other:
+                each.result = others[index].of_another(self._other.path)
+            else:
+                each.follow()
+        rows = RowFollower(plan, runs)
+        rows.follow()
+        rules = RuleFollower(plan, followers).follow() if plan.rules else {}
+        methods = tuple(each.result for each in followers)
+        done = tuple(run for batch in runs.done.values() for run in batch.values())
+        todo = {name: tuple(batch.values()) for name, batch in runs.todo.items()}
+        return StudyResult(plan, methods, rows.rows, rows.trials, rules, done, todo)
 
-    def _supposed(self, root: Path | None) -> Iterator[dict[str, list[RunSpec]]]:
-        for benchmark, entry in self.plan.benchmarks.items():
-            specs = [spec for spec in self._references() if spec.benchmark == benchmark]
-            example = (specs or study_specs("finetune", benchmark, entry.settings, [0]))[0]
-            images = Graph([example], root).plans[0].sizes
-            found = {f"{benchmark} references": specs}
-            for method in entry.methods:
-                found[f"{benchmark} {method}"] = self._all_runs(benchmark, method, images)
-            yield found
+    def _follow(self, get: Get) -> tuple[Runs, StudyResult]:
+        """What would be, if all runs were as given."""
+        runs = Runs(get, self._specs)
+        others = self._other._follow(get)[1].methods if self._other else ()
+        return runs, self._result(runs, others)
 
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        for benchmark, entry in self.plan.benchmarks.items():
-            for method in entry.methods:
-                yield benchmark, method
+    def _supposing(self, images: Callable[[RunSpec], Images]) -> Get:
+        """Finished runs; of others, that the second value of each grid wins, and the first rule.
 
-    def _follow(self, benchmark: str, method: str) -> MethodResult:
-        return MethodFollower(self.plan, benchmark, method, self.folder.get).follow()
+        A λ near the second value is better still: it is found by the equal search.
 
-    def _references(self) -> list[RunSpec]:
-        return [spec for specs in self._rows().values() for spec in specs]
-
-    def _rows(self) -> dict[tuple[str, str], list[RunSpec]]:
-        """The runs of every reference row, by benchmark and name."""
-        found = {}
-        for benchmark, entry in self.plan.benchmarks.items():
-            for name, own in entry.references.items():
-                settings = {"method": name, **entry.settings, **own}
-                method = str(settings.pop("method"))
-                found[benchmark, name] = study_specs(
-                    method, benchmark, settings, self.plan.reference_seeds
-                )
-        return found
-
-    def _all_runs(self, benchmark: str, method: str, images: Images) -> list[RunSpec]:
-        """Every run of a method where the second value of each grid wins, and then a λ near it."""
-        entry = self.plan.benchmarks[benchmark].methods[method]
-        inner = {"lamb": around(entry.lamb, entry.lamb[1])[2], "lamb_a": entry.lamb_a[1]}
-        seen: dict[str, StudyRun] = {}
+        Args:
+            images: The number of images of the tasks of a run.
+        """
+        inner = {
+            (benchmark, MethodRef(method).name): {
+                "lamb": around(entry.lamb, entry.lamb[1])[2],
+                "lamb_a": entry.lamb_a[1],
+            }
+            for benchmark, own in self.benchmarks.items()
+            for method, entry in own.methods.items()
+        }
 
         def get(spec: RunSpec) -> StudyRun | None:
-            return self.folder.get(spec) or seen.get(spec.model_dump_json())
+            known = self.folder.get(spec) or (self._other and self._other.folder.get(spec))
+            if known:
+                return known
+            wanted = inner.get((spec.benchmark, MethodRef(spec.method).base), {})
+            given = ((spec.options.get(key), value) for key, value in wanted.items())
+            far = [
+                abs(math.log(value / best))
+                for value, best in given
+                if isinstance(value, int | float) and value > 0
+            ]
+            return StudyRun(spec, -sum(far), images=images(spec))
 
-        while (result := MethodFollower(self.plan, benchmark, method, get).follow()).todo:
-            for spec in result.todo:
-                own = ((spec.options[k], v) for k, v in inner.items() if k in spec.options)
-                far = sum(abs(math.log(value / wanted)) for value, wanted in own)
-                seen[spec.model_dump_json()] = StudyRun(spec, -far, images=images)
-        return [run.spec for run in result.done]
+        return get
+
+    # -- carrying it out ---------------------------------------------------------------------
+
+    def run(
+        self, places: Places, choice: ExecutorChoice | None = None, events: Events | None = None
+    ) -> StudyResult:
+        """Run all that can be run, and say what another study lacks."""
+        events = events or Events()
+        result = self.result()  # reads what there is
+        for change in self.changes:
+            events.say(change)
+        while result.todo:
+            (benchmark, name), todo = next(iter(result.todo.items()))
+            events.note(f"{name} on {benchmark}: {counted(len(todo), 'run')} to do now.")
+            self._compute(todo, places, choice, events)
+            result = self.result()
+        for line in result.missing:
+            events.note(line)
+        return result
+
+    def _compute(
+        self,
+        todo: Sequence[RunSpec],
+        places: Places,
+        choice: ExecutorChoice | None,
+        events: Events,
+    ) -> None:
+        """Compute runs; each is kept as soon as it ends, also one that failed."""
+        outcome = run_all(list(todo), places, choice, _Saver(self.folder, events))
+        for spec in todo:
+            if self.folder.get(spec) is None:
+                failures = [each for each in outcome.failures if each.node.spec == spec]
+                why = failures_message(failures or outcome.failures)
+                self.folder.fail(spec, why, outcome.outside[spec_hash(spec)])
+
+    def forecast(self, root: Path | None = None) -> Forecast:
+        """How many runs there are, and about how long those to do take; a few steps are timed."""
+
+        @cache
+        def images(benchmark: str) -> Images:
+            settings = self.benchmarks[benchmark].settings
+            return Graph(study_specs("finetune", benchmark, settings, [0]), root).plans[0].sizes
+
+        runs, _ = self._follow(self._supposing(lambda spec: images(spec.benchmark)))
+        counts: dict[str, tuple[int, int]] = {}
+        seconds = 0.0
+        for benchmark in self.benchmarks:
+            batches = {
+                name: runs.done[place, name] for place, name in runs.done if place == benchmark
+            }
+            first = {} if self.plan.of else {"references": batches.pop("references", {})}
+            todo: list[RunSpec] = []
+            for name, batch in {**first, **batches}.items():
+                own = [run.spec for run in batch.values() if self.folder.get(run.spec) is None]
+                counts[f"{benchmark} {name}"] = (len(batch), len(own))
+                todo += own
+            if todo:
+                graph = Graph(todo, root)
+                speed, sizes = seconds_an_image(todo[0], root), graph.plans[0].sizes
+                seconds += sum(speed * passes(node, sizes) for node in graph.nodes.values())
+        return Forecast(counts, seconds)
+
+
+class _Saver(Forward):
+    """Keeps every run as soon as it ends."""
+
+    def __init__(self, folder: ResultFolder, events: Events) -> None:
+        super().__init__(events)
+        self._folder = folder
+
+    def run_ends(self, directory: Path, result: Mapping[str, Any]) -> None:
+        """Keep it, then pass it on."""
+        self._folder.save(result)
+        super().run_ends(directory, result)
+
+
+def study(
+    path: str | Path,
+    *,
+    compute: bool = True,
+    results: str | Path | None = None,
+    runs: str | Path = "runs",
+    store: str | Path | None = None,
+    executor: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    data_root: str | Path | None = None,
+    overwrite: bool = False,
+    events: Events | None = None,
+) -> StudyResult:
+    """Run a study file. Finished runs are kept, and the same call resumes it.
+
+    Args:
+        path: The file; see ``docs/studies.md``.
+        compute: Whether missing runs are computed; otherwise results are only read.
+        results: The folder of results, one small file per run; ``results`` beside the file by
+            default. Nothing else is needed to resume elsewhere.
+        runs: Where run directories are written.
+        store: Where stages are kept; by default ``.store`` below ``runs``.
+        executor: ``serial`` (the default), ``pool`` or ``ray``.
+        workers: The number of stages computed at the same time, by a pool or Ray.
+        address: The address of a running Ray cluster.
+        data_root: Where data is; see ``ancl.data.data_root``.
+        overwrite: Whether results replace files in their way that ancl did not write.
+        events: Receives progress; silent by default.
+
+    Raises:
+        SpecError: All mistakes, each on its own line.
+    """
+    places = Places.of(runs, store, data_root, overwrite=overwrite)
+    folder = Path(results) if results else None
+    opened = Study(Path(path), folder, overwrite=overwrite, root=places.data)
+    if not compute:
+        return opened.result()
+    choice = choose_executor(executor, workers, address, threads=1)
+    return opened.run(places, choice, events)

@@ -17,12 +17,11 @@ from ancl.experiments.results import (
     ParameterCount,
     column_sizes,
     decode_matrix,
-    main_metric,
     run_directory,
     spec_hash,
 )
 from ancl.files import MARK, carries_mark, claim, read_json, replace_text
-from ancl.metrics import aac, aiac
+from ancl.metrics import main_metric, score
 from ancl.recipe.build import validation_weights
 from ancl.recipe.outside_parts import UNKNOWN, Digests, outside_digests, part_name
 from ancl.recipe.recipe import RunSpec
@@ -64,7 +63,7 @@ class StudyRun:
     @property
     def value(self) -> float:
         """The metric that counts in the scenario."""
-        return self.metrics.get(main_metric(self.spec), math.nan)
+        return self.metrics.get(main_metric(self.spec.task_aware), math.nan)
 
     @property
     def test_image(self) -> float:
@@ -86,18 +85,18 @@ class StudyRun:
         val, weights = decode_matrix(rows), validation_weights(spec, images)
         if val.shape != (len(images), len(weights)) or not sum(weights):
             raise ValueError(f"accuracies of shape {val.shape} for {counted(len(images), 'task')}")
-        score = aac(val) if spec.task_aware else aiac(val, weights)
+        validated = score(val, weights, spec.task_aware)
         written = checked(dict[str, float | None], stored["metrics"])
         test = decode_matrix(checked(_Rows, stored["matrices"][spec.accuracy]))
         if test.shape != (len(images), len(column_sizes(images))):
             raise ValueError(f"accuracies of shape {test.shape} for {counted(len(images), 'task')}")
         metrics = derived(test, column_sizes(images), written)
-        if not (math.isfinite(score) and 0 <= metrics[main_metric(spec)] <= 1):
+        if not (math.isfinite(validated) and 0 <= metrics[main_metric(spec.task_aware)] <= 1):
             raise ValueError("an accuracy is missing")
         seconds, numerics = checked(_Seconds, stored["seconds"]), stored["numerics"]
         counts = checked(tuple[ParameterCount, ...], stored.get("parameters", ()))
         versions = checked(dict[str, Any], numerics)
-        made = cls(spec, score, metrics, images, seconds, versions, counts)
+        made = cls(spec, validated, metrics, images, seconds, versions, counts)
         return replace(made, outside=outside)
 
 

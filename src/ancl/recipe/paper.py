@@ -7,13 +7,13 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from ancl.methods.variants import RELEASED_AUXILIARY_DECAY
+from ancl.wording import VARIANTS
 
 RUNS = 3
 """The number of seeds of the paper's means."""
 
 _BENCHMARKS = {"CIFAR-100": "cifar100", "TinyImagenet-200": "tinyimagenet"}
 _METHODS = {"Fine-tuning": "finetune"}
-_VARIANTS = {"CL": "", "ANCL": "a-", "AFEC": "afec-"}
 _METRICS = {"AAC": "aac", "AIAC": "aiac", "FINAL": "final_accuracy"}
 _SETTINGS = {"lambda": "lamb", "lambda_a": "lamb_a"}
 
@@ -80,7 +80,7 @@ def reported(benchmark: str) -> dict[str, tuple[Expected, ...]]:
             metric, table = _METRICS[row["metric"]], int(row["table"].removeprefix("table")[0])
             number = Expected(metric, float(row["mean"]), float(row["stderr"]), table)
             # Tables 4 and 5 repeat numbers of tables 2 and 3: the first one counts.
-            found.setdefault(_VARIANTS[row["variant"]] + base, {}).setdefault(metric, number)
+            found.setdefault(VARIANTS[row["variant"]] + base, {}).setdefault(metric, number)
     for row in _measured(benchmark):
         # A number of one seed has no spread to compare with, so nothing is expected of it.
         if row["stderr"]:
@@ -123,7 +123,7 @@ def grids(benchmark: str) -> dict[str, Grid]:
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
-    text = (files("ancl.experiments") / name).read_text(encoding="utf-8")
+    text = (files("ancl.recipe") / name).read_text(encoding="utf-8")
     return csv.DictReader(text.splitlines())
 
 

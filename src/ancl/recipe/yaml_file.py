@@ -1,20 +1,17 @@
-"""YAML files: settings in the form of a run's ``spec.yaml``, and the plans of studies."""
+"""YAML files: settings in the form of a run's ``spec.yaml``, and any text of YAML."""
 
 import math
 import re
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from annotated_types import Ge, Gt, MinLen
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 from ruamel.yaml.tokens import AliasToken
 
-from ancl.checks import readable
 from ancl.errors import SpecError, printable, unknown
 from ancl.files import read_plain
 from ancl.recipe.recipe import SECTIONS, Layer
@@ -38,7 +35,7 @@ def read_config(path: Path) -> ConfigFile:
     Raises:
         SpecError: It cannot be read, is not YAML, or has another form; mistakes with their lines.
     """
-    text = _read(path, "--config: ", "an existing YAML file, such as the spec.yaml of a run")
+    text = read_text(path, "--config: ", "an existing YAML file, such as the spec.yaml of a run")
     yaml = YAML(typ="safe", pure=True)
     try:
         _check_yaml(text)
@@ -51,7 +48,7 @@ def read_config(path: Path) -> ConfigFile:
             raise SpecError("\n".join(mistakes))
         values = yaml.load(text) or {}
     except (YAMLError, ValueError, RecursionError) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     return _sorted_out(path, values, dict(found))
 
 
@@ -107,7 +104,7 @@ def _values(node: Node | None, known: dict[int, float]) -> float:
     return known[id(node)]
 
 
-def _unreadable(path: Path, error: Exception) -> SpecError:
+def unreadable(path: Path, error: Exception) -> SpecError:
     """What is wrong with a YAML text, and in which line where that is known."""
     if isinstance(error, MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
@@ -118,7 +115,8 @@ def _unreadable(path: Path, error: Exception) -> SpecError:
     return SpecError(f"{path}: this is not YAML that can be read: {why}.")
 
 
-def _read(path: Path, where: str, wanted: str) -> str:
+def read_text(path: Path, where: str, wanted: str) -> str:
+    """A file's text, or a ``SpecError`` that says why it cannot be read."""
     shown = printable(str(path), 200)
     try:
         return read_plain(path, 4 * _MOST).decode("utf-8")  # at most 4 bytes per character
@@ -177,139 +175,3 @@ def _sorted_out(path: Path, found: dict[str, Any], lines: dict[str, int]) -> Con
     if mistakes:
         raise SpecError("\n".join(mistakes))
     return ConfigFile(names, Layer(str(path), values, lines))
-
-
-# -- study files -----------------------------------------------------------------------------
-
-EXTENDED_FROM = 3
-"""Values a grid needs for its edge to be extended: with two, each value is an edge."""
-
-
-def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
-    if list(values) != sorted(set(values)):
-        raise ValueError("must ascend")
-    if values and not 1e-30 <= values[0] <= values[-1] <= 1e30:
-        raise ValueError("must be between 1e-30 and 1e30")  # what lies beyond an edge is finite
-    return values
-
-
-Values = Annotated[tuple[Annotated[float, Gt(0)], ...], AfterValidator(_ascending)]
-Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MethodPlan(_Section):
-    """Grids of λ, of λ_a, of AFEC's λ_a (no AFEC without), and settings by dotted key."""
-
-    lamb: Annotated[Values, MinLen(EXTENDED_FROM)]
-    lamb_a: Annotated[Values, MinLen(EXTENDED_FROM)]
-    afec: Values = ()
-    settings: dict[str, Any] = {}
-
-
-class BenchmarkPlan(_Section):
-    """Methods to study on a benchmark, and reference rows with their settings.
-
-    A row is named by its method, or has any name and the setting ``method``.
-    """
-
-    methods: dict[str, MethodPlan] = {}
-    references: dict[str, dict[str, Any]] = {}
-    settings: dict[str, Any] = {}
-
-
-class StudyPlan(_Section):
-    """The seeds that decide, those of the table and those of references; and what to study."""
-
-    search_seeds: Seeds
-    table_seeds: Seeds
-    reference_seeds: Seeds
-    benchmarks: Annotated[dict[str, BenchmarkPlan], MinLen(1)]
-
-
-Rules = Annotated[tuple[str, ...], MinLen(1)]
-
-
-class RulesPlan(_Section):
-    """Rules that compete in place of the grids of another study, and the methods that decide.
-
-    Rules for λ are those of an Ω on answers, and those of an Ω on weights.
-    """
-
-    of: str
-    search_seeds: Seeds
-    table_seeds: Seeds
-    deciding: Annotated[tuple[str, ...], MinLen(1)]
-    lamb_a: Rules
-    lamb: dict[Literal["answers", "weights"], Rules]
-
-    def rules(self, kind: str) -> tuple[str, ...]:
-        """Rules that compete: for ``lamb_a``, or for λ of Ω on ``answers`` or ``weights``."""
-        found: dict[str, tuple[str, ...]] = {"lamb_a": self.lamb_a}
-        found |= {str(name): rules for name, rules in self.lamb.items()}
-        return found.get(kind, ())
-
-
-def read_study_plan(path: Path) -> StudyPlan:
-    """Read the file of a study of grids.
-
-    Raises:
-        SpecError: All mistakes, each on its own line.
-    """
-    return _read_plan(path, StudyPlan)
-
-
-def read_rules_plan(path: Path) -> RulesPlan:
-    """Read the file of a study of rules.
-
-    Raises:
-        SpecError: All mistakes, each on its own line.
-    """
-    return _read_plan(path, RulesPlan)
-
-
-def studies_rules(path: Path) -> bool:
-    """Whether a study file names another study, whose grids its rules stand for."""
-    try:
-        found = parse_yaml(_read(path, "", "a study file"), aliases=True)
-    except (YAMLError, ValueError):
-        return False  # reading it as a study says why
-    return isinstance(found, dict) and "of" in found
-
-
-_Plan = TypeVar("_Plan", StudyPlan, RulesPlan)
-
-
-def _read_plan(path: Path, kind: type[_Plan]) -> _Plan:
-    try:
-        text = _read(path, "", "a study file")
-        found = kind.model_validate(parse_yaml(text, aliases=True))
-    except ValidationError as error:
-        raise SpecError("\n".join(_mistakes(path, error))) from error
-    except (YAMLError, ValueError) as error:
-        raise _unreadable(path, error) from error
-    both = sorted(set(found.search_seeds) & set(found.table_seeds))
-    if both:
-        raise SpecError(
-            f"{path}: the seeds {', '.join(map(str, both))} decide and are reported. Give "
-            f"table_seeds that are not among search_seeds."
-        )
-    return found
-
-
-def _mistakes(path: Path, error: ValidationError) -> Iterator[str]:
-    """One line for each mistake; of a list and a value in it, the value's."""
-    places = [each["loc"] for each in error.errors()]
-    for each in error.errors():
-        place = each["loc"]
-        if any(other[: len(place)] == place and other != place for other in places):
-            continue
-        said = {
-            "model_type": "must be names with values, such as 'table_seeds: [20, 21]'",
-            "too_short": f"must have {each.get('ctx', {}).get('min_length')} or more",
-        }.get(each["type"], readable(each["msg"]))
-        name = ".".join(printable(str(part), 60) for part in place) or "the file"
-        yield f"{path}: {name}: {said}."

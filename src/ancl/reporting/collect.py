@@ -12,7 +12,7 @@ import numpy as np
 from ancl.checks import checked
 from ancl.errors import StoreError, printable
 from ancl.experiments.read_results import read_run
-from ancl.experiments.results import RunResult
+from ancl.experiments.results import Damaged, Finished
 from ancl.files import read_plain
 
 T = TypeVar("T")
@@ -20,21 +20,6 @@ _MARKS = ("spec.yaml", "result.json")
 _DECISION = "decision.json"
 _ROUNDED = 1e-6
 """How far a number may be from those that it follows from."""
-
-
-class Run(NamedTuple):
-    """A stored run: its directory, its result, and what it ran on (empty where unknown)."""
-
-    directory: Path
-    result: RunResult
-    environment: dict[str, Any]
-
-
-class Damaged(NamedTuple):
-    """A directory that cannot be reported, or only in part, and the reason."""
-
-    directory: Path
-    reason: str
 
 
 class Document(NamedTuple):
@@ -48,7 +33,7 @@ class Document(NamedTuple):
 class Collected:
     """Everything a report is made of."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[Finished] = field(default_factory=list)
     searches: list[Document] = field(default_factory=list)
     analyses: list[Document] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
@@ -78,12 +63,11 @@ def collect(paths: Sequence[Path]) -> Collected:
     return found
 
 
-def from_results(finished: Iterable[tuple[Path, RunResult]]) -> Collected:
-    """Finished runs as (directory, result), without reading them again."""
+def from_results(finished: Iterable[Finished]) -> Collected:
+    """Finished runs, without reading them again."""
     found = Collected()
     found.runs = [
-        Run(directory, result, _environment(directory, found.damaged))
-        for directory, result in finished
+        run._replace(environment=_environment(run.directory, found.damaged)) for run in finished
     ]
     return found
 
@@ -159,12 +143,12 @@ def _check_trial(place: Path, trial: Mapping[str, Any], decision: Mapping[str, A
         raise StoreError(f"{place}: a trial of {step} is damaged: {what}. Run the search again.")
 
 
-def _run(place: Path, damaged: list[Damaged]) -> Run:
+def _run(place: Path, damaged: list[Damaged]) -> Finished:
     if not (place / "result.json").exists():
         raise StoreError(
             f"{place} has no result.json: the run is not finished. The same command resumes it."
         )
-    return Run(place, read_run(place), _environment(place, damaged))
+    return Finished(place, read_run(place), _environment(place, damaged))
 
 
 def _environment(place: Path, damaged: list[Damaged]) -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ancl.experiments.study import MethodResult
+from ancl.experiments.groups import Group, Sweep
 from ancl.metrics import learned_after
-from ancl.reporting.groups import Group, Sweep
 from ancl.reporting.page import Training, trainings
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INSTALL = "Figures need matplotlib: pip install 'ancl[report]', then ancl report draws them."
-_COLOURS = ("#1f6fd1", "#c8511b", "#0f8a66", "#8c4bb8", "#a87700", "#c22f57", "#4a7d1f", "#5b6472")
+COLOURS = ("#1f6fd1", "#c8511b", "#0f8a66", "#8c4bb8", "#a87700", "#c22f57", "#4a7d1f", "#5b6472")
 _LINES = {"CL": "--", "AFEC": ":", "ANCL": "-"}
 _MARKERS = {"CL": "o", "AFEC": "s", "ANCL": "^"}
 _PLANE = ("forgetting", "learning_accuracy")
@@ -47,7 +46,7 @@ def draw(
             }
             for name, figure in drawn.items():
                 if figure:
-                    found += _save(figure, directory / f"{file_name(stream)}_{name}", vector)
+                    found += save(figure, directory / f"{file_name(stream)}_{name}", vector)
     return found
 
 
@@ -61,7 +60,8 @@ def file_name(text: str) -> str:
     return "_".join(kept.split())
 
 
-def _save(figure: Figure, path: Path, vector: bool) -> list[Path]:
+def save(figure: Figure, path: Path, vector: bool) -> list[Path]:
+    """Write a figure as PNG, and with ``vector`` as PDF; a path without an ending is given."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image, drawing = path.parent / f"{path.name}.png", path.parent / f"{path.name}.pdf"
     figure.savefig(image, dpi=120, metadata={"Software": None})
@@ -72,7 +72,8 @@ def _save(figure: Figure, path: Path, vector: bool) -> list[Path]:
     return [image, drawing]
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches."""
     from matplotlib.figure import Figure as New
 
     return New(figsize=(width, height), layout="constrained")
@@ -84,14 +85,14 @@ def _styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     bases = list(dict.fromkeys(group.base for group in groups))
     unique = len(set(kinds)) == len(kinds)
     return [
-        (_COLOURS[(bases.index(g.base) if unique else i) % len(_COLOURS)], _LINES[g.variant])
+        (COLOURS[(bases.index(g.base) if unique else i) % len(COLOURS)], _LINES[g.variant])
         for i, g in enumerate(groups)
     ]
 
 
 def _lines(groups: Sequence[Group], curve: str, xlabel: str, what: str) -> Figure:
     """One line per group with a band of one standard error."""
-    figure = _figure(6.4, 3.8)
+    figure = new_figure(6.4, 3.8)
     axes = figure.subplots()
     values = [group.curve(curve) for group in groups]
     for group, estimates, (colour, line) in zip(groups, values, _styles(groups), strict=True):
@@ -118,7 +119,7 @@ def _plane(groups: Sequence[Group], sweeps: Sequence[Sweep] = ()) -> Figure | No
     tasks = groups[0].tasks
     if tasks < 2:
         return None
-    figure = _figure(6.4, 4.4)
+    figure = new_figure(6.4, 4.4)
     axes = figure.subplots()
     styles = dict(zip(groups, _styles(groups), strict=True))
     for sweep in sweeps:
@@ -176,7 +177,7 @@ def _seeds_text(groups: Sequence[Group]) -> str:
 def _panels(count: int, size: float) -> tuple[Figure, list[Axes]]:
     columns = min(count, _PANELS)
     rows = -(-count // columns)
-    figure = _figure(size * columns, size * rows)
+    figure = new_figure(size * columns, size * rows)
     axes: list[Axes] = list(np.atleast_1d(figure.subplots(rows, columns)).ravel())
     for unused in axes[count:]:
         unused.set_axis_off()
@@ -209,7 +210,7 @@ def _terms(groups: Sequence[Group]) -> Figure | None:
         return None
     figure, axes = _panels(len(shown), 2.6)
     names = dict.fromkeys(name for _, each in shown for name in each.terms["train"])
-    colours = dict(zip(names, _COLOURS, strict=False))
+    colours = dict(zip(names, COLOURS, strict=False))
     for place, (group, training) in zip(axes, shown, strict=False):
         for name, values in training.terms["train"].items():
             finite = [np.nan if value is None else value for value in values]
@@ -233,54 +234,15 @@ def _time(groups: Sequence[Group]) -> Figure:
     names = list(
         dict.fromkeys(name for each in sorted(spent, key=len, reverse=True) for name in each)
     )
-    figure = _figure(6.4, 1.2 + 0.28 * len(groups))
+    figure = new_figure(6.4, 1.2 + 0.28 * len(groups))
     axes = figure.subplots()
     left = np.zeros(len(groups))
     for index, name in enumerate(names):
         width = np.array([each[name].mean if name in each else 0.0 for each in spent])
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = COLOURS[index % len(COLOURS)]
         axes.barh([group.title for group in groups], width, left=left, color=colour, label=name)
         left += width
     axes.invert_yaxis()
     axes.set_xlabel("seconds of one run, nothing shared")
     figure.legend(loc="outside lower center", ncols=5, fontsize=8, frameon=False)
-    return figure
-
-
-def draw_frontiers(methods: Sequence[MethodResult], directory: Path) -> list[Path]:
-    """One figure per method of a study: learning accuracy against forgetting, by search seed."""
-    found: list[Path] = []
-    for each in methods:
-        curves = {
-            "CL over λ": each.frontier("lamb", "more"),
-            "ANCL over λ_a": each.frontier("lamb_a"),
-        }
-        if all(curves.values()):
-            path = directory / frontier_name(each)
-            found += _save(_frontier(each, curves), path, vector=False)
-    return found
-
-
-def frontier_name(method: MethodResult) -> str:
-    """What the figure of a method's frontiers is called, without an ending."""
-    return file_name(f"frontier_{method.benchmark}_{method.method}")
-
-
-def _frontier(
-    method: MethodResult, curves: Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]
-) -> Figure:
-    figure = _figure(5.2, 3.8)
-    axes = figure.subplots()
-    for (label, by_seed), colour, line in zip(curves.items(), _COLOURS, ("--", "-"), strict=False):
-        for number, points in enumerate(by_seed.values()):
-            x, y = 100 * np.array(sorted(points)).T
-            marker, shown = "os^Dv"[number % 5], label if number == 0 else None
-            axes.plot(x, y, line, color=colour, marker=marker, markersize=4, label=shown)
-    axes.set_xlabel("forgetting, points")
-    axes.set_ylabel("learning accuracy, %")
-    seeds = ", ".join(str(seed) for seed in curves["CL over λ"])
-    lamb = method.chosen["lamb"]
-    axes.set_title(f"{method.method} on {method.benchmark}, λ = {lamb:g}, seeds {seeds}", size=9)
-    axes.grid(color="0.9")
-    axes.legend(fontsize=8, frameon=False)
     return figure

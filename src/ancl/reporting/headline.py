@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ancl.errors import counted
-from ancl.experiments.pairing import pairing
+from ancl.experiments.groups import Difference, Group, Sweep
 from ancl.metrics import METRICS, SEEDS, Estimate, Interval
-from ancl.reporting.groups import Difference, Group, Sweep
-from ancl.reporting.naming import method_title
-from ancl.wording import percent
+from ancl.wording import method_title, percent, points, with_error
 
 _HELD = ("ewc", "mas", "si", "rwalk", "lwf", "lfl", "lwm")
 """Methods that are the task's loss and Ω, and nothing else."""
@@ -80,21 +78,20 @@ def _ranked(groups: Sequence[Group], metric: str) -> str:
     text = f"Highest of {len(groups)}: {_ends([first], metric)}"
     second, *rest = others
     if all(_above(second, group, metric) for group in rest):
-        return f"{text}, then {second.title} {_with_error(second.estimate(metric))} %"
+        return f"{text}, then {second.title} {with_error(second.estimate(metric))} %"
     least, most = (percent(group.estimate(metric).mean) for group in (rest[-1], second))
     return f"{text}, then {len(others)} from {least} to {most} %"
 
 
 def _above(group: Group, other: Group, metric: str) -> bool:
     """Whether a group is above another beyond the interval of their difference."""
-    pair = Difference(group, other, pairing(group.conditions, other.conditions))
-    interval = pair.interval(metric)
+    interval = Difference.between(group, other).interval(metric)
     return interval is not None and interval.side > 0
 
 
 def _ends(groups: Sequence[Group], metric: str) -> str:
     """Where a few groups end, in the order of the tables."""
-    shown = [f"{each.title} {_with_error(each.estimate(metric))} %" for each in groups[:_MOST]]
+    shown = [f"{each.title} {with_error(each.estimate(metric))} %" for each in groups[:_MOST]]
     more = f" and {len(groups) - _MOST} more" if len(groups) > _MOST else ""
     counts = sorted({len(group.seeds) for group in groups})
     n = "–".join(map(str, counts[:: max(len(counts) - 1, 1)]))
@@ -210,16 +207,6 @@ def interval_sentence(interval: Interval) -> str:
     )
 
 
-def points(fraction: float) -> str:
-    """A difference of fractions in points: two decimals show on which side of 0 it is.
-
-    >>> points(-0.00031), points(-0.0)
-    ('-0.03', '0.00')
-    """
-    shown = round(100 * fraction, 2)
-    return f"{shown:+.2f}" if shown else "0.00"
-
-
 def _sweep(sweep: Sweep, differences: Mapping[Group, Difference]) -> Finding:
     """Differences along λ_a: none is picked, because the best of several favours the variant."""
     along = [
@@ -269,7 +256,7 @@ def more(difference: Estimate) -> str:
     >>> more(Estimate(-0.0001, 0.0001, 5))
     'as much (0.0 ± 0.0 points apart)'
     """
-    size = _with_error(difference._replace(mean=abs(difference.mean)))
+    size = with_error(difference._replace(mean=abs(difference.mean)))
     if _nothing(difference.mean):
         return f"as much ({size} points apart)"
     return f"{size} points {'less' if difference.mean < 0 else 'more'}"
@@ -294,8 +281,3 @@ def _only(groups: Sequence[Group], base: str) -> Group | None:
     """The plain method's group, where there is just one."""
     found = [group for group in groups if (group.base, group.variant) == (base, "CL")]
     return found[0] if len(found) == 1 else None
-
-
-def _with_error(estimate: Estimate) -> str:
-    error = "" if math.isnan(estimate.error) else f" ± {percent(estimate.error)}"
-    return percent(estimate.mean) + error

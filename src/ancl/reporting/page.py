@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from ancl.experiments.results import spec_yaml
+from ancl.experiments.groups import Difference, Group, Sweep, differences, group_runs, sweeps
+from ancl.experiments.results import Damaged, spec_yaml
 from ancl.metrics import METRICS, Estimate
-from ancl.reporting.collect import Collected, Damaged, Document
-from ancl.reporting.groups import Difference, Group, Sweep, differences, group_runs, sweeps
+from ancl.reporting.collect import Collected, Document
 from ancl.reporting.headline import Finding, findings
 from ancl.reporting.tables import Table, all_tables, overview
-
-LEGEND = "R[i,j]: accuracy on task j after task i of T; n_j: test images of task j."
+from ancl.wording import LEGEND
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,28 +1,26 @@
 """Tables in the paper's layout: one row per method and variant, one column per benchmark."""
 
+import csv
+import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from ancl.experiments.results import main_metric
-from ancl.experiments.study import ROWS, StudyResult
-from ancl.experiments.study_results import StudyRun
-from ancl.methods.registry import MethodRef
-from ancl.metrics import METRICS, SEEDS, Estimate, Interval, mean_and_error
+from ancl.experiments.groups import Difference, Group
+from ancl.files import csv_cell
+from ancl.metrics import METRICS, Estimate
 from ancl.recipe.paper import grids
 from ancl.reporting.collect import Document
-from ancl.reporting.groups import Difference, Group
-from ancl.reporting.naming import method_rank, method_title, natural
+from ancl.wording import (
+    SCENARIOS,
+    SIGNS,
+    interval_text,
+    method_rank,
+    method_title,
+    natural,
+    number_text,
+)
 
-_SCENARIOS = {
-    "til": "the task is known at test time",
-    "cil": "the task is not known at test time",
-    "dil": "the domain changes",
-    "cir": "the task is not known at test time, and classes come again",
-}
-_SIGNS = {"lamb": "λ", "lamb_a": "λ_a"}
 EXPECTED = ("expected, %", ", paper", ", expected")
 """How the headings of numbers end that are not ours."""
 
@@ -113,7 +111,7 @@ def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
     unit = "points" if known.unit.startswith("difference") else "%"
     return Table(
         f"{metric}_{scenario}",
-        f"{known.label} in {unit}, {scenario.upper()} ({_SCENARIOS[scenario]})",
+        f"{known.label} in {unit}, {scenario.upper()} ({SCENARIOS[scenario]})",
         tuple(head),
         tuple(rows),
         (f"{known.label}: {known.formula}.", _ERRORS, *_protocol_notes(groups)),
@@ -171,7 +169,7 @@ def grid_table(searches: Iterable[Document]) -> Table:
     for _, content in searches:
         if content.get("protocol") != "two-stage":
             continue
-        for setting, sign in _SIGNS.items():
+        for setting, sign in SIGNS.items():
             tried = [each for each in content["trials"] if each["step"] == setting]
             if not tried:
                 continue
@@ -250,146 +248,6 @@ def _titles(groups: Iterable[Group]) -> list[str]:
     return list(dict.fromkeys(group.title for group in ordered))
 
 
-# -- studies ---------------------------------------------------------------------------------
-
-
-def study_tables(study: StudyResult) -> list[Table]:
-    """The tables of a study, from its finished runs."""
-    made = [_study_rows(study, benchmark) for benchmark in study.plan.benchmarks]
-    made += [_study_differences(study), _study_fairness(study), _study_trials(study)]
-    return [table for table in made if table.rows]
-
-
-def _study_rows(study: StudyResult, benchmark: str) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    names: tuple[str, ...] = ()
-    found: list[tuple[str, str, Sequence[StudyRun]]] = [
-        (method, "reference", runs)
-        for (where, method), runs in study.references.items()
-        if where == benchmark
-    ]
-    found += [
-        (each.method, ROWS[row], each.rows[row])
-        for each in study.methods
-        for row in ROWS
-        if each.benchmark == benchmark and each.rows.get(row)
-    ]
-    counted = all(run.parameters for _, _, runs in found for run in runs)
-    for method, row, runs in found:
-        metric, options = main_metric(runs[0].spec), runs[0].spec.options
-        final = ("final_accuracy",) if metric == "aiac" else ()
-        names = (metric, *final, "learning_accuracy", "forgetting")
-        lambs = [f"{v:g}" if isinstance(v := options.get(k), int | float) else "" for k in _SIGNS]
-        numbers = [Number(_mean(runs, name)) for name in names]
-        rows.append((method, row, *lambs, *numbers, *(_costs(runs) if counted else ())))
-    units = {"forgetting": "points"}
-    labels = [f"{METRICS[name].label}, {units.get(name, '%')}" for name in names]
-    name = f"study_{benchmark.replace('/', '-')}"
-    head = ("method", "row", *_SIGNS.values(), *labels, *(_COSTS if counted else ()))
-    titled = found[0][2][0].spec.stream if found else benchmark
-    title = f"{titled}: test, mean ± standard error over seeds"
-    return Table(name, title, head, tuple(rows), (_ABOUT_COSTS,) if counted else ())
-
-
-_COSTS = ("parameters stored", "images stored", "seconds")
-_ABOUT_COSTS = (
-    "Parameters: what answers after the last task are computed from. Images: exemplars after the "
-    "last task, or all training images where a method learns from those of all tasks. Seconds: by "
-    "the clock, the sum over a run's stages, stored ones as long as they took when computed; a "
-    "stage that runs share counts in each."
-)
-
-
-def _costs(runs: Sequence[StudyRun]) -> tuple[str, str, str]:
-    """What a row stores after the last task, and how long a run of it takes."""
-    parameters = sum(run.parameters[-1].stored for run in runs) / len(runs)
-    kept = runs[0].parameters[-1].images
-    if MethodRef(runs[0].spec.method).make(runs[0].spec.options).data == "all":
-        kept = sum(train for train, _, _ in runs[0].images)
-    seconds, error, _ = mean_and_error([run.seconds for run in runs])
-    time = f"{seconds:.0f}" + ("" if math.isnan(error) else f" ± {error:.0f}")
-    return f"{round(parameters):,}", f"{kept:,}", time
-
-
-def _mean(runs: Sequence[StudyRun], metric: str) -> Estimate:
-    return mean_and_error([run.metrics[metric] for run in runs])
-
-
-def _study_differences(study: StudyResult) -> Table:
-    pairs = [("ancl", "cl"), ("afec", "cl"), ("equal_search", "cl"), ("equal_compute", "cl")]
-    rows = []
-    for each in study.methods:
-        gaps = [list(each.gaps(*pair).values()) for pair in pairs]
-        cells = [Number(mean_and_error(gap), signed=True) if gap else None for gap in gaps]
-        if any(cells):
-            rows.append((each.method, *cells))
-    head = ("method", *(f"{ROWS[a]} − {ROWS[b]}" for a, b in pairs))
-    title = "Differences in the metric that counts, seed by seed, in points"
-    return Table("study_differences", title, head, tuple(rows))
-
-
-def _study_fairness(study: StudyResult) -> Table:
-    """ANCL against CL with as many trials, with as much computation, and on the frontier."""
-    adjusted = study.adjusted()
-    rows: list[tuple[Cell, ...]] = []
-    for each in study.methods:
-        search, compute = (
-            each.difference("ancl", f"equal_{kind}") for kind in ("search", "compute")
-        )
-        if search or compute:
-            p = adjusted.get(each.method)
-            frontier = each.frontier_gaps()
-            numbers = [f"{'none' if g is None else f'{100 * g:+.2f}'}" for g in frontier.values()]
-            texts = (interval_text(search), "" if p is None else f"{p:.3f}", interval_text(compute))
-            rows.append((each.method, *texts, ", ".join(numbers)))
-    primary = study.primary()
-    if primary:
-        count = sum(bool(each.gaps("ancl", "equal_search")) for each in study.methods)
-        text = f"mean of {count} of {len(study.methods)} methods"
-        alone = "" if primary.n < SEEDS else f"{primary.p:.3f} (one test)"
-        rows.append((text, interval_text(primary), alone, "", ""))
-    head = (
-        *("method", "ANCL − CL, equal search", "p (Holm)", "ANCL − CL, equal compute"),
-        "frontier, by search seed",
-    )
-    notes = (
-        "Points, mean [95 % t-interval over seeds, on these test images; at least one test image "
-        "each way]. The last row averages methods seed by seed.",
-        "Frontier: ANCL's learning accuracy over λ_a > 0 minus CL's over λ at equal forgetting.",
-    )
-    return Table("study_fairness", "ANCL against CL on equal terms", head, tuple(rows), notes)
-
-
-def interval_text(interval: Interval | None, *, mean: bool = True) -> str:
-    """A difference of fractions in points with its interval, or the interval alone.
-
-    >>> interval_text(Interval(0.012, 0.005, 0.019, 0.01, 5))
-    '+1.20 [+0.50, +1.90]'
-    """
-    if interval is None:
-        return ""
-    middle, low, high = (round(100 * each, 2) + 0.0 for each in interval[:3])
-    found = [f"{middle:+.2f}"] if mean else []
-    return " ".join(found if math.isnan(low) else [*found, f"[{low:+.2f}, {high:+.2f}]"])
-
-
-def _study_trials(study: StudyResult) -> Table:
-    kinds = {"lamb": "λ", "more": "λ, equal search", "lamb_a": "λ_a", "afec": "λ_a of AFEC"}
-    rows: list[tuple[Cell, ...]] = []
-    for each in study.methods:
-        for kind, label in kinds.items():
-            chosen = each.chosen.get("equal_search" if kind == "more" else kind)
-            scores = [
-                (f"**{value:g}**" if value == chosen else f"{value:g}", [run.score for run in runs])
-                for value, runs in each.trials.get(kind, {}).items()
-            ]
-            if scores:
-                text = ", ".join(f"{v}: {100 * float(np.mean(found)):.2f}" for v, found in scores)
-                rows.append((each.method, label, text))
-    head = ("method", "searched", "value: validation accuracy, %")
-    return Table("study_trials", "What was tried on the search seeds", head, tuple(rows))
-
-
 def parameter_table(groups: Sequence[Group]) -> Table:
     """Parameters stored after every task, and changed by its training; means over seeds."""
     counted = {g: [r.parameters for r in g.results if r.parameters] for g in groups}
@@ -407,3 +265,154 @@ def parameter_table(groups: Sequence[Group]) -> Table:
         "task's trainings changed, parts included that only training uses."
     )
     return Table("parameters", "Parameters after every task", head, tuple(rows), (about,))
+
+
+# -- as Markdown, as LaTeX (booktabs) and as CSV ----------------------------------------------
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "λ": r"$\lambda$",
+    "−": "$-$",
+    "±": r"$\pm$",
+    "√": r"$\surd$",
+    "–": "--",
+    "…": r"\dots{}",
+}
+
+
+def markdown(table: Table) -> str:
+    """Title, table and notes."""
+    shared = shared_n(table)
+
+    def cell(content: Cell) -> str:
+        return _escaped(_plain(content, shared, lambda text: f"**{text}**"))
+
+    numeric = table.numeric
+    lines = [
+        "| " + " | ".join(_escaped(name) for name in table.head) + " |",
+        "|" + "|".join("---:" if right else "---" for right in numeric) + "|",
+        *("| " + " | ".join(map(cell, row)) + " |" for row in table.rows),
+    ]
+    notes = "".join(f"\n{_escaped(note)}  " for note in _notes(table, shared))
+    return f"## {table.title}\n\n" + "\n".join(lines) + f"\n{notes.rstrip()}\n"
+
+
+def latex(table: Table) -> str:
+    """A table environment; it needs the packages booktabs and amsmath."""
+    shared = shared_n(table)
+    columns = "".join("r" if right else "l" for right in table.numeric)
+    rows = [" & ".join(_latex_cell(cell, shared) for cell in row) + r" \\" for row in table.rows]
+    notes = " ".join(tex(note) for note in _notes(table, shared))
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{tex(table.title)}. {notes}}}",
+            rf"\label{{tab:{table.name.replace('_', '-')}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(tex(name) for name in table.head) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def comma_separated(table: Table) -> str:
+    """Every number at full precision, with columns for its standard error and n."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    wide = table.numeric
+    picks = [any(isinstance(row[i], Choice) for row in table.rows) for i in range(len(table.head))]
+    head: list[str] = []
+    for name, number, pick in zip(table.head, wide, picks, strict=True):
+        head += [name, f"{name}: standard error", f"{name}: n"] if number else [name]
+        head += [f"{name}: chosen"] if pick else []
+    writer.writerow(map(csv_cell, head))
+    for row in table.rows:
+        cells: list[str] = []
+        for content, number, pick in zip(row, wide, picks, strict=True):
+            cells += _csv_cells(content, 3 if number else 2 if pick else 1)
+        writer.writerow(map(csv_cell, cells))
+    return text.getvalue()
+
+
+def tex(text: str) -> str:
+    r"""Text with LaTeX's special characters escaped.
+
+    >>> tex("50% of a_b & λ")
+    '50\\% of a\\_b \\& $\\lambda$'
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def shared_n(table: Table) -> int | None:
+    """The number of seeds, where all numbers but the expected ones have the same; else None."""
+    counts = {
+        cell.estimate.n
+        for row in table.rows
+        for name, cell in zip(table.head, row, strict=True)
+        if isinstance(cell, Number) and not name.endswith(EXPECTED)
+    }
+    return counts.pop() if len(counts) == 1 else None
+
+
+def cell_text(content: Cell, shared: int | None) -> str:
+    """A cell as plain text, with a chosen value in brackets."""
+    return _plain(content, shared, lambda text: f"[{text}]")
+
+
+def _plain(content: Cell, shared: int | None, bold: Callable[[str], str]) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, Number):
+        return number_text(content.estimate, signed=content.signed, n=shared is None)
+    if isinstance(content, Choice):
+        return ", ".join(
+            bold(f"{value:g}") if value == content.chosen else f"{value:g}"
+            for value in content.values
+        )
+    return content
+
+
+def _latex_cell(content: Cell, shared: int | None) -> str:
+    if isinstance(content, Choice):
+        return _plain(content, shared, lambda text: rf"\textbf{{{text}}}")
+    text = tex(_plain(content, shared, str))
+    return text.replace(" $\\pm$ ", r" $\pm$ ") if isinstance(content, Number) else text
+
+
+def _csv_cells(content: Cell, width: int) -> list[str]:
+    if isinstance(content, Number):
+        mean, error, n = content.estimate
+        return [_number(mean), _number(error), str(n)]
+    if isinstance(content, Choice):
+        return [" ".join(f"{value:g}" for value in content.values), f"{content.chosen:g}"]
+    return [content or "", *("" for _ in range(width - 1))]
+
+
+def _number(fraction: float) -> str:
+    return "" if math.isnan(fraction) else f"{100 * fraction:.6f}"
+
+
+def _notes(table: Table, shared: int | None) -> list[str]:
+    return [*table.notes, *([f"n = {shared}."] if shared else [])]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ancl.errors import StoreError
-from ancl.experiments.results import RunResult
+from ancl.experiments.results import Finished
 from ancl.files import STAGES, check_place, claim, replace_text
 from ancl.hashing import digest
 from ancl.reporting.collect import collect, from_results
 from ancl.reporting.figures import INSTALL, draw
-from ancl.reporting.formats import comma_separated, latex, markdown
 from ancl.reporting.page import Report, content, make_report, page
-from ancl.reporting.tables import Table
+from ancl.reporting.tables import Table, comma_separated, latex, markdown
 from ancl.runtime import can_draw
 
 _PAGE = "report.html"
@@ -96,7 +95,7 @@ class Page(NamedTuple):
 
 
 def page_of(
-    finished: Sequence[tuple[Path, RunResult]],
+    finished: Sequence[Finished],
     runs: Path,
     place: Path | None = None,
     *,
@@ -107,7 +106,7 @@ def page_of(
     A page that cannot be written is not an error: the results themselves are written.
 
     Args:
-        finished: The runs, as (directory, result).
+        finished: The runs.
         runs: Where results are.
         place: Where the page is written; the default is the directory of a single run, or one
             below ``runs/comparisons`` for several runs.
@@ -115,12 +114,12 @@ def page_of(
     """
     if not finished:
         return Page(None, "There is no report: no run finished.")
-    directories = [directory for directory, _ in finished]
+    directories = [run.directory for run in finished]
     if place is None and len(finished) == 1:
         place = directories[0]
     if place is None:
         mark = digest(sorted(directory.name for directory in directories))[:8]
-        benchmark = finished[0][1].spec.benchmark.replace("/", "-")
+        benchmark = finished[0].result.spec.benchmark.replace("/", "-")
         place = runs / "comparisons" / f"{benchmark}_{mark}"
     try:
         path = write_page(make_report(from_results(finished)), place, overwrite=overwrite)[0]

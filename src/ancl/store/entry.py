@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from safetensors import SafetensorError, deserialize
 
@@ -159,18 +159,26 @@ def check_entry(directory: Path, key: str) -> None:
     _again(directory, read)
 
 
-def read_header(directory: Path) -> dict[str, Any]:
-    """Read the JSON part alone; the tensors are compared in size, else it is ``DamagedError``."""
-    place = current(directory)
-    try:
-        header = _opened(directory, read_plain(place / HEADER))
-        with open_plain(place / TENSORS) as file:
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise DamagedError(directory, _why(error)) from error
-    if size != header["tensors_bytes"]:
-        raise DamagedError(directory, _truncated(size, header["tensors_bytes"]))
-    return header
+def read_header(directory: Path, key: str | None = None) -> dict[str, Any]:
+    """Read the JSON part alone, with its checksum; the tensors are compared in size only.
+
+    Args:
+        directory: Where it was written.
+        key: As in ``read_entry``.
+
+    Raises:
+        DamagedError: It does not exist, or it is not what was written.
+    """
+
+    def read() -> dict[str, Any]:
+        place = current(directory)
+        try:
+            with open_plain(place / TENSORS) as file:
+                return _fitting_header(directory, key, place, file)
+        except OSError as error:
+            raise DamagedError(directory, _why(error)) from error
+
+    return _again(directory, read)
 
 
 def stats(directory: Path) -> tuple[os.stat_result, ...]:
@@ -325,18 +333,26 @@ def _identity(directory: Path) -> tuple[int, ...]:
     return ()
 
 
+def _fitting_header(
+    directory: Path, key: str | None, place: Path, tensors: BinaryIO
+) -> dict[str, Any]:
+    """The header, which is of this key and of a file of this size."""
+    header = _opened(directory, read_plain(place / HEADER))
+    if key is not None and header["key"] != key:
+        raise DamagedError(directory, f"it was written as {printable(header['key'], 64)}")
+    size = os.fstat(tensors.fileno()).st_size
+    if size != header["tensors_bytes"]:
+        raise DamagedError(directory, _truncated(size, header["tensors_bytes"]))
+    return header
+
+
 def _compared(directory: Path, key: str | None) -> tuple[dict[str, Any], bytes]:
     """The header and the bytes of the tensors, which fit each other."""
     place = current(directory)
     try:
         # The tensors are opened before the header is read: an open file outlives its removal.
         with open_plain(place / TENSORS) as file:
-            header = _opened(directory, read_plain(place / HEADER))
-            if key is not None and header["key"] != key:
-                raise DamagedError(directory, f"it was written as {printable(header['key'], 64)}")
-            size = os.fstat(file.fileno()).st_size
-            if size != header["tensors_bytes"]:
-                raise DamagedError(directory, _truncated(size, header["tensors_bytes"]))
+            header = _fitting_header(directory, key, place, file)
             data = file.read()
     except OSError as error:
         raise DamagedError(directory, _why(error)) from error

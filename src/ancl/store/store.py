@@ -10,11 +10,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -25,6 +25,7 @@ from ancl.store.entry import (
     check_entry,
     mark_use,
     read_entry,
+    read_header,
     size_of,
     stats,
     usage,
@@ -43,6 +44,7 @@ from ancl.store.places import (
 
 __all__ = ["DamagedError", "Info", "StageResult", "Store", "read_entry", "write_entry"]
 
+_T = TypeVar("_T")
 _STALE_SECONDS = 3600.0
 _READERS = 4
 """Entries verified at the same time: disk and checksums work while Python parses a header."""
@@ -97,7 +99,15 @@ class Store:
 
     def load(self, key: str) -> StageResult | None:
         """The entry of a key; None if it is absent, or damaged, which is reported."""
-        return self._load(self._entry(key), key)
+        return self._load(self._entry(key), lambda path: read_entry(path, key))
+
+    def load_meta(self, key: str) -> Mapping[str, Any] | None:
+        """What an entry holds besides tensors, which are not read; None as in ``load``.
+
+        Tensors of another size are damage too. Whoever needs tensors loads and compares them.
+        """
+        header = self._load(self._entry(key), lambda path: read_header(path, key))
+        return None if header is None else header["meta"]
 
     def save(self, key: str, entry: StageResult) -> None:
         """Write the entry of a key, atomically; the caller holds its lock.
@@ -109,7 +119,7 @@ class Store:
 
     def load_checkpoint(self, key: str) -> StageResult | None:
         """The state of an unfinished stage, or nothing where it is absent or damaged."""
-        return self._load(self._checkpoint(key), key)
+        return self._load(self._checkpoint(key), lambda path: read_entry(path, key))
 
     def save_checkpoint(self, key: str, entry: StageResult) -> None:
         """Replace the state of an unfinished stage; the caller holds the lock of its key.
@@ -279,11 +289,11 @@ class Store:
         finally:
             lock.release()
 
-    def _load(self, directory: Path, key: str) -> StageResult | None:
+    def _load(self, directory: Path, read: Callable[[Path], _T]) -> _T | None:
         if not current(directory).exists():
             return None
         try:
-            entry = read_entry(directory, key)
+            entry = read(directory)
         except DamagedError as error:
             self._say(f"{directory} is damaged: {error.reason}; it is computed again.")
             return None

@@ -6,27 +6,34 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ancl.experiments.pairing import (
-    Conditions,
-    Pairing,
-    conditions,
-    pairing,
+from ancl.data.stream import SCENARIOS
+from ancl.experiments.pairing import Conditions, Pairing, conditions, pairing
+from ancl.experiments.paper_check import obstacles, protocol_differences
+from ancl.experiments.results import Damaged, Finished, RunResult
+from ancl.metrics import (
+    Estimate,
+    Interval,
+    Matrix,
+    main_metric,
+    mean_and_error,
+    paired,
+    t_interval,
+)
+from ancl.recipe.paper import Expected, expected
+from ancl.recipe.recipe import RunSpec
+from ancl.recipe.request import QUICK_LOOK, is_quick_look
+from ancl.wording import (
+    method_rank,
+    method_title,
+    natural,
     setting_text,
     split_method,
     value_text,
 )
-from ancl.experiments.paper_check import obstacles, protocol_differences
-from ancl.experiments.results import RunResult
-from ancl.metrics import Estimate, Interval, Matrix, mean_and_error, t_interval
-from ancl.recipe.paper import Expected, expected
-from ancl.recipe.recipe import RunSpec
-from ancl.recipe.request import QUICK_LOOK, is_quick_look
-from ancl.reporting.collect import Damaged, Run
-from ancl.reporting.naming import method_rank, method_title, natural, stream_rank
 
 Settings = dict[str, Any]
 
@@ -42,7 +49,7 @@ class Group:
         title: The method, with the settings that distinguish it on the same stream.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[Finished, ...]
     settings: Mapping[str, Any]
     stream: str
     title: str
@@ -81,7 +88,7 @@ class Group:
     @property
     def decisive(self) -> str:
         """The metric the paper's tables show in this scenario."""
-        return decisive(self.spec)
+        return main_metric(self.spec.task_aware)
 
     @cached_property
     def conditions(self) -> Conditions:
@@ -186,14 +193,15 @@ def _when_new(matrix: Matrix) -> list[float]:
     return [float(each[0]) if len(each) else math.nan for each in found]
 
 
-def decisive(spec: RunSpec) -> str:
-    """AAC where the task is known at test time, else AIAC."""
-    return "aac" if spec.task_aware else "aiac"
+def group_of(runs: Sequence[Finished]) -> Group:
+    """Runs of one method that differ only by seed, as a group by the method's name."""
+    spec = runs[0].result.spec
+    return Group(tuple(runs), spec.settings(), spec.stream, spec.method)
 
 
-def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[Damaged]]:
+def group_runs(runs: Iterable[Finished]) -> tuple[list[Group], list[Damaged]]:
     """Groups in the order of the paper's tables, and runs left out as duplicates of a seed."""
-    found: dict[str, dict[int, Run]] = defaultdict(dict)
+    found: dict[str, dict[int, Finished]] = defaultdict(dict)
     settings: dict[str, Settings] = {}
     duplicates: list[Damaged] = []
     for run in sorted(runs, key=lambda each: each.directory.name):
@@ -232,6 +240,11 @@ class Difference:
     host: Group
     pairing: Pairing
 
+    @classmethod
+    def between(cls, group: Group, host: Group) -> Self:
+        """A group minus another, with what else differs."""
+        return cls(group, host, pairing(group.conditions, host.conditions))
+
     @property
     def title(self) -> str:
         """Which is taken from which."""
@@ -242,7 +255,7 @@ class Difference:
         if self.pairing.refused:
             return {}
         ours, theirs = (each.values(metric) for each in (self.group, self.host))
-        return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+        return paired(ours, theirs)
 
     def estimate(self, metric: str) -> Estimate | None:
         """Mean and standard error of the difference."""
@@ -276,7 +289,7 @@ def differences(groups: Sequence[Group]) -> dict[Group, Difference]:
     for group in groups:
         kind = (group.stream, group.base, "CL")
         pairs = [
-            Difference(group, each, pairing(group.conditions, each.conditions))
+            Difference.between(group, each)
             for each in groups
             if (each.stream, each.base, each.variant) == kind and set(each.seeds) & set(group.seeds)
         ]
@@ -341,8 +354,27 @@ def _titled(groups: Sequence[Group]) -> list[Group]:
     return sorted(titled, key=_rank)
 
 
+_BENCHMARKS = (
+    "cifar100/10",
+    "cifar100/20",
+    "tinyimagenet/10",
+    "tinyimagenet/20",
+    "cifar100/6",
+    "cifar100/11",
+    "tinyimagenet/11",
+    "tinyimagenet/21",
+)
+
+
+def _stream_rank(spec: RunSpec) -> tuple[int, int, str]:
+    """The rank of a stream: by scenario, then as in the paper, then by name."""
+    name = spec.stream
+    place = _BENCHMARKS.index(name) if name in _BENCHMARKS else len(_BENCHMARKS)
+    return SCENARIOS.index(spec.data.scenario), place, name
+
+
 def _rank(group: Group) -> tuple[Any, ...]:
-    own, method = stream_rank(group.spec), method_rank(group.spec.method)
+    own, method = _stream_rank(group.spec), method_rank(group.spec.method)
     return *own, group.stream, *method, natural(group.title)
 
 
