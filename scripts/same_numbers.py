@@ -135,8 +135,8 @@ def command_of(tree: Path) -> Any:
     return found
 
 
-def call(start: Any, words: Sequence[str]) -> tuple[int, str, str]:
-    """Run a command in this process: its exit code and what it wrote."""
+def call(start: Any, words: Sequence[str]) -> tuple[int | str, str, str]:
+    """Run a command in this process: its exit code, or its bug, and what it wrote."""
     out, err = io.StringIO(), io.StringIO()
     sys.argv = ["ancl", *words]
     with redirect_stdout(out), redirect_stderr(err):
@@ -145,6 +145,8 @@ def call(start: Any, words: Sequence[str]) -> tuple[int, str, str]:
             code: Any = 0
         except SystemExit as end:
             code = end.code or 0
+        except Exception as error:  # a bug of one tree is a difference, no end
+            code = f"{type(error).__name__}: {error}"
     return code, out.getvalue(), err.getvalue()
 
 
@@ -158,14 +160,14 @@ def do_job(start: Any, job: Job, directory: Path, refusals: list[str]) -> Items:
             where = f"command {index + 1} ({words[0]})"
             found[where]["exit code"].append(str(code))
             if code:  # the words of a refusal may change; that it is refused may not
-                refusals.append(f"{job.name}, {where}: {(err or out).strip()[-300:]}")
+                refusals.append(f"{job.name}, {where}: {code}: {(err or out).strip()[-300:]}")
             elif "--json" in words:
                 for what, value in output_hashes(json.loads(out)):
                     found[where][what].append(value)
         for where, what, value in directory_hashes(Path()):
             found[where][what].append(value)
     # Several results of one name, as of a search, are compared as a set: their order is by key.
-    return {where: {w: sorted(v) for w, v in whats.items()} for where, whats in found.items()}
+    return {where: {w: sorted(v) for w, v in items.items()} for where, items in found.items()}
 
 
 def do_batch(tree: Path, names: Sequence[str], file: Path) -> None:
@@ -265,10 +267,10 @@ def job_differences(name: str, one: Items, other: Items) -> Iterator[str]:
         if not before or not after:
             yield f"{name} | {where} | only in the {'second' if after else 'first'}"
             continue
-        whats = [w for w in dict.fromkeys([*before, *after]) if before.get(w) != after.get(w)]
-        if whats:
-            rest = f" and {len(whats) - 6} more" if len(whats) > 6 else ""
-            yield f"{name} | {where} | {', '.join(whats[:6])}{rest}"
+        changed = [w for w in dict.fromkeys([*before, *after]) if before.get(w) != after.get(w)]
+        if changed:
+            rest = f" and {len(changed) - 6} more" if len(changed) > 6 else ""
+            yield f"{name} | {where} | {', '.join(changed[:6])}{rest}"
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
@@ -302,9 +304,9 @@ def summary(found: Mapping[str, Any]) -> str:
     """How much was computed, and for how long."""
     jobs = found["jobs"].values()
     refused = sum(bool(job["refusals"]) for job in jobs)
-    places = [(w, whats) for j in jobs for w, whats in j["items"].items()]
-    stages = sum(len(whats["key"]) for w, whats in places if re.match(r"task \d", w))
-    hashes = sum(len(values) for _, whats in places for values in whats.values())
+    items = [(where, of) for job in jobs for where, of in job["items"].items()]
+    stages = sum(len(of["key"]) for where, of in items if re.match(r"task \d", where))
+    hashes = sum(len(values) for _, of in items for values in of.values())
     seconds = sum(j["cpu_seconds"] for j in jobs)
     return (
         f"{found['commit']}: {len(jobs)} jobs ({refused} refused, which is "

@@ -129,8 +129,12 @@ def run(
 ) -> tuple[str, ...]:
     """A run of three tasks, or of two domains."""
     words = ["run", name, "--data", "arrays:../small.npz", "--scenario", scenario]
-    words += ["--tasks", "3"] if scenario != "dil" else ["--set", "data.domains=rotation:0,90"]
-    if base_of(name) in (*WITH_MEMORY, "der"):
+    if scenario == "dil" and "data.domains" not in " ".join(more):
+        words += ["--set", "data.domains=rotation:0,90"]
+    elif not {"--tasks", "--classes"} & set(more):
+        words += ["--tasks", "3"]
+    keeps = base_of(name) in (*WITH_MEMORY, "der") or (name, scenario) == ("ccgn", "cil")
+    if keeps and "--memory" not in more:
         words += ["--memory-per-class", "3"]
     for setting in SETTINGS.get(base_of(name), ()):
         words += ["--set", setting]
@@ -263,7 +267,7 @@ def learner_jobs() -> Iterator[Job]:
         ("aanets-lucir", (*RESNET, "--memory-per-class", "3")),
     ):
         words = ("--method", name, *start)
-        months = 2 if name == "der" else 3  # it refuses known classes
+        months = 2 if name in ("der", "aanets-lucir") else 3  # they refuse known classes
         yield Job(f"learner {name}", learner(*words, months=months), name in ("icarl", "der"))
     til = ("--method", "a-lwf", "--scenario", "til", *MLP)
     yield Job("learner a-lwf til", learner(*til, months=2))

@@ -18,6 +18,7 @@ ABOUT_MODULES = {
     Path("lab.py"): "the facade itself",
     Path("test_tests.py"): "the examples below",
     Path("data/test_pickles.py"): "a name that a forged pickle asks for",
+    Path("test_measure_house.py"): "packages of an example",
     Path("methods/test_differences.py"): "the mark of a generated table in a page",
 }
 WITH_PROCESSES = {

@@ -52,9 +52,12 @@ def competing(step: Step, over: Over) -> tuple[Tensor, Tensor]:
 
 def own_task_logits(logits: Tensor, y: Tensor, tasks: tuple[slice, ...]) -> Tensor:
     """Logits with every class outside the sample's own task at minus infinity."""
-    task_of = torch.empty(logits.shape[1], dtype=torch.long, device=logits.device)
+    count = logits.shape[1]
+    numbers = [-1] * max(count, *(classes.stop for classes in tasks))
     for index, classes in enumerate(tasks):
-        task_of[classes] = index
+        numbers[classes] = [index] * (classes.stop - classes.start)
+    # As one tensor: an assignment for each of hundreds of tasks would take longer than the rest.
+    task_of = torch.tensor(numbers[:count], device=logits.device)
     return logits.masked_fill(task_of != task_of[y].unsqueeze(1), float("-inf"))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ancl.errors import StoreError
-from ancl.files import read_plain
+from ancl.files import read_plain, replace_text
 
 Matrix = NDArray[np.float64]
 Sizes = Sequence[int]
@@ -261,7 +261,7 @@ def write_matrix(path: Path, r: Matrix) -> None:
     for i, row in enumerate(r):
         cells = ("" if math.isnan(value) else f"{value:.6f}" for value in row)
         lines.append(",".join([f"task {i}", *cells]))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    replace_text(path, "\n".join(lines) + "\n")
 
 
 def read_matrix(path: Path) -> Matrix:

@@ -107,7 +107,7 @@ def test_a_benchmark_on_other_images_is_not_typeset_as_the_benchmark(
 ) -> None:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (120, 4, 4, 1), dtype=np.uint8)
-    np.savez(tmp_path / "tiny10.npz", train_x=x, train_y=np.arange(120) % 10)
+    np.savez(tmp_path / "tiny10.npz", x=x, y=np.arange(120) % 10)
     words = "lwf finetune --on digits/5 --data arrays:tiny10.npz --epochs 1 --threads 1 --quiet"
 
     out = ancl("compare", *words.split()).out
@@ -120,7 +120,7 @@ def test_a_benchmark_on_other_images_is_not_typeset_as_the_benchmark(
     page = next(text for text in written if text.startswith("<!"))
     tables = [text for text in written if text is not page]
     assert [text for text in [*tables, out, told.out] if "digits/5" in text] == []
-    assert '"stream": "tiny10.npz, 5 tasks, til"' in page or "tiny10.npz, 5 tasks, til" in page
+    assert "tiny10.npz, 5 tasks, til" in page
     report = make_report(collect([Path("runs")]))
     assert {group.stream for group in report.groups} == {"tiny10.npz, 5 tasks, til"}
     assert all("tiny10.npz" in render(report.tables[0]) for render in (markdown, latex))

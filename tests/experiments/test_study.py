@@ -108,7 +108,8 @@ def test_a_stopped_study_goes_on_from_its_results_alone(file: Path, tmp_path: Pa
         assert stretched.options == plain.options
     assert [run.spec.method for run in result.references["digits/5", "finetune"]] == ["finetune"]
     gaps = np.mean([list(each.gaps("ancl", "equal_search").values()) for each in result.methods], 0)
-    assert result.primary() == t_interval(gaps.tolist())
+    image = max(each.rows["ancl"][0].test_image for each in result.methods)
+    assert result.primary() == t_interval(gaps.tolist(), image)
 
 
 def test_only_what_a_changed_file_asks_for_is_computed(file: Path, tmp_path: Path) -> None:

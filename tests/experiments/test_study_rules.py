@@ -65,6 +65,7 @@ def write(folder: ResultFolder, spec: RunSpec, score: float) -> None:
             "numerics": {"ancl": NUMERICS},
             "parameters": [],
             "seconds": {"main": 1.0},
+            "outside": {},
         }
     )
 

@@ -37,7 +37,7 @@ def bytes_taught() -> Learner:
 @pytest.fixture(scope="module")
 def shares_taught() -> Learner:
     x, y = part(0, 1, 2)
-    return taught(x.permute(0, 3, 1, 2).float() / 255, y)
+    return taught(x.permute(0, 3, 1, 2).float() / 255, y, normalization="none")
 
 
 class Images(Dataset[Any]):
@@ -116,9 +116,9 @@ def test_a_form_learns_what_bytes_learn(form: str, bytes_taught: Learner) -> Non
 def test_a_loader_and_a_dataset_of_pairs_are_learned_and_evaluated() -> None:
     x, y = part(0, 1)
     pairs = TensorDataset(first(x).float() / 255, torch.tensor(y))
-    expected = taught(first(x).float() / 255, y)
+    expected = taught(first(x).float() / 255, y, normalization="none")
     for data in (pairs, DataLoader(pairs, batch_size=16, shuffle=True)):
-        made = taught(data, None)
+        made = taught(data, None, normalization="none")
         assert torch.equal(made.scores(x), expected.scores(x))
         assert made.evaluate(data) == expected.evaluate(x, y)
 

@@ -51,7 +51,7 @@ def test_a_dataset_gives_the_same_as_its_arrays() -> None:
     x, _ = part(0, 1)
     y = torch.tensor([int(name == "one") for name in part(0, 1)[1]])
     images = x.permute(0, 3, 1, 2).float() / 255
-    first, second = learner("finetune"), learner("finetune")
+    first, second = (learner("finetune", normalization="none") for _ in range(2))
     first.learn(images, y)
     second.learn(TensorDataset(images, y))
 

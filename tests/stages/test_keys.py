@@ -110,6 +110,8 @@ def near(kind: Any, value: Any, texts: Sequence[str]) -> list[Any]:
         return [number * factor for factor in (0.5, 0.9, 1.1, 2.0)] if number else [0.01, 0.5]
     if kind is str:
         return list(texts)
+    if get_args(kind)[:1] == (float,):
+        return [(0.5, 0.25), (0.4, 0.25)]  # data.normalization: a mean and a std
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     if get_args(kind)[:1] == (int,):

@@ -76,10 +76,9 @@ class Learner(Answers):
         val_fraction: Share of each class's images kept for validation.
         augment: Augmentation of training images: a name, or your own function of a batch of uint8
             images (N, H, W, C), or of a batch and a ``torch.Generator``.
-        normalization: What is subtracted from images and divided by: ``moments`` (each channel's
-            own in the first task), ``none``, or numbers: (mean, std), or every channel's mean, then
-            every std. Left out, bytes have moments, or what pretrained weights expect, and floats
-            are read as they are.
+        normalization: ``moments`` (each channel's own in the first task), ``none``, or numbers:
+            (mean, std), or every channel's mean, then every std. Left out, bytes have moments, or
+            what pretrained weights expect, and floats are read as they are.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.

@@ -91,14 +91,20 @@ class Architecture:
         """
         return self._around(self.backbone(), sizes)
 
-    def restore(self, sizes: Sequence[int], tensors: Params) -> Network:
+    def restore(self, sizes: Sequence[int], tensors: Params, *, draw: bool = False) -> Network:
         """The same with stored tensors: no file of pretrained weights is read.
+
+        Args:
+            sizes: Of the head's blocks.
+            tensors: What was stored.
+            draw: Whether the head is drawn first, as ``build`` does: what is drawn from the
+                generator afterwards depends on it.
 
         Raises:
             StoreError: They do not fit.
         """
         plain = {**self.options, "weights": None} if self.pretrained else self.options
-        network = self._around(self._backbone(plain), sizes)
+        network = self._around(self._backbone(plain), sizes, draw)
         network.load(tensors)
         return network
 
@@ -119,13 +125,13 @@ class Architecture:
         foreign = self.maker.code or self.maker.library
         return made.to("cpu", torch.get_default_dtype()) if foreign else made
 
-    def _around(self, backbone: nn.Module, sizes: Sequence[int]) -> Network:
+    def _around(self, backbone: nn.Module, sizes: Sequence[int], draw: bool = True) -> Network:
         if self.growth:
             backbone = self.growth.around(backbone, self.feature_size)
         head = HEADS[self.head](self.feature_size, **self.head_options)
         network = Network(backbone, head, reads_features=self.fixed)
         for classes in sizes:
-            network.add_task(classes)
+            network.add_task(classes, draw=draw)
         if len(self.input_shape) == 3:
             channels_last(network)
         return network

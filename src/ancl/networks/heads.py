@@ -35,13 +35,18 @@ class Head(nn.Module, ABC):
         self.register_buffer("_like", torch.empty(0), persistent=False)
         self.register_parameter("scale", None)
 
-    def grow(self, classes: int) -> None:
-        """Append a block; the logits of earlier blocks stay as they are."""
+    def grow(self, classes: int, *, draw: bool = True) -> None:
+        """Append a block; the logits of earlier blocks stay as they are.
+
+        Args:
+            classes: Of the block.
+            draw: Whether it begins with random numbers; else with any, for stored values to come.
+        """
         if classes < 1:
             raise ScenarioError(
                 f"A head cannot grow by {classes} classes. Every task needs at least one class."
             )
-        self._append(classes)
+        self._append(classes, draw)
         self.sizes = (*self.sizes, classes)
 
     def reset(self) -> None:
@@ -50,7 +55,7 @@ class Head(nn.Module, ABC):
             if isinstance(child, nn.ParameterList):
                 setattr(self, name, nn.ParameterList())
         for classes in self.sizes:
-            self._append(classes)
+            self._append(classes, draw=True)
 
     def widen(self, columns: int) -> None:
         """Read more features; the logits of earlier blocks stay as they are, whatever these are.
@@ -64,7 +69,7 @@ class Head(nn.Module, ABC):
         )
 
     @abstractmethod
-    def _append(self, classes: int) -> None:
+    def _append(self, classes: int, draw: bool) -> None:
         """Make the parameters of one more block, on the device and in the dtype of ``_like``."""
 
     @abstractmethod
@@ -104,6 +109,15 @@ class Head(nn.Module, ABC):
         )
 
 
+def listed(blocks: nn.ParameterList) -> list[Tensor]:
+    """The parameters of all blocks, in order.
+
+    To iterate over the list itself looks every one up by the text of its number: with hundreds of
+    blocks that takes longer than all the rest of a step.
+    """
+    return [parameter for parameter in blocks._parameters.values() if parameter is not None]
+
+
 class LinearHead(Head):
     """Weights times features plus bias, initialised as ``nn.Linear`` is."""
 
@@ -111,11 +125,23 @@ class LinearHead(Head):
         super().__init__(feature_size)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
 
-    def _append(self, classes: int) -> None:
-        layer = nn.Linear(self.feature_size, classes, device="cpu", dtype=self._like.dtype)
-        layer.to(self._like.device)
-        self.weights.append(layer.weight)
-        self.biases.append(layer.bias)
+    def _append(self, classes: int, draw: bool) -> None:
+        for part, made in zip((self.weights, self.biases), self._layer(classes, draw), strict=True):
+            part.append(made)
+
+    def _layer(self, classes: int, draw: bool, bias: bool = True) -> list[nn.Parameter]:
+        """The parameters of one linear layer, drawn as PyTorch draws them."""
+        if draw:
+            dtype = self._like.dtype
+            layer = nn.Linear(self._reads, classes, bias=bias, device="cpu", dtype=dtype)
+            return list(layer.to(self._like.device).parameters())
+        shapes = [(classes, self._reads), (classes,)][: 1 + bias]
+        return [nn.Parameter(self._like.new_empty(shape)) for shape in shapes]
+
+    @property
+    def _reads(self) -> int:
+        """The number of features that a new block reads."""
+        return self.feature_size
 
     def widen(self, columns: int) -> None:
         """Weights of 0 for the new features."""
@@ -128,7 +154,7 @@ class LinearHead(Head):
         """One product with all blocks at once; no columns before the first block."""
         if not self.sizes:
             return features[:, :0]
-        return F.linear(features, torch.cat(list(self.weights)), torch.cat(list(self.biases)))
+        return F.linear(features, torch.cat(listed(self.weights)), torch.cat(listed(self.biases)))
 
     def block(self, index: int) -> list[nn.Parameter]:
         """Weight and bias of one block."""
@@ -136,19 +162,20 @@ class LinearHead(Head):
 
     def row_blocks(self) -> list[Tensor]:
         """The weights of every block, without biases."""
-        return list(self.weights)
+        return [*listed(self.weights)]
 
 
 class UnbiasedHead(LinearHead):
     """Weights times features: only its row decides how large a class's logits are."""
 
-    def _append(self, classes: int) -> None:
-        layer = nn.Linear(self.feature_size, classes, bias=False, dtype=self._like.dtype)
-        self.weights.append(layer.to(self._like.device).weight)
+    def _append(self, classes: int, draw: bool) -> None:
+        self.weights.extend(self._layer(classes, draw, bias=False))
 
     def forward(self, features: Tensor) -> Tensor:
         """One product with all blocks at once."""
-        return F.linear(features, torch.cat(list(self.weights))) if self.sizes else features[:, :0]
+        return (
+            F.linear(features, torch.cat(listed(self.weights))) if self.sizes else features[:, :0]
+        )
 
     def block(self, index: int) -> list[nn.Parameter]:
         """The weight of one block."""
@@ -172,18 +199,16 @@ class PathHead(LinearHead):
         """Earlier blocks never read another path's features."""
         self.feature_size += columns
 
-    def _append(self, classes: int) -> None:
-        layer = nn.Linear(self._path, classes, device="cpu", dtype=self._like.dtype)
-        layer.to(self._like.device)
-        self.weights.append(layer.weight)
-        self.biases.append(layer.bias)
+    @property
+    def _reads(self) -> int:
+        return self._path
 
     def forward(self, features: Tensor) -> Tensor:
         """Every block's logits of its own path, side by side."""
         if not self.sizes:
             return features[:, :0]
         paths = torch.split(features, self._path, dim=1)
-        blocks = zip(paths, self.weights, self.biases, strict=True)
+        blocks = zip(paths, listed(self.weights), listed(self.biases), strict=True)
         return torch.cat([F.linear(path, rows, bias) for path, rows, bias in blocks], dim=1)
 
 
@@ -218,17 +243,18 @@ class DirectionHead(Head):
     def _prototypes(self, unit: Tensor) -> Tensor:
         """At most ``per_class`` rows that stand for one class's features of length 1."""
 
-    def _append(self, classes: int) -> None:
+    def _append(self, classes: int, draw: bool) -> None:
         shape = (classes * self.per_class, self.feature_size)
         rows = torch.empty(shape, device="cpu", dtype=self._like.dtype)
-        self._draw(rows)
+        if draw:
+            self._draw(rows)
         self.weights.append(nn.Parameter(rows.to(self._like.device)))
 
     def forward(self, features: Tensor) -> Tensor:
         """η times the similarities."""
         if not self.sizes:
             return features[:, :0]
-        rows = F.normalize(torch.cat(list(self.weights)), dim=1)
+        rows = F.normalize(torch.cat(listed(self.weights)), dim=1)
         return self.scale * self._similarities(F.linear(F.normalize(features, dim=1), rows))
 
     def block(self, index: int) -> list[nn.Parameter]:
@@ -243,7 +269,7 @@ class DirectionHead(Head):
     def imprint(self, block: int, features: Tensor, labels: Tensor) -> None:
         """Prototypes of each class's directions, as long as earlier blocks' rows are on average."""
         assert block > 0, "the first block has no earlier rows whose length it could take"
-        length = torch.cat(list(self.weights)[:block]).norm(dim=1).mean()
+        length = torch.cat(listed(self.weights)[:block]).norm(dim=1).mean()
         unit = F.normalize(features.to(self._like), dim=1)
         first = sum(self.sizes[:block])
         for index in range(self.sizes[block]):
@@ -273,7 +299,7 @@ class CosineHead(DirectionHead):
 
     def row_blocks(self) -> list[Tensor]:
         """The rows as they are, of any length."""
-        return list(self.weights)
+        return [*listed(self.weights)]
 
 
 class ProxyHead(DirectionHead):
@@ -315,7 +341,7 @@ class ProxyHead(DirectionHead):
 class IdentityHead(Head):
     """A head whose features are the logits already."""
 
-    def _append(self, classes: int) -> None:
+    def _append(self, classes: int, draw: bool) -> None:
         """No-op: it has no parameters."""
 
     def forward(self, features: Tensor) -> Tensor:

@@ -138,11 +138,22 @@ class Network(nn.Module):
         features, side = backbone.with_side(x)
         return Output(self.head(features), features, side=side)
 
-    def add_task(self, classes: int) -> None:
-        """Add a task with this number of classes to the backbone and the head."""
+    def add_task(self, classes: int, *, draw: bool = True) -> None:
+        """Add a task with this number of classes to the head, and to a backbone that grows.
+
+        Where such a backbone says its ``feature_size`` and it has grown, the head gets columns for
+        the new features. With ``fresh_head`` the whole head is then drawn anew.
+
+        Args:
+            classes: Of the task.
+            draw: Whether the head's block is drawn; see ``Head.grow``.
+        """
+        if not grows(self.backbone):
+            self.head.grow(classes, draw=draw)
+            return
         backbone = as_backbone(self.backbone)
         backbone.add_task(classes)
-        size = backbone.feature_size if grows(self.backbone) else None
+        size = backbone.feature_size
         if size is not None and size != self.head.feature_size:
             self.head.widen(size - self.head.feature_size)
         self.head.grow(classes)

@@ -24,7 +24,18 @@ _HARMLESS = {
     *("copyreg", "csv", "dataclasses", "datetime", "decimal", "difflib", "enum", "errno"),
     *("fractions", "functools", "gc", "graphlib", "hashlib", "heapq", "hmac", "html", "inspect"),
     *("itertools", "json", "keyword", "logging", "math", "multiprocessing", "numbers", "operator"),
-    *("pathlib", "pprint", "queue", "random", "re", "reprlib", "statistics", "string", "struct"),
+    *(
+        "pathlib",
+        "pprint",
+        "queue",
+        "random",
+        "re",
+        "reprlib",
+        "signal",
+        "statistics",
+        "string",
+        "struct",
+    ),
     *("tempfile", "textwrap", "threading", "time", "timeit", "traceback", "types", "typing"),
     *("unicodedata", "unittest", "uuid", "warnings", "weakref", "zlib"),
 }
@@ -173,7 +184,7 @@ def _named(nodes: list[ast.AST], names: dict[str, str]) -> Iterator[tuple[int, s
         elif isinstance(node, ast.Call) and (use := _fetched(node, names, owners)):
             yield node.lineno, use
         elif isinstance(node, ast.Name) and id(node) not in owners:
-            if isinstance(node.ctx, ast.Load) and _watched(names.get(node.id, "")):
+            if isinstance(node.ctx, ast.Load) and names.get(node.id) in _PARTLY:
                 yield node.lineno, f"{node.id} as a value"
         elif isinstance(node, ast.Constant) and node.value in ("__builtins__", "__import__"):
             yield node.lineno, f"{node.value}"
@@ -185,7 +196,7 @@ def _fetched(node: ast.Call, names: dict[str, str], owners: set[int]) -> str:
         return ""
     owner, attribute = node.args[:2]
     if not (isinstance(attribute, ast.Constant) and isinstance(attribute.value, str)):
-        return ""
+        return f"getattr({ast.unparse(owner)}, …)" if _watched(_whole(owner, names)) else ""
     if isinstance(owner, ast.Name):
         owners.add(id(owner))
     whole = f"{_whole(owner, names)}.{attribute.value}"

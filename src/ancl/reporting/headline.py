@@ -169,8 +169,8 @@ def _variant(pair: Difference) -> Finding:
     text = ""
     if new and lost and not math.isnan(lost.mean) and new.n < SEEDS:
         text = (
-            f"{group.title} minus {host.title}: learning accuracy {points(new.mean)}, forgetting "
-            f"{points(lost.mean)} points. "
+            f"{adds}{group.title} minus {host.title}: learning accuracy {points(new.mean)}, "
+            f"forgetting {points(lost.mean)} points. "
         )
     elif new and lost and not math.isnan(lost.mean):
         text = (

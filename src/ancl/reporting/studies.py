@@ -9,7 +9,7 @@ from ancl.errors import counted, printable
 from ancl.experiments.results import main_metric
 from ancl.experiments.study import StudyResult
 from ancl.experiments.study_rules import RuleResult
-from ancl.files import MARK, claim
+from ancl.files import MARK, claim, replace_text
 from ancl.metrics import mean_and_error
 from ancl.reporting.figures import can_draw, draw_frontiers, frontier_name
 from ancl.reporting.formats import markdown
@@ -43,7 +43,7 @@ def write_study(
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            (out / name).write_text(text, encoding="utf-8")
+            replace_text(out / name, text)
         return [*(out / name for name in texts), *(_draw(study, out) if can_draw() else [])]
     except OSError as error:
         raise unwritable(out, error) from error

@@ -70,7 +70,9 @@ class Grow(Stage):
                 network = self.architecture.build(blocks)
             else:
                 found = strip_prefix("network", inputs["network"].tensors)
-                network = self.architecture.restore(self.history.blocks_before, found)
+                # New rows come after the old ones in the generator's stream.
+                before = self.history.blocks_before
+                network = self.architecture.restore(before, found, draw=True)
                 if self.history.adds_classes:
                     network.add_task(blocks[-1])
             if self.imprint:
