@@ -139,7 +139,10 @@ class Network(nn.Module):
         return Output(self.head(features), features, side=side)
 
     def add_task(self, classes: int, *, draw: bool = True) -> None:
-        """Add a task with this number of classes to the backbone and the head.
+        """Add a task with this number of classes to the head, and to a backbone that grows.
+
+        Where such a backbone says its ``feature_size`` and it has grown, the head gets columns for
+        the new features. With ``fresh_head`` the whole head is then drawn anew.
 
         Args:
             classes: Of the task.
