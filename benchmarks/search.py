@@ -21,7 +21,7 @@ import numpy as np
 from ancl.compute.graph import Graph, Node
 from ancl.compute.serial import Serial
 from ancl.errors import AnclError
-from ancl.experiments.search_two_stage import validation_matrix, validation_score
+from ancl.experiments.search import validation_matrix, validation_score
 from ancl.recipe.paper import grids
 from ancl.recipe.recipe import Layer, RunSpec, resolve
 from ancl.stages.events import Events

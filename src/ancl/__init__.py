@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ancl.experiments.compare import Comparison, compare
     from ancl.experiments.results import RunResult
     from ancl.experiments.run import run
-    from ancl.experiments.search import SearchResult, search
+    from ancl.experiments.search import search
+    from ancl.experiments.search_base import SearchResult
     from ancl.experiments.study import StudyResult, study
     from ancl.learner.learner import Learner
     from ancl.learner.opening import load_run, open_learner
@@ -55,7 +56,8 @@ _PLACES = {
     "experiments.compare": ("Comparison", "compare"),
     "experiments.results": ("RunResult",),
     "experiments.run": ("run",),
-    "experiments.search": ("SearchResult", "search"),
+    "experiments.search": ("search",),
+    "experiments.search_base": ("SearchResult",),
     "recipe.listing": ("list_options",),
     "recipe.request": ("spec", "specs"),
     "recipe.recipe": ("RunSpec",),

@@ -15,7 +15,7 @@ from ancl.cli import flag_values, flags
 from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
 
 if TYPE_CHECKING:
-    from ancl.experiments.search import SearchPlan, SearchRequest, SearchResult
+    from ancl.experiments.search_base import SearchPlan, SearchRequest, SearchResult
 
 Protocol = Annotated[
     str,
@@ -62,7 +62,7 @@ def search(
     results: Results,
 ) -> None:
     """Search λ and λ_a on validation images, and print the command that runs what was found."""
-    from ancl.experiments.search import SearchRequest
+    from ancl.experiments.search_base import SearchRequest
 
     deciding = Seeding(seeds=search_seeds)
     grids = {

@@ -1,340 +1,328 @@
-"""Search λ and λ_a: values in, trials and a decision out."""
+"""Search λ and λ_a. Two-stage: λ with the plain method, then λ_a with λ fixed.
 
-import csv
-import io
-import json
-import shlex
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+Validation images alone decide. Stages that trials have in common are computed once.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ancl.compute import ExecutorChoice, choose_executor
-from ancl.compute.graph import Graph
-from ancl.errors import SpecError, StoreError, unknown
-from ancl.experiments.results import Places, run_directory
-from ancl.experiments.run import Failure, compute
-from ancl.files import STAGES, claim, csv_cell, read_stages, replace_text, write_stages
-from ancl.hashing import digest
+import numpy as np
+
+from ancl.compute import choose_executor
+from ancl.compute.graph import Plan
+from ancl.errors import SpecError, TrainingError, unknown
+from ancl.experiments.forecast import seconds_to_train
+from ancl.experiments.grid import (
+    FAVOURED,
+    Standing,
+    Stop,
+    best_value,
+    earliest,
+    on_edge,
+    race,
+    standing,
+)
+from ancl.experiments.results import Places, decode_matrix
+from ancl.experiments.run import Failure, failures_message
+from ancl.experiments.search_base import (
+    Search,
+    SearchDirectory,
+    SearchPlan,
+    SearchRequest,
+    SearchResult,
+    seeds_to_report,
+)
+from ancl.experiments.search_per_task import PerTaskSearch
+from ancl.methods.registry import MethodRef
+from ancl.metrics import METRICS, Matrix, main_metric, score
+from ancl.recipe.benchmarks import benchmark as benchmark_named
 from ancl.recipe.recipe import RunSpec
-from ancl.recipe.request import Request, make_request
+from ancl.recipe.request import make_request, resolve_methods
 from ancl.stages.events import Events
-from ancl.store.store import Store
-
-REPORTED = 3
-"""How many seeds follow those that decide, where none are given."""
-
-
-@dataclass(frozen=True)
-class SearchRequest:
-    """A search that is asked for.
-
-    Args:
-        request: The runs, with the seeds that decide.
-        protocol: ``two-stage`` or ``per-task``.
-        grids: Values to try of ``lamb`` and ``lamb_a``; the benchmark's where there are none.
-        report_seeds: Seeds of the runs that follow.
-        places: The directories of results, stages and data.
-        executor: Where stages are computed.
-        race: Whether values that have no chance to win stop early.
-    """
-
-    request: Request
-    protocol: str
-    grids: Mapping[str, Sequence[float] | None]
-    report_seeds: Sequence[int] | None
-    places: Places
-    executor: ExecutorChoice
-    race: bool = False
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """What a search would do.
-
-    Args:
-        decided_by: The score that decides.
-        tried: What is tried in turn: ``lamb`` or ``lamb_a``, the method, and the values.
-        counts: Runs, stages and epochs; see ``Graph.counts``.
-        summary: The same in words.
-        most_seconds: At most about this long, estimated from a few timed steps.
-    """
-
-    decided_by: str
-    tried: tuple[tuple[str, str, tuple[float, ...]], ...]
-    counts: Mapping[str, int]
-    summary: str
-    most_seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class SearchResult:
-    """What a search found; the same is in its directory.
-
-    Args:
-        protocol: ``two-stage`` or ``per-task``.
-        method: What was searched for.
-        benchmark: On what.
-        decided_by: The score that decided.
-        search_seeds: The seeds that decided.
-        chosen: ``lamb`` and ``lamb_a``; or ``lamb_by_task`` by seed.
-        trials: Every value tried, with its scores.
-        directory: Where all of it is written.
-        notes: Limits of the result that a reader should know.
-        details: More that belongs to the protocol.
-        failures: Stages that failed.
-        follow_up: The runs with what was chosen; none where they are already computed.
-        data_root: Where data was.
-    """
-
-    protocol: str
-    method: str
-    benchmark: str
-    decided_by: str
-    search_seeds: tuple[int, ...]
-    chosen: Mapping[str, Any]
-    trials: tuple[Mapping[str, Any], ...]
-    directory: Path
-    notes: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
-    follow_up: Request | None = None
-    data_root: Path | None = None
-
-    def specs(self) -> list[RunSpec]:
-        """Runs of the method with what was chosen, one per report seed."""
-        return [each.spec for each in self.follow_up.resolve()] if self.follow_up else []
-
-    @property
-    def command(self) -> str:
-        """The command that does the same; none where it is already done."""
-        return run_command(self.follow_up, self.data_root) if self.follow_up else ""
-
-    def decision(self) -> dict[str, Any]:
-        """What was decided and by what, as JSON."""
-        return {
-            "protocol": self.protocol,
-            "method": self.method,
-            "benchmark": self.benchmark,
-            "decided_by": self.decided_by,
-            "search_seeds": list(self.search_seeds),
-            **self.details,
-            **self.chosen,
-            "notes": list(self.notes),
-            "command": self.command,
-            "failures": [failure.json() for failure in self.failures],
-        }
-
-
-class Search(ABC):
-    """A search whose settings are checked."""
-
-    def __init__(self, asked: SearchRequest, specs: Sequence[RunSpec], events: Events) -> None:
-        self.asked, self.events = asked, events
-        self.specs, self.spec = specs, specs[0]
-        check_searchable(self.spec)
-        self.store = Store(asked.places.store, events.say)
-
-    @abstractmethod
-    def plan(self) -> SearchPlan:
-        """The work to do, with its cost; nothing is trained but a few steps to time them."""
-
-    def run(self) -> SearchResult:
-        """Try the values and decide."""
-        self.asked.places.check()
-        self.store.check()
-        if self.asked.executor.description:
-            self.events.note(self.asked.executor.description)
-        return self.decide()
-
-    @abstractmethod
-    def decide(self) -> SearchResult:
-        """Try the values and decide; called by ``run``."""
-
-    def compute(self, graph: Graph, directory: "SearchDirectory") -> list[Failure]:
-        """Compute what the store lacks of a graph; its stages are noted before."""
-        directory.add_stages(graph.nodes)
-        for plan in graph.plans:
-            name = run_directory(Path(), plan.spec).name
-            # λ that is decided task by task is not part of the spec.
-            name = "_".join([name, *(f"{lamb:g}" for lamb in next(iter(plan.values())).lambs)])
-            values = plan.spec.plain()
-            self.events.run_begins(directory.path / "trials" / name, values, [*plan])
-        return compute(graph, self.store, self.asked.executor, self.events)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds that decide."""
-        return tuple(spec.seed for spec in self.specs)
-
-    def graph(self, specs: Sequence[RunSpec], first_tasks: int | None = None) -> Graph:
-        """The stages of some runs, or those of their first tasks.
-
-        Raises:
-            SpecError: One of them cannot be stored.
-        """
-        graph = Graph(specs, self.asked.places.data, first_tasks=first_tasks)
-        unstored = next((n.stage.unstored for n in graph.nodes.values() if n.stage.unstored), "")
-        if unstored:
-            raise SpecError(f"A search needs stages that can be stored. {unstored}")
-        return graph
-
-
-def check_searchable(spec: RunSpec) -> None:
-    """Refuse a search that has no images to decide by.
-
-    Raises:
-        SpecError: There are no validation images.
-    """
-    if spec.data.val_fraction == 0:
-        raise SpecError(
-            "A search decides by validation images, but data.val_fraction is 0. Raise it, such as "
-            "--set data.val_fraction=0.1."
-        )
-
-
-# -- the runs that follow --------------------------------------------------------------------
-
-
-def seeds_to_report(
-    given: Sequence[int] | None, searched: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The seeds of the runs that follow, other than those that decided; and what to note."""
-    if given is None:
-        first = max(searched) + 1
-        return tuple(range(first, first + REPORTED)), ()
-    both = sorted(set(given) & set(searched))
-    if not both:
-        return tuple(given), ()
-    seeds = ", ".join(map(str, both))
-    return tuple(given), (
-        f"Seeds that decided are reported too ({seeds}), which flatters the result. Keep --seeds "
-        f"and --search-seeds apart.",
-    )
-
-
-def run_command(request: Request, data_root: Path | None = None) -> str:
-    """The command that runs a request: a value given by a flag by that flag, others by ``--set``.
-
-    Examples:
-        >>> from ancl.recipe.request import make_request
-        >>> run_command(make_request("lwf", "digits/5", {"data.tasks": 2}, (0, 1, 2, 7)))
-        'ancl run lwf digits/5 --set data.tasks=2 --seeds 0-2,7'
-    """
-    given = {
-        key: (layer.label(key), value)
-        for layer in request.layers
-        for key, value in layer.values.items()
-    }
-    words, flags = ["ancl", "run", *filter(None, (request.method, request.benchmark))], set[str]()
-    for key, (label, value) in given.items():
-        if label == "--set" or not label.startswith("--"):
-            words += ["--set", f"{key}={_value_text(value)}"]
-        elif label not in flags:  # a flag's second value follows from its first
-            flags.add(label)
-            words += [label, _value_text(value)]
-    if request.config:
-        words += ["--config", str(request.config)]
-    if request.preset != "paper":
-        words += ["--preset", request.preset]
-    if request.quick:
-        words.append("--quick")
-    if data_root:
-        words += ["--data-root", str(data_root)]
-    if request.seeds:
-        words += ["--seeds", _seeds_text(request.seeds)]
-    return shlex.join(words)
-
-
-def _value_text(value: Any) -> str:
-    if isinstance(value, float) and float(f"{value:g}") == value:
-        return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _seeds_text(seeds: Sequence[int]) -> str:
-    """Seeds with ranges: 0-2,7."""
-    ranges: list[list[int]] = []
-    for seed in seeds:
-        if ranges and seed == ranges[-1][-1] + 1:
-            ranges[-1].append(seed)
-        else:
-            ranges.append([seed])
-    return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in ranges)
-
-
-# -- what a search writes --------------------------------------------------------------------
-
-
-class SearchDirectory:
-    """The files of a search. The same search always has the same directory.
-
-    Its stages are noted before they are computed, so that ``ancl store prune`` keeps them.
-
-    Args:
-        places: Where results go, and whether they replace files that ancl did not write.
-        protocol: Of the search.
-        spec: Its first run.
-        decisive: What else decides its result, as JSON.
-    """
-
-    def __init__(self, places: Places, protocol: str, spec: RunSpec, decisive: Any) -> None:
-        outside = ":" in spec.method
-        method = Path(spec.method.rpartition(":")[0]).stem if outside else spec.method
-        mark = digest([protocol, spec.plain(), decisive])[:8]
-        name = f"{spec.benchmark.replace('/', '-')}_{method}_{protocol}_{mark}"
-        self.path, self._overwrite = places.runs / "searches" / name, places.overwrite
-        self._keys: dict[str, None] = {}
-        self._before: frozenset[str] = frozenset()
-        with suppress(OSError, ValueError):  # a search that is repeated or resumed
-            self._before = read_stages(self.path)
-
-    def add_stages(self, keys: Iterable[str]) -> None:
-        """Note the keys of stages that are about to be computed."""
-        self._keys |= dict.fromkeys(keys)
-        self._write({}, dict.fromkeys([*sorted(self._before), *self._keys]))
-
-    def write(self, result: SearchResult, files: Mapping[str, Any] | None = None) -> None:
-        """Write every trial as JSON and CSV, then other files by name; the decision comes last."""
-        table = io.StringIO()
-        columns = list(dict.fromkeys(key for trial in result.trials for key in trial))
-        writer = csv.DictWriter(table, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(
-            {k: csv_cell(json.dumps(v) if isinstance(v, dict) else v) for k, v in trial.items()}
-            for trial in result.trials
-        )
-        contents = {
-            "trials.json": list(result.trials),
-            **(files or {}),
-            "decision.json": result.decision(),
-        }
-        texts = {name: json.dumps(content, indent=1) for name, content in contents.items()}
-        self._write({"trials.csv": table.getvalue(), **texts}, self._keys)
-
-    def _write(self, texts: Mapping[str, str], keys: Iterable[str]) -> None:
-        """Replace files by name, and the keys of stages; each file is complete or unchanged.
-
-        Raises:
-            StoreError: The directory cannot be written, or holds files that ancl did not write.
-        """
-        names = [STAGES, "decision.json", *texts]
-        claim(self.path, names, [STAGES], overwrite=self._overwrite)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_stages(self.path, keys)
-            for name, text in texts.items():
-                replace_text(self.path / name, text)
-        except OSError as error:
-            raise StoreError(
-                f"The search cannot be written to {self.path} ({error.strerror}). Free some space "
-                f"or give another --runs DIR; the same command finds everything that is trained."
-            ) from error
-
+from ancl.stages.runner import Storage
+from ancl.wording import SIGNS
 
 PROTOCOLS = ("two-stage", "per-task")
+STEPS = ("lamb", "lamb_a")
+"""What is searched, in this order: λ with the plain method, then λ_a with λ fixed."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One value tried.
+
+    Args:
+        step: ``lamb`` or ``lamb_a``.
+        method: What was trained.
+        options: All its settings.
+        value: The value.
+        scores: The validation score of each seed, after the tasks learned; none where it failed.
+        failed: Why it has none.
+        standing: What a race compares, after 1, 2, … tasks.
+        tasks: The number of tasks of its runs.
+        stopped: Why a race stopped it; nothing where it did not.
+    """
+
+    step: str
+    method: str
+    options: Mapping[str, Any]
+    value: float
+    scores: Mapping[int, float]
+    failed: str = ""
+    standing: Standing = ()
+    tasks: int = 0
+    stopped: Stop | None = None
+
+    @property
+    def learned(self) -> int:
+        """The number of tasks learned; a race may need fewer than all."""
+        return len(self.standing)
+
+    @property
+    def mean(self) -> float:
+        """The score that decides; NaN for a trial that failed."""
+        return float(np.mean(list(self.scores.values()))) if not self.failed else math.nan
+
+    def json(self, chosen: Mapping[str, float]) -> dict[str, Any]:
+        """The trial as JSON, given what was chosen; what did not learn all tasks has no mean."""
+        return {
+            "step": self.step,
+            "method": self.method,
+            "lamb": self.options.get("lamb"),
+            "lamb_a": self.options.get("lamb_a"),
+            "scores": {str(seed): score for seed, score in self.scores.items()},
+            "mean": self.mean if self.learned == self.tasks and not self.failed else None,
+            "chosen": chosen[self.step] == self.value,
+            "failed": self.failed,
+            "tasks_learned": self.learned,
+            "stopped": self.stopped.json() if self.stopped else {},
+        }
+
+
+class TwoStageSearch(Search):
+    """The steps of one search, their grids, and what is decided so far.
+
+    Raises:
+        SpecError: The settings do not fit, or there is nothing to search.
+    """
+
+    def __init__(self, asked: SearchRequest, events: Events) -> None:
+        # Everything but λ and λ_a is checked here, and names from a file are filled in.
+        super().__init__(asked, [resolved.spec for resolved in asked.request.resolve()], events)
+        self.ref = MethodRef(self.spec.method)
+        self.steps = [s for s in STEPS if s in self._method_of(s).settings]
+        if not self.steps:
+            raise SpecError(f"{self.ref.name} has neither λ nor λ_a: there is nothing to search.")
+        given = [SIGNS[step] for step in self.steps if asked.request.given(step)]
+        if given:
+            raise SpecError(
+                f"{' and '.join(given)}: a value or rule is given, and the search tries the values "
+                f"of a grid instead. Leave it out, or leave out the search: ancl run takes values "
+                f"and rules (--lamb auto, --lamb-a balance)."
+            )
+        self.grids = {step: self._grid(step) for step in self.steps}
+        decisive = [self.grids, self.seeds, *(["race"] if asked.race else [])]
+        self.directory = SearchDirectory(asked.places, "two-stage", self.spec, decisive)
+        self.chosen: dict[str, float] = {}
+        self.trials: list[Trial] = []
+        self.failures: list[Failure] = []
+        self.notes: list[str] = []
+
+    def plan(self) -> SearchPlan:
+        """All steps; λ_a's are counted with the first λ, since none is chosen yet."""
+        specs: list[RunSpec] = []
+        chosen: dict[str, float] = {}
+        for step in self.steps:
+            for value in self.grids[step]:
+                specs += self._specs({**chosen, step: value})
+            chosen[step] = self.grids[step][0]
+        graph = self.graph(specs)
+        counts = graph.counts(self.store)
+        if self.asked.race:
+            first = earliest(len(graph.plans[0].sizes))
+            least = self.graph(specs, first).counts(self.store)["most_epochs_to_do"]
+            counts |= {"earliest_stop": first, "least_epochs_to_do": least}
+        todo = [graph.nodes[key] for key in graph.todo(self.store)]
+        cost = (
+            seconds_to_train(self.spec, todo, self.asked.places.data) / self.asked.executor.workers
+        )
+        return SearchPlan(
+            score_name(self.spec),
+            tuple((step, self._method_of(step).name, self.grids[step]) for step in self.steps),
+            counts,
+            graph.summary(self.store),
+            cost,
+        )
+
+    def decide(self) -> SearchResult:
+        """Every step: all its trials, then its decision."""
+        for step in self.steps:
+            trials = self._try(step)
+            self.trials += trials
+            # The scores of a value that a race stopped are of fewer tasks.
+            winner = best_value({t.value: [*t.scores.values()] for t in trials if not t.stopped})
+            if winner is None:
+                raise TrainingError(self._all_failed(step, trials))
+            self.chosen[step] = winner
+            if on_edge(winner, self.grids[step]):
+                self.notes.append(
+                    f"{SIGNS[step]} = {winner:g} is at the edge of its grid: a better value may be "
+                    f"outside."
+                )
+        return self._result()
+
+    def _all_failed(self, step: str, trials: Sequence[Trial]) -> str:
+        reasons = failures_message(self.failures)
+        if not any(trial.stopped for trial in trials):
+            return f"Every value of {SIGNS[step]} failed. {reasons}"
+        return (
+            f"Every value of {SIGNS[step]} that the race did not stop failed. Without --race the "
+            f"others continue from where they stopped. {reasons}"
+        )
+
+    def _method_of(self, step: str) -> MethodRef:
+        """λ is searched with the plain method, λ_a with the variant."""
+        return MethodRef(self.ref.base) if step == "lamb" else self.ref
+
+    def _grid(self, step: str) -> tuple[float, ...]:
+        given, flag = self.asked.grids.get(step), f"--{step.replace('_', '-')}-grid"
+        if given is None:
+            grid = benchmark_named(self.spec.benchmark).grids.get(self._method_of(step).name)
+            if grid is None or grid.setting != step:
+                raise SpecError(
+                    f"{self.spec.benchmark} has no grid for {SIGNS[step]} of {self.ref.name}. "
+                    f"Give one: {flag} 0.1,1,10."
+                )
+            return grid.values
+        values = tuple(dict.fromkeys(map(float, given)))
+        if not values or not all(math.isfinite(v) and v >= 0 for v in values):
+            raise SpecError(
+                f"{flag}: {', '.join(f'{v:g}' for v in values) or 'nothing'} is not a list of "
+                f"numbers ≥ 0. Give some, such as {flag} 0.1,1,10."
+            )
+        return values
+
+    def _specs(self, lambs: Mapping[str, float]) -> list[RunSpec]:
+        """One run per search seed; the last of these values is the one that is tried."""
+        *_, step = lambs
+        request = replace(self.asked.request, benchmark=self.spec.benchmark)
+        request = request.with_values("search", lambs)
+        return resolve_methods(request, [self._method_of(step).name], [self.ref.name])
+
+    def _try(self, step: str) -> list[Trial]:
+        """Every value of a step, on all tasks or as far as a race takes it."""
+        tried = {value: self._specs({**self.chosen, step: value}) for value in self.grids[step]}
+        if not self.asked.race:
+            return self._learn(step, tried)
+        trials: dict[float, Trial] = {}
+
+        def learn(values: Sequence[float], tasks: int) -> dict[float, Standing]:
+            made = self._learn(step, {value: tried[value] for value in values}, tasks)
+            trials.update({trial.value: trial for trial in made})
+            return {trial.value: trial.standing for trial in made if not trial.failed}
+
+        def tell(value: float, stop: Stop) -> None:
+            self.events.note(f"{SIGNS[step]}={value:g} {stop.text(SIGNS[step])}")
+
+        [plan] = self.graph([next(iter(tried.values()))[0]]).plans
+        stopped = race(list(tried), len(plan.sizes), learn, FAVOURED[step], tell)
+        return [replace(trials[value], stopped=stopped.get(value)) for value in tried]
+
+    def _learn(
+        self, step: str, tried: Mapping[float, Sequence[RunSpec]], tasks: int | None = None
+    ) -> list[Trial]:
+        """Train values on all tasks, or on this number of first ones."""
+        graph = self.graph([spec for specs in tried.values() for spec in specs], tasks)
+        failures = self.compute(graph, self.directory)
+        self.failures += failures
+        lacking = {failure.node.stage.key: failure.reason for failure in failures}
+        plans = iter(graph.plans)
+        trials = []
+        for value, specs in tried.items():
+            own = [next(plans) for _ in specs]
+            why = next((lacking[key] for plan in own for key in plan if key in lacking), "")
+            trials.append(make_trial(step, value, own, self.store, why))
+        return trials
+
+    def _stops(self) -> list[dict[str, Any]]:
+        """Every value that a race stopped: after which task, by which numbers, against which."""
+        return [
+            {"step": trial.step, "value": trial.value, **trial.stopped.json()}
+            for trial in self.trials
+            if trial.stopped
+        ]
+
+    def _result(self) -> SearchResult:
+        seeds, noted = seeds_to_report(self.asked.report_seeds, self.seeds)
+        follow_up = replace(
+            self.asked.request,
+            method=self.spec.method,
+            benchmark=self.spec.benchmark,
+            seeds=seeds,
+        )
+        for step, value in self.chosen.items():
+            follow_up = follow_up.with_values(f"--{step.replace('_', '-')}", {step: value})
+        result = SearchResult(
+            "two-stage",
+            self.spec.method,
+            self.spec.stream,
+            score_name(self.spec),
+            self.seeds,
+            dict(self.chosen),
+            tuple(trial.json(self.chosen) for trial in self.trials),
+            self.directory.path,
+            notes=(*self.notes, *noted),
+            details={"race": self._stops()} if self.asked.race else {},
+            failures=tuple(self.failures),
+            follow_up=follow_up,
+            data_root=self.asked.places.data,
+        )
+        self.directory.write(result)
+        return result
+
+
+def score_name(spec: RunSpec) -> str:
+    """What decides: the metric the scenario is reported in, on validation images."""
+    return f"validation {METRICS[main_metric(spec.task_aware)].label}"
+
+
+def make_trial(
+    step: str, value: float, plans: Sequence[Plan], store: Storage, failed: str
+) -> Trial:
+    """A value whose stages are stored, or that failed; one plan per seed."""
+    spec, tasks = plans[0].spec, len(plans[0].sizes)
+    tried = (step, spec.method, spec.options, value)
+    if failed:
+        return Trial(*tried, {}, failed, tasks=tasks)
+    runs = [(validation_matrix(plan, store), plan.val_sizes) for plan in plans]
+    scores = {
+        plan.spec.seed: validation_score(plan, matrix)
+        for plan, (matrix, _) in zip(plans, runs, strict=True)
+    }
+    compared = standing(runs, task_aware=spec.task_aware)
+    return Trial(*tried, scores, standing=compared, tasks=tasks)
+
+
+def validation_matrix(plan: Plan, store: Storage) -> Matrix:
+    """The accuracy on validation images, after each task of a plan whose stages are stored."""
+    rows = []
+    for key, node in plan.items():
+        if node.stage.name == "evaluate":
+            entry = store.load(key)
+            assert entry is not None, "the executor stored it"
+            rows.append(entry.meta[f"{plan.spec.accuracy}_val"])
+    return decode_matrix(rows)
+
+
+def validation_score(plan: Plan, matrix: Matrix) -> float:
+    """The metric that counts, of a run's accuracy on validation images."""
+    return score(matrix, plan.val_sizes, plan.spec.task_aware)
+
+
+# -- every search ----------------------------------------------------------------------------
 
 
 def search(
@@ -412,10 +400,6 @@ def prepare_search(asked: SearchRequest, events: Events) -> Search:
     Raises:
         SpecError: All mistakes, each on its own line; or there is nothing to search.
     """
-    # Both build on this module, so they are imported only here.
-    from ancl.experiments.search_per_task import PerTaskSearch
-    from ancl.experiments.search_two_stage import TwoStageSearch
-
     if asked.protocol not in PROTOCOLS:
         raise SpecError("--protocol: " + unknown("protocol", asked.protocol, PROTOCOLS))
     asked = replace(asked, request=asked.request.with_threads(asked.executor.threads))

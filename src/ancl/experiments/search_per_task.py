@@ -16,7 +16,7 @@ from ancl.errors import SpecError, TrainingError
 from ancl.experiments.forecast import seconds_to_train
 from ancl.experiments.results import column_sizes, decode_matrix
 from ancl.experiments.run import failures_message
-from ancl.experiments.search import (
+from ancl.experiments.search_base import (
     Search,
     SearchDirectory,
     SearchPlan,

@@ -11,7 +11,7 @@ import numpy as np
 
 from ancl.experiments.grid import around, best_value, extension
 from ancl.experiments.results import spec_hash
-from ancl.experiments.search import check_searchable
+from ancl.experiments.search_base import check_searchable
 from ancl.experiments.study_plan import BenchmarkPlan, GridValue, RowValue, StudyPlan
 from ancl.experiments.study_results import StudyRun
 from ancl.methods.registry import MethodRef
