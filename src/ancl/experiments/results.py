@@ -17,6 +17,12 @@ import torch
 from ruamel.yaml import YAML
 
 from ancl.errors import StoreError
+from ancl.experiments.run_networks import (
+    Predictions,
+    Role,
+    network_of,
+    predictions_of,
+)
 from ancl.files import (
     STAGES,
     check_place,
@@ -34,6 +40,7 @@ from ancl.metrics import (
     summary,
     write_matrix,
 )
+from ancl.networks import Network
 from ancl.recipe.recipe import RunSpec
 from ancl.runtime import numerics
 from ancl.stages.final_state import FinalState
@@ -101,6 +108,7 @@ class RunResult:
         parameters: Of the network after every task; empty where a stage was stored before
             parameters were counted.
         outside: The hashes of your own code, weights and images that decided it, by setting.
+        places: Where its networks and images are; nothing where it was read from files.
     """
 
     spec: RunSpec
@@ -114,6 +122,28 @@ class RunResult:
     notes: tuple[str, ...] = ()
     parameters: tuple[ParameterCount, ...] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
+    places: Places | None = None
+
+    def network(self, task: int, role: Role = "main") -> Network:
+        """A network of the run, in eval mode: as a task left it, or its old or auxiliary one.
+
+        Tasks are counted from 0. See ``ancl.experiments.run_networks.network_of``.
+        """
+        places = self._stored()
+        return network_of(self.spec, places.store, places.data, task, role)
+
+    def predictions(self, task: int) -> Predictions:
+        """Logits, features and labels of the test images of all tasks so far, after a task."""
+        places = self._stored()
+        return predictions_of(self.spec, places.store, places.data, task)
+
+    def _stored(self) -> Places:
+        if self.places is None or self.state is None:
+            raise StoreError(
+                "The networks of this result are not on disk. Give ancl.run a directory, as in "
+                "runs='runs', and code of your own that can be stored."
+            )
+        return self.places
 
     @property
     def sizes(self) -> tuple[int, ...]:

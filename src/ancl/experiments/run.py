@@ -134,6 +134,8 @@ def run(
         raise TrainingError(failures_message(outcome.failures))
     by_directory = {finished.directory: finished.result for finished in outcome.finished}
     results = [by_directory[run_directory(places.runs, spec)] for spec in given]
+    if runs is None:
+        results = [replace(result, places=None) for result in results]
     return results[0] if isinstance(specs, RunSpec) else results
 
 
@@ -185,7 +187,7 @@ class _Collector(Forward):
 
     def __init__(self, graph: Graph, store: Store, places: Places, events: Events) -> None:
         super().__init__(events)
-        self._graph, self._store, self._overwrite = graph, store, places.overwrite
+        self._graph, self._store, self._where = graph, store, places
         self._places = [run_directory(places.runs, plan.spec) for plan in graph.plans]
         self._missing: dict[int, set[str]] = {}
         self._metas: dict[str, Mapping[str, Any]] = {}
@@ -198,7 +200,7 @@ class _Collector(Forward):
         for message in dict.fromkeys(text for plan in plans for text in plan.warnings):
             self.say(message)
         for plan, directory in zip(plans, self._places, strict=True):
-            prepare_run(directory, plan.spec, plan, overwrite=self._overwrite)
+            prepare_run(directory, plan.spec, plan, overwrite=self._where.overwrite)
         for index, plan in enumerate(plans):
             self.run_begins(self._places[index], plan.spec.plain(), [*plan])
             self._missing[index] = {key for key in plan if not self._store.has(key)}
@@ -232,7 +234,7 @@ class _Collector(Forward):
             return
         made = make_result(plan.spec, plan.stages, plan.sizes, metas, plan.state)
         notes = (*plan.notes, *chance_note(made, plan.newest_classes))
-        result = replace(made, notes=notes, outside=plan.outside)
+        result = replace(made, notes=notes, outside=plan.outside, places=self._where)
         write_run(directory, result)
         self._finished[index] = Finished(directory, result)
         self.run_ends(directory, {**result_json(result), "log": list(result.log)})
