@@ -458,12 +458,12 @@ def test_no_other_method_is_refused() -> None:
 
 def test_without_repetition_there_is_nothing_of_it_in_a_key(lab) -> None:
     bic = method("a-bic")
-    history = plan(bic, lab.tasks(), lab.fitted(bic, lab.setting()))[-1].history
+    history = plan(bic, lab.tasks(), lab.fitted(bic, lab.setting()))[-1].parts.history
 
     assert history.key_description() == {
         "is": "ClassHistory",
         "tasks": [[0, 2], [2, 4], [4, 6]],
     }
-    again = plan(method("lwf"), again_tasks(lab), lab.setting())[-1].history
+    again = plan(method("lwf"), again_tasks(lab), lab.setting())[-1].parts.history
     assert again.key_description()["present"] == list(again_tasks(lab)[-1].present)
     assert torch.tensor(again.present).max() == 5

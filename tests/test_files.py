@@ -122,9 +122,10 @@ def test_a_mark_must_be_ours(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"stages\.json"):
         claim(tmp_path, ["stages.json"], ["stages.json"])
     claim(tmp_path, ["stages.json"], ["stages.json"], overwrite=True)
-    write_stages(tmp_path, ["a", "b"])
+    keys = ["a" * 64, "b" * 64]
+    write_stages(tmp_path, keys)
     claim(tmp_path, ["stages.json"], ["stages.json"])
-    assert read_stages(tmp_path) == {"a", "b"}
+    assert read_stages(tmp_path) == {*keys}
 
 
 @pytest.mark.parametrize("path", ["", ".", "/", "a/..", "a\0b", "a" * 5000])

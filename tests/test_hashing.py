@@ -70,7 +70,7 @@ def test_parts_from_outside_carry_the_hash_of_their_file() -> None:
 
 
 def test_a_subclass_carries_the_files_of_all_its_bases(tmp_path: Path) -> None:
-    text = "from dataclasses import dataclass\nfrom ancl import Method, Term\n"
+    text = "from dataclasses import dataclass\nfrom ancl.extend import Method, Term\n"
     base = tmp_path / "base.py"
     base.write_text(
         f"{text}{program('from tests.lab import Lwf')}\n"

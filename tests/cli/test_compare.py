@@ -158,7 +158,7 @@ def test_a_failure_is_told_the_others_finish_and_the_code_is_1(ancl: Any) -> Non
     Path("mine.py").write_text(
         program(
             "import dataclasses\n"
-            "from ancl import Method, Term\n"
+            "from ancl.extend import Method, Term\n"
             "from tests.lab import Lwf\n\n"
             "@dataclasses.dataclass(frozen=True)\n"
             "class Broken(Lwf):\n"

@@ -1,17 +1,16 @@
 """Augmentations of a user's own: what they may be, how they are checked, keyed and resumed."""
 
-import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from ancl import Events, Learner, SpecError, Store, Training, make_method, spec
+from tests.data.own_augmentations import Roll, alone, brighter
 from tests.lab import Batches, Epoch, Samples, build, digits, find_augmentation, generator, plan
 
 Write = Callable[[str, Mapping[str, str]], Path]
@@ -26,28 +25,6 @@ def noise(x):
     return (x.int() + torch.randint(0, 4, x.shape)).clamp(max=255).to(torch.uint8)
 """
 SHORT = Training(epochs=3, batch_size=32, lr=0.05, schedule="cosine")
-
-
-def brighter(x: Tensor, generator: Generator) -> Tensor:
-    """One grey value more for half of the images."""
-    more = torch.randint(0, 2, (len(x), 1, 1, 1), generator=generator)
-    return (x.int() + more).clamp(max=255).to(torch.uint8)
-
-
-def alone(x: Tensor) -> Tensor:
-    """Draws from all three global generators."""
-    extra = torch.randint(0, 9, ()) + random.randrange(9) + np.random.randint(9)
-    return (x.int() + extra).clamp(max=255).to(torch.uint8)
-
-
-@dataclass(frozen=True)
-class Roll:
-    """An augmentation with a setting."""
-
-    by: int = 1
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x.roll(self.by, dims=2)
 
 
 def batches(augment: Any) -> Batches:

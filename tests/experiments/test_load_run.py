@@ -294,13 +294,17 @@ def test_parts_from_outside_are_given_again_and_compared(
 
 
 def test_every_public_name_is_there_and_explained() -> None:
-    for name in ancl.__all__:
-        assert (getattr(ancl, name).__doc__ or "").strip(), name
+    for package in (ancl, ancl.extend):
+        for name in set(package.__all__) - {"Params", "TaskLoss"}:  # aliases of types
+            assert (getattr(package, name).__doc__ or "").strip(), name
     assert ancl.load_run is load_run
     wanted = """
-        Learner Method Term Auxiliary Extra Finish Regularizer WeightRegularizer with_ancl with_afec
-        make_method list_methods Training Memory Network Objective Step Anchor Output spec run
-        compare search analyze report load_run list_benchmarks Store RunSpec errors Events
-        MainTrainer TaskWork
+        Learner Method make_method list_methods Training Memory spec specs run compare search study
+        analyze report load_run list_benchmarks Store RunSpec errors Events data extend
+    """
+    authors = """
+        Term Auxiliary Extra Finish Regularizer WeightRegularizer with_ancl with_afec Network
+        Objective Step Anchor Output MainTrainer TaskWork Infer InferenceInputs StageResult
     """
     assert set(wanted.split()) <= set(ancl.__all__)
+    assert set(authors.split()) <= set(ancl.extend.__all__)

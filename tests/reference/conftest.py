@@ -390,8 +390,8 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reference]:
     patch_part(monkeypatch, "stages_hold_out", _first_of_each)
     grow, answers, advance = Head.grow, Objective.answers, Fit.__next__
 
-    def grow_by_formula(self: Head, classes: int) -> None:
-        grow(self, classes)
+    def grow_by_formula(self: Head, classes: int, *, draw: bool = True) -> None:
+        grow(self, classes, draw=draw)
         task = len(self.sizes) - 1
         with torch.no_grad():
             for parameter, scale, tag in zip(self.block(task), (0.4, 0.1), (20, 40), strict=False):

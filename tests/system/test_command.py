@@ -129,7 +129,7 @@ def test_seeds_go_through_a_pool_and_a_failure_is_told(ancl: Any) -> None:
     Path("mine.py").write_text(
         program(
             "import dataclasses\n"
-            "from ancl import Method, Term\n"
+            "from ancl.extend import Method, Term\n"
             "from tests.lab import Lwf\n\n"
             "@dataclasses.dataclass(frozen=True)\n"
             "class Broken(Lwf):\n"

@@ -95,20 +95,20 @@ def test_the_headline_has_the_sentences_and_every_difference(
     shown: Any, report_of_all: Report
 ) -> None:
     stream = "digits/5 (per_class=none)"
-    said = [each.text.replace(" -10.00", " −10.00") for each in report_of_all.findings[stream]]
+    said = [each.text.replace(" -", " −") for each in report_of_all.findings[stream]]
     assert texts(shown, ".findings li") == said
     rows = texts(shown, "#found .row .name")
     # A-LwF - LwF: 0.05 on both seeds; AFEC-LwF - LwF: 0.6 - 0.7, with another λ
     assert rows == [
         *("AFEC-LwF − LwF *", "−10.00"),
-        *("A-LwF − LwF", "+5.00 [+5.00, +5.00]"),
+        *("A-LwF − LwF", "+5.00 [+0.00, +10.00]"),
     ]
     assert texts(shown, "#found .beside li") == ["AFEC-LwF − LwF: λ 3 instead of 10"]
 
     focus(shown, "#found svg[tabindex]")
     shown.press("ArrowDown", "ArrowDown")
     assert texts(shown, "#found .reading") == [
-        "A-LwF − LwF: +5.00 [+5.00, +5.00] points; seed 0 +5.00, seed 1 +5.00"
+        "A-LwF − LwF: +5.00 [+0.00, +10.00] points; seed 0 +5.00, seed 1 +5.00"
     ]
 
 
@@ -304,7 +304,7 @@ def test_equal_methods_have_a_difference_of_nothing(browser: Any, make: Make, ru
     file.write_text(page(make_report(collect([runs]))), encoding="utf-8")
     browser.open(file.as_uri())
 
-    assert texts(browser, "#found .row .name") == ["A-LwF − LwF", "+0.00 [+0.00, +0.00]"]
+    assert texts(browser, "#found .row .name") == ["A-LwF − LwF", "+0.00 [−5.00, +5.00]"]
     assert browser.problems() == []
 
 
