@@ -176,7 +176,8 @@ def test_a_single_run_is_named_once_and_several_are_named_at_every_stage(tmp_pat
     store, one, two = Store(tmp_path), Graph([spec("lwf")]), Graph([spec("lwf"), spec("ewc")])
 
     assert one.summary(store) == (
-        "lwf on digits/5, seed 0, 6 stages: 0 shared, 0 stored, 6 to do (at most 2 epochs)"
+        "lwf on digits, 2 tasks, til, seed 0, 6 stages: "
+        "0 shared, 0 stored, 6 to do (at most 2 epochs)"
     )
     assert list(one.titles().values())[1] == "task 1/2 main"
     assert two.summary(store).startswith("2 runs, 14 stages: 4 shared, 0 stored, 10 to do")
