@@ -65,7 +65,8 @@ def test_lines_tell_every_training_once(tmp_path: Path, capsys: pytest.CaptureFi
         ("6", "task 2/2 main"),
     ]
     assert second == [
-        "a-lwf on digits/5, seed 0, 7 stages: 0 shared, 7 stored, 0 to do (at most 0 epochs)"
+        "a-lwf on digits, 2 tasks, til, seed 0, 7 stages: "
+        "0 shared, 7 stored, 0 to do (at most 0 epochs)"
     ]
 
 
