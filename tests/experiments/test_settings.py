@@ -172,3 +172,13 @@ def test_a_quick_look_at_cifar100_is_a_cut_of_the_small_protocols() -> None:
     assert spec("lwf", quick=True, settings=named).data.source == "cifar100"
     assert spec("lwf", quick=True, settings=named).network["name"] == "resnet8"
     assert spec("lwf", "tinyimagenet/10", quick=True).data.per_class == 20
+
+
+def test_options_of_a_network_that_is_not_known_are_not_judged_by_another() -> None:
+    settings = {"network.name": "resnt", "network.patch_size": 4}
+
+    with pytest.raises(SpecError) as caught:
+        spec("lwf", "digits/5", settings=settings)
+
+    assert str(caught.value).startswith("There is no network 'resnt'.")
+    assert "patch_size" not in str(caught.value)

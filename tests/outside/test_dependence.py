@@ -171,3 +171,14 @@ def test_the_examples_are_stored(file: str) -> None:
     [spec] = ancl.specs([method], "digits/5", settings=settings, seeds=[0])
 
     assert [text for text in Graph([spec]).plans[0].warnings if "not stored" in text] == []
+
+
+def test_stages_that_cannot_be_stored_are_counted_as_to_do(write: Write, tmp_path: Path) -> None:
+    line = "import os\nK = os.environ.get('K')"
+    name = f"{write('mine', {'aug.py': AUGMENT.format(line=line)})}/aug.py:j"
+    settings = {**SETTINGS, "training.epochs": 3, "data.augment": name}
+    graph = Graph([ancl.spec("lwf", "digits/5", settings=settings)])
+
+    said = graph.summary(ancl.Store(tmp_path / "store"))
+
+    assert said.endswith("6 stages: 0 shared, 0 stored, 6 to do (at most 6 epochs)")

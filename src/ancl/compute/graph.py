@@ -165,7 +165,8 @@ class Graph:
     def counts(self, store: Holds) -> dict[str, int]:
         """Numbers of stages and epochs: of all runs, deduplicated, and to do."""
         each = [node for plan in self.plans for node in plan.values()]
-        todo = [self.nodes[key] for key in self.todo(store)]
+        # What must not be stored is computed in every run, though not by the executor.
+        todo = [n for key, n in self.nodes.items() if n.stage.unstored or not store.has(key)]
         return {
             "runs": len(self.plans),
             "stages": len(each),

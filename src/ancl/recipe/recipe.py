@@ -253,13 +253,15 @@ class _Resolver:
     def lay(self) -> RunSpec | None:
         """Lay one layer over the other."""
         assert self.method is not None
-        network = self.network()
+        named = self.network()
+        network = named or DEFAULT_NETWORK
         self.accepted = fields_for(self.method, network)
         self.values = {key: field.default for key, field in self.accepted.items()}
         self.sources = dict.fromkeys(self.accepted, "default")
         for layer in self.layers:
             for key, value in layer.values.items():
-                self.set(layer, key, value, network)
+                if named or not key.startswith("network."):  # options of a known network only
+                    self.set(layer, key, value, network)
         empty = inspect.Parameter.empty
         for name in (n for n, value in self.values.items() if value is empty):
             owner = network if name.startswith("network.") else self.method.name
@@ -269,14 +271,14 @@ class _Resolver:
         self.check_together()
         return None if self.mistakes else self.spec()
 
-    def network(self) -> str:
-        """The network's name, which decides what other settings there are."""
+    def network(self) -> str | None:
+        """The network's name, which decides what other settings there are; none if unknown."""
         named = [
             layer.values["network.name"] for layer in self.layers if "network.name" in layer.values
         ]
         name = str(named[-1]) if named else DEFAULT_NETWORK
         known = self.attempt(lambda: network_options(name))
-        return DEFAULT_NETWORK if known is None else name
+        return None if known is None else name
 
     def set(self, layer: Layer, key: str, value: Any, network: str) -> None:
         """Take one value, or note why not."""
