@@ -46,6 +46,7 @@ PLACES = {
     # data
     "AUGMENTATIONS": "ancl.data:AUGMENTATIONS",
     "Batches": "ancl.data:Batches",
+    "ReplayStream": "ancl.data:ReplayStream",
     "Domain": "ancl.data:Domain",
     "Normalization": "ancl.data:Normalization",
     "PUBLISHED": "ancl.data:PUBLISHED",

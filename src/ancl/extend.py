@@ -9,7 +9,7 @@ from ancl.experiments.results import Places
 from ancl.experiments.run import run_all
 from ancl.inference import Infer, InferenceInputs
 from ancl.losses import CrossEntropy, TaskLoss
-from ancl.memory import Exemplars
+from ancl.memory import Exemplars, Record, StoredLogits
 from ancl.methods.method import Finish, MainTrainer, Method
 from ancl.methods.registry import make_method
 from ancl.methods.variants import with_afec, with_ancl, with_auto
@@ -25,6 +25,7 @@ from ancl.training.objective import (
     Extra,
     Objective,
     PenaltyTerm,
+    Replayed,
     Term,
     anchor_for,
     anchor_from,
@@ -56,7 +57,9 @@ __all__ = [
     "Params",
     "PenaltyTerm",
     "Places",
+    "Record",
     "Regularizer",
+    "Replayed",
     "Rule",
     "Saved",
     "Schedule",
@@ -64,6 +67,7 @@ __all__ = [
     "StageComputer",
     "StageResult",
     "Step",
+    "StoredLogits",
     "TaskLoss",
     "TaskWork",
     "Term",

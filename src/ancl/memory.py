@@ -1,9 +1,10 @@
-"""Exemplars: which images of a class are kept, and how many."""
+"""Exemplars: which images of a class are kept, how many, and what is recorded of them."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
@@ -11,9 +12,9 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from ancl.data import Samples
-from ancl.errors import SpecError
+from ancl.errors import MethodError, SpecError
 from ancl.hashing import LATER
-from ancl.types import Output, Params
+from ancl.types import Output, Params, prefixed, strip_prefix
 
 Selection = Literal["herding", "random", "entropy", "distance"]
 
@@ -27,11 +28,14 @@ class Memory:
         total: Or number of images in total, shared equally: every class's part shrinks.
         selection: ``herding`` keeps the mean of features, ``random`` any, ``entropy`` the least
             certain, ``distance`` those nearest to the decision.
+        batch: Images of a replay batch, drawn from the memory beside every batch of the task, for
+            methods whose loss reads one; if left out, images are mixed into the task's batches.
     """
 
     per_class: Annotated[int, Ge(1)] | None = None
     total: Annotated[int, Ge(1)] | None = None
     selection: Selection = "herding"
+    batch: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
 
     @property
     def size(self) -> int:
@@ -93,35 +97,43 @@ class RunMemory(Memory):
                 f"memory.fair=false."
             )
         per_class, total = (left, None) if self.per_class else (None, left)
-        return Memory(per_class, total, self.selection)
+        return Memory(per_class, total, self.selection, self.batch)
 
 
 @dataclass(frozen=True, eq=False)
 class Exemplars:
     """What a memory holds: images by class and the task they came with, best first.
 
-    ``held`` marks images kept for validation, which nothing is trained on.
+    ``held`` marks images kept for validation, which nothing is trained on. ``extra`` has what was
+    recorded of every image when it was stored, by name, a row for each; NaN where an earlier task
+    had fewer columns, or none.
     """
 
     samples: Samples
     task: Tensor
     held: Tensor
+    extra: Params = field(default_factory=dict)
 
     def tensors(self) -> Params:
         """As named tensors, to be stored."""
-        found = {"x": self.samples.x, "y": self.samples.y, "task": self.task, "held": self.held}
+        named = {"x": self.samples.x, "y": self.samples.y, "task": self.task, "held": self.held}
         features = self.samples.features
-        return found if features is None else {**found, "features": features}
+        named |= {} if features is None else {"features": features}
+        return named | prefixed("extra", self.extra)
 
     @classmethod
     def of(cls, tensors: Params) -> "Exemplars":
         """From named tensors."""
         samples = Samples(tensors["x"], tensors["y"], tensors.get("features"))
-        return cls(samples, tensors["task"], tensors["held"])
+        return cls(samples, tensors["task"], tensors["held"], strip_prefix("extra", tensors))
+
+    def marked(self, *, held: bool) -> "Exemplars":
+        """Those to train on, or those held out of it."""
+        return self.take((self.held == held).nonzero().squeeze(1))
 
     def part(self, *, held: bool) -> Samples:
         """The images to train on, or those held out of it."""
-        return self.samples.take((self.held == held).nonzero().squeeze(1))
+        return self.marked(held=held).samples
 
     def truncated(self, trained: int, held: int) -> "Exemplars":
         """The best images of each class and task; they are ordered, so the last are dropped."""
@@ -141,16 +153,80 @@ class Exemplars:
 
     def take(self, index: Tensor) -> "Exemplars":
         """Some of them."""
-        return Exemplars(self.samples.take(index), self.task[index], self.held[index])
+        extra = {name: rows[index] for name, rows in self.extra.items()}
+        return Exemplars(self.samples.take(index), self.task[index], self.held[index], extra)
 
     @staticmethod
     def joined(parts: Sequence["Exemplars"]) -> "Exemplars":
         """All of them, one after the other."""
+        names = dict.fromkeys(name for part in parts for name in part.extra)
         return Exemplars(
             Samples.concatenate([part.samples for part in parts]),
             torch.cat([part.task for part in parts]),
             torch.cat([part.held for part in parts]),
+            {name: _padded(name, parts) for name in names},
         )
+
+
+def _padded(name: str, parts: Sequence[Exemplars]) -> Tensor:
+    """What was recorded under a name, as wide as the widest; NaN where a part has nothing."""
+    recorded = [part.extra[name] for part in parts if name in part.extra]
+    widths = [max(sizes) for sizes in zip(*(rows.shape[1:] for rows in recorded), strict=True)]
+    whole = recorded[0].new_full((sum(len(part.task) for part in parts), *widths), math.nan)
+    start = 0
+    for part in parts:
+        stop = start + len(part.task)
+        if name in part.extra:
+            columns = tuple(slice(size) for size in part.extra[name].shape[1:])
+            whole[slice(start, stop), *columns] = part.extra[name]
+        start = stop
+    return whole
+
+
+class Record(ABC):
+    """What the memory keeps of every exemplar besides its image, under ``name``.
+
+    Make it a frozen dataclass: its fields are part of the memory's key.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def of(self, output: Output) -> Tensor:
+        """A row of floats for each image, of what the network just trained answers."""
+
+
+@dataclass(frozen=True)
+class StoredLogits(Record):
+    """The logits of all classes seen when the image was stored, in eval mode, not augmented."""
+
+    name = "logits"
+
+    def of(self, output: Output) -> Tensor:
+        """The logits."""
+        return output.logits
+
+
+def recorded(
+    exemplars: Exemplars, records: Sequence[Record], answer: Callable[[Samples], Output]
+) -> Exemplars:
+    """The exemplars with what these records keep of them.
+
+    Raises:
+        MethodError: A record is not a row of floats for each image.
+    """
+    if not records or not len(exemplars.samples):
+        return exemplars
+    output, extra = answer(exemplars.samples), {}
+    for record in records:
+        rows = record.of(output)
+        if len(rows) != len(exemplars.samples) or not rows.is_floating_point():
+            raise MethodError(
+                f"The record {record.name!r} is of shape {tuple(rows.shape)} and {rows.dtype} for "
+                f"{len(exemplars.samples)} images. Let it give a row of floats for each image."
+            )
+        extra[record.name] = rows
+    return replace(exemplars, extra=extra)
 
 
 def sampled(samples: Samples, count: int, randomness: Generator) -> Samples:

@@ -58,6 +58,17 @@ class Output(NamedTuple):
     side: Params = {}  # noqa: RUF012
 
 
+def split_output(out: Output, count: int) -> tuple[Output, Output]:
+    """The output of the first samples of a batch, and that of the others."""
+
+    def of(rows: slice) -> Output:
+        maps = tuple(stage[rows] for stage in out.maps)
+        side = {name: tensor[rows] for name, tensor in out.side.items()}
+        return Output(out.logits[rows], out.features[rows], maps, side)
+
+    return of(slice(count)), of(slice(count, None))
+
+
 @dataclass(frozen=True, eq=False)
 class Anchor:
     """A frozen network to stay near, and the classes it knows.
@@ -93,6 +104,9 @@ class Step:
         epoch: The epoch of the training, from 0.
         progress: How much of the training is over, from 0 at its first step towards 1 at the end
             of its last epoch. With ``schedule=patience`` it may end earlier.
+        replay: The same of a batch of the memory that is replayed beside this one, where there is
+            one; none in validation.
+        extra: What was recorded of a replay batch's samples when they were stored, by name.
     """
 
     def __init__(
@@ -112,6 +126,8 @@ class Step:
         scale: Tensor | None = None,
         epoch: int = 0,
         progress: float = 0.0,
+        replay: Step | None = None,
+        extra: Params | None = None,
     ) -> None:
         self.x, self.y, self.out, self.weights, self.tasks = x, y, out, weights, tasks
         self.task_aware, self.exemplars = task_aware, exemplars
@@ -119,6 +135,7 @@ class Step:
         self.rehearses = given if rehearses is None else rehearses
         self.present, self.rows, self.scale = present, rows, scale
         self.epoch, self.progress = epoch, progress
+        self.replay, self.extra = replay, extra or {}
         self._answers = {} if answers is None else answers
 
     @property

@@ -8,7 +8,7 @@ from ancl.data.augment import (
     check_augmentation,
     find_augmentation,
 )
-from ancl.data.batches import Batch, Batches, even_size
+from ancl.data.batches import Batch, Batches, ReplayStream, even_size
 from ancl.data.class_split import class_order, task_sizes
 from ancl.data.convert import as_images, as_labels, read_dataset
 from ancl.data.domains import Domain, domains
@@ -60,6 +60,7 @@ __all__ = [
     "Label",
     "Normalization",
     "Published",
+    "ReplayStream",
     "Samples",
     "Source",
     "Split",

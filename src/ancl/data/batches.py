@@ -75,6 +75,17 @@ class Batches:
             x = versions.of(x, index, place // n) if versions else change(x, randomness)
             yield self._batch(x, self.samples.y[index], index)
 
+    def drawn(self, randomness: Generator) -> tuple[Batch, Tensor]:
+        """One batch of different samples at random, all where there are fewer; their positions."""
+        index = torch.randperm(len(self.samples), generator=randomness)[: self.size]
+        x = self._inputs[index]
+        if self.versions:
+            number = torch.randint(VERSIONS, (len(index),), generator=randomness)
+            x = self.versions.of(x, index, number)
+        else:
+            x = augmentation(self.augment)(x, randomness)
+        return self._batch(x, self.samples.y[index], index), index
+
     def in_order(self) -> Iterator[Batch]:
         """All samples once, in order, not augmented."""
         for cut in self._cuts(len(self.samples)):
@@ -99,3 +110,22 @@ class Batches:
         if len(edges) > 1 and n - edges[-1] == 1:
             edges.pop()
         return [slice(a, b) for a, b in zip(edges, [*edges[1:], n], strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayStream:
+    """Batches drawn from the memory, one beside each of the task's.
+
+    Args:
+        batches: The memory's images.
+        extra: What was recorded of each, by name.
+    """
+
+    batches: Batches
+    extra: dict[str, Tensor]
+
+    def drawn(self, randomness: Generator) -> tuple[Batch, dict[str, Tensor]]:
+        """A batch of different images, and what was recorded of them."""
+        batch, index = self.batches.drawn(randomness)
+        device = self.batches.device
+        return batch, {name: rows[index].to(device) for name, rows in self.extra.items()}

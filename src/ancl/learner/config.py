@@ -21,7 +21,7 @@ from ancl.errors import (
     printable,
     unknown,
 )
-from ancl.hashing import describe, digest
+from ancl.hashing import describe, digest, later_defaults, not_later
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
@@ -143,7 +143,7 @@ class LearnerConfig:
             "settings": dict(self.settings),
             "network": self.network if isinstance(self.network, str) else None,
             "network_options": dict(self.network_options),
-            "memory": dataclasses.asdict(self.memory),
+            "memory": not_later(later_defaults(Memory), dataclasses.asdict(self.memory)),
             "scenario": self.scenario,
             "seed": self.seed,
             "training": dataclasses.asdict(self.training),
@@ -400,7 +400,7 @@ def _plain_memory(memory: RunMemory, config: LearnerConfig, state: FinalState | 
         SpecError: It is to be fair, and there is no run.
     """
     if not memory.fair:
-        return Memory(memory.per_class, memory.total, memory.selection)
+        return Memory(memory.per_class, memory.total, memory.selection, memory.batch)
     if state is None:
         raise SpecError(
             "memory.fair is true, so the network's growth over all tasks decides how many images "
@@ -428,7 +428,7 @@ def config_of_meta(
         settings=settings,
         network=network,
         network_options=_checked_options(network, meta["network_options"], state),
-        memory=_whole(Memory, meta["memory"]),
+        memory=_whole(Memory, {**later_defaults(Memory), **meta["memory"]}),
         scenario=meta["scenario"],
         seed=checked(int, meta["seed"]),
         training=_whole(Training, meta["training"]),

@@ -120,6 +120,8 @@ def _check_parts(
     if "memory" in entries:
         memory = Exemplars.of(strip_prefix("memory", entries["memory"].tensors))
         _check_images(memory, "images of the memory", form, classes, tasks)
+        if set(memory.extra) != {record.name for record in method.records}:
+            raise ValueError("the memory does not hold what the method records of its images")
         features = memory.samples.features
         wanted = (len(memory.samples), network.head.feature_size)
         if features is not None and (features.shape != wanted or not features.is_floating_point()):
@@ -136,7 +138,8 @@ def _check_parts(
 
 def _check_numbers(tensors: Params) -> None:
     for name, tensor in tensors.items():
-        if bool(tensor.isnan().any()):
+        # What was recorded of exemplars is NaN where an earlier task had fewer columns.
+        if not name.startswith("memory/extra/") and bool(tensor.isnan().any()):
             raise ValueError(f"{name} holds values that are not numbers")
 
 
@@ -150,6 +153,8 @@ def _check_images(images: Exemplars, what: str, form: Form, classes: int, tasks:
             raise ValueError(f"the {what} have labels or tasks that were not learned")
     if images.held.dtype != torch.bool or images.held.shape != (n,):
         raise ValueError(f"the {what} are not all marked as held or as learned from")
+    if any(len(rows) != n or not rows.is_floating_point() for rows in images.extra.values()):
+        raise ValueError(f"what was recorded of the {what} is not a row of floats for each")
 
 
 def _inside(values: Tensor, most: int) -> bool:

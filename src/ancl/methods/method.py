@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from ancl.errors import MethodError
+from ancl.hashing import LATER
 from ancl.inference import Argmax, Infer
 from ancl.losses import CrossEntropy, TaskLoss
-from ancl.memory import Memory
+from ancl.memory import Memory, Record
 from ancl.methods.work import TaskWork
 from ancl.networks import Growth
 from ancl.regularizers import Regularizer, Watcher, WeightRegularizer
@@ -111,6 +112,7 @@ class Method:
         main: ``train`` the main network; or, after the first task, let the ``auxiliary`` network
             stand in its place for the finishing stages; or train ``none`` in any task: what is
             learned, stages after training learn.
+        records: What the memory keeps of each image besides, when it is stored: its logits.
     """
 
     name: str
@@ -141,6 +143,7 @@ class Method:
     needs_memory: Mapping[str, str] = field(default_factory=dict, compare=False)
     no_variants: Mapping[str, str] = field(default_factory=dict, compare=False)
     main: Literal["train", "auxiliary", "none"] = "train"
+    records: Annotated[tuple[Record, ...], LATER] = ()
 
     def __post_init__(self) -> None:
         if self.auxiliary and isinstance(self.auxiliary.lamb_a, Balance):
@@ -173,7 +176,14 @@ class Method:
             self.infer,
             self.constrain,
             self.trainer,
+            *self.records,
         )
+
+    @property
+    def replays(self) -> bool:
+        """Whether its loss reads replay batches: by a term on them, or a memory that has some."""
+        given = self.memory is not None and self.memory.batch is not None
+        return given or any(extra.replayed for extra in self.extras)
 
     @property
     def why_once(self) -> str:
@@ -208,6 +218,7 @@ class Method:
                 f"{self.name} has a stage that reads exemplars ({stages}), and there is no memory. "
                 f"Give memory.per_class or memory.total."
             )
+        found += self._replay_problems(memory)
         if memory is not None and self.hold_out and memory.quota(groups) == 1:
             found.append(
                 f"{self.name} validates on a part of the memory and trains on the rest, which "
@@ -215,6 +226,20 @@ class Method:
                 f"memory.total."
             )
         return found
+
+    def _replay_problems(self, memory: Memory | None) -> list[str]:
+        size = memory.batch if memory else None
+        if self.replays and (memory is None or size is None):
+            return [
+                f"{self.name} learns from replay batches, and there are none. Give memory.batch, "
+                f"such as 32, and memory.per_class or memory.total."
+            ]
+        if size is not None and (not self.replays or self.trainer):
+            return [
+                f"memory.batch is {size}, and {self.name} reads no replay batches: it learns from "
+                f"exemplars among the task's images. Leave memory.batch out."
+            ]
+        return []
 
     def training_problems(self, training: Training) -> list[str]:
         """What does not fit how the main network is trained."""

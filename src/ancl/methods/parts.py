@@ -12,7 +12,7 @@ from ancl.data import Augment, Batches, Normalization, Samples, Split
 from ancl.errors import MethodError
 from ancl.inference import Infer, InferenceInputs
 from ancl.losses import TaskLoss
-from ancl.memory import Exemplars, Memory
+from ancl.memory import Exemplars, Memory, Record
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Architecture, Network
 from ancl.regularizers import Watcher
@@ -142,9 +142,11 @@ class TaskParts:
         alternating: The auxiliary network's training, where it takes turns with the main one.
         correction: How classes are chosen, where that changes what is learned (BiC).
         outer: What an outer step moves between epochs.
+        replay: The size of a replay batch beside each of the task's, if there is one.
         memory: How exemplars are chosen.
         kept: The number of images per class that the memory keeps from now on: to train on, and
             to validate on.
+        records: What the memory keeps of each image besides.
     """
 
     architecture: Architecture = _NOT_HELD
@@ -166,8 +168,10 @@ class TaskParts:
     alternating: AuxiliaryTraining | None = _NOT_HELD
     correction: Infer | None = _NOT_HELD
     outer: Outer | None = None
+    replay: int | None = None
     memory: Memory | None = _NOT_HELD
     kept: tuple[int, int] = _NOT_HELD
+    records: tuple[Record, ...] = ()
 
     def __getattribute__(self, name: str) -> Any:
         value = object.__getattribute__(self, name)

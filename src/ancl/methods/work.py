@@ -4,14 +4,14 @@ It is made of the parts that a stage holds, of what other stages computed, and o
 decides no number: what reads nothing else cannot find the result of other settings in the store.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from ancl.data import Augment, Batches, Samples, Split
+from ancl.data import Augment, Batches, ReplayStream, Samples, Split
 from ancl.data.samples import hold_out, not_in
 from ancl.errors import MethodError
 from ancl.inference import Argmax, Infer, InferenceInputs
@@ -192,7 +192,11 @@ class TaskWork:
             train.append(split.train)
             val.append(split.val)
         if self.exemplars and not self._parts.earlier:
-            train.append(self.exemplars.part(held=False))
+            exemplars = self.exemplars.part(held=False)
+            if self._parts.replay is None:
+                train.append(exemplars)
+            elif exemplars.features is None:  # both are read in one pass
+                train = [replace(self.split.train, features=None)]
         return train, val
 
     def batches(
@@ -213,6 +217,15 @@ class TaskWork:
         batches = self.batches(parts, augment=self.augment, size=size)
         randomness = generator(self.seed, self.index, role, "versions")
         return batches.enlarged(randomness) if self._parts.images.versions else batches
+
+    def replay_stream(self) -> ReplayStream | None:
+        """Batches of the memory beside the task's, where the loss reads them."""
+        if self._parts.replay is None or self.exemplars is None:
+            return None
+        exemplars, read = self.exemplars.marked(held=False), self.split.train.features is not None
+        samples = exemplars.samples if read else replace(exemplars.samples, features=None)
+        batches = self._training_batches([samples], self._parts.replay, "replay")
+        return ReplayStream(replace(batches, exemplars=len(samples)), exemplars.extra)
 
     @property
     def augment(self) -> Augment:
@@ -322,7 +335,7 @@ class TaskWork:
         if CARRIED in self.inputs:
             carried = self.state(CARRIED) or strip_prefix(NETWORK, self.inputs[CARRIED].tensors)
             network.load(network.tensors() | carried)
-        freeze(network, self._absent(frozen_blocks))
+        network.freeze(self._absent(frozen_blocks))
         return network
 
     def _absent(self, blocks: int) -> list[int]:
@@ -331,8 +344,8 @@ class TaskWork:
 
     def main_network(self) -> Network:
         """The network to be trained, with what the method leaves alone frozen."""
-        network = self.network(START)
-        freeze(network, self._absent(self._parts.frozen_blocks), self._parts.frozen_backbone)
+        network, blocks = self.network(START), self._absent(self._parts.frozen_blocks)
+        network.freeze(blocks, backbone=self._parts.frozen_backbone)
         return network
 
     def estimate(
@@ -437,12 +450,3 @@ class TaskWork:
         if forward is None or not bias:
             return anchor
         return replace(anchor, forward=lambda x, maps: correct(forward(x, maps), bias))
-
-
-def freeze(network: Network, blocks: Iterable[int], backbone: bool = False) -> None:
-    """Leave these blocks of the head alone, and the backbone too where asked."""
-    for index in blocks:
-        for parameter in network.head.block(index):
-            parameter.requires_grad_(False)
-    if backbone:
-        network.backbone.requires_grad_(False)

@@ -1,7 +1,7 @@
 """A backbone and a head: the one kind of network that is trained, stored and used as an anchor."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import MethodType
 from typing import Any, cast
 
@@ -161,6 +161,14 @@ class Network(nn.Module):
         if backbone.fresh_head and len(self.head.sizes) > 1:
             self.head.reset()
         self._contiguous = not _bears_channels_last(self.backbone)
+
+    def freeze(self, blocks: Iterable[int], *, backbone: bool = False) -> None:
+        """Leave these blocks of the head alone, and the backbone too where asked."""
+        for index in blocks:
+            for parameter in self.head.block(index):
+                parameter.requires_grad_(False)
+        if backbone:
+            self.backbone.requires_grad_(False)
 
     def at(self, epoch: int, batch: int, batches: int) -> None:
         """Tell the backbone the epoch and the batch that come next.

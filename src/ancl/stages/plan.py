@@ -209,6 +209,7 @@ class _Planner:
                 data=self.data,
                 memory=self.chooser(self.setting.memory),
                 kept=self.kept,
+                records=method.records,
             )
             kept[MEMORY] = self.add(UpdateMemory(**fields))
         return kept
@@ -407,6 +408,8 @@ class _Planner:
         # What it moves is there once a second group of classes let the network grow.
         if method.outer and self.setting.memory and len(self.history.blocks) > 1:
             terms["outer"] = replace(method.outer, memory=self.chooser(self.setting.memory))
+        if method.replays and self.setting.memory:
+            terms["replay"] = self.setting.memory.batch
         if method.old:
             terms["old"] = Term(method.old.regularizer, weight_at(method.old.lamb, *counts))
         if method.auxiliary:

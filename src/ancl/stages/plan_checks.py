@@ -50,6 +50,11 @@ def check_method(method: Method, learns: bool) -> None:
                 f"of {kind}. Give the Finish another name; taken are: "
                 f"{', '.join(sorted(RESERVED))}."
             )
+    recorded = [record.name for record in method.records]
+    if len(set(recorded)) < len(recorded):
+        raise MethodError(
+            f"{method.name} records {', '.join(recorded)}: two of one name. Give each another name."
+        )
     on_weights = any(isinstance(omega, WeightRegularizer) for omega in method.omegas)
     if on_weights and (method.trains == "head" or not learns):
         raise MethodError(

@@ -11,7 +11,7 @@ from ancl.data.samples import hold_out
 from ancl.errors import MethodError
 from ancl.inference import Infer
 from ancl.losses import View, correct_answers
-from ancl.memory import Exemplars
+from ancl.memory import Exemplars, recorded
 from ancl.methods.method import Finish, MainTrainer
 from ancl.methods.parts import (
     IMAGE_PARTS,
@@ -222,6 +222,7 @@ class TrainMain(Stage):
         watcher = self.parts.watcher() if self.parts.watcher else None
         fit = work.fit(network, objective, train, val, work.training, "main", watcher)
         fit.outer = work.outer_step(network)
+        fit.replay = work.replay_stream()
         self._warn_if_unstable(fit, work.say)
         self._say_what_is_left_out(work)
         alternating, auxiliary = self.parts.alternating, self.parts.auxiliary
@@ -338,11 +339,14 @@ class UpdateMemory(Stage):
         work, (count, held) = self.work(inputs, context), self.parts.kept
         parts = [work.exemplars.truncated(count, held)] if work.exemplars else []
         parts = [part.of_classes(work.history.returning, inside=False) for part in parts]
-        parts.append(work.chosen(work.network(), count))
+        network = work.network()
+        new = [work.chosen(network, count)]
         if held:
             number = len(work.held)
             task, flags = torch.full((number,), self.task), torch.ones(number, dtype=torch.bool)
-            parts.append(Exemplars(work.held, task, flags))
+            new.append(Exemplars(work.held, task, flags))
+        answer, records = work.answer(network), self.parts.records
+        parts += [recorded(part, records, answer) for part in new]
         return StageResult(prefixed(MEMORY, Exemplars.joined(parts).tensors()), {})
 
 

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from ancl.data import Batch, Batches
+from ancl.data import Batch, Batches, ReplayStream
 from ancl.errors import TrainingError
 from ancl.losses import View, correct_answers
 from ancl.networks import Network, train_mode
@@ -21,7 +22,7 @@ from ancl.training.config import Training, load_moments, make_optimizer, moments
 from ancl.training.objective import Objective
 from ancl.training.outer import OuterStep
 from ancl.training.quadratic import like
-from ancl.types import Anchor, Output, Params, Step, prefixed, strip_prefix
+from ancl.types import Anchor, Output, Params, Step, prefixed, split_output, strip_prefix
 
 RandomPath = tuple[int, int, str]
 """(seed, task, role): where a training's random streams come from."""
@@ -110,6 +111,7 @@ class Fit:
         self._optimizer = make_optimizer(self._parameters, self.training)
         self._answers: list[dict[Anchor, Output]] = []
         self.outer: OuterStep | None = None
+        self.replay: ReplayStream | None = None
         self.objective = objective
         self.epoch, self.lr, self.finished = 0, training.lr, False
         self._left, self._lowest = training.patience, math.inf
@@ -190,10 +192,13 @@ class Fit:
         self._noise = generator(*self.path, "constraint", self.epoch)
         totals: dict[str, Tensor] = {}
         batches = self.train.shuffled(generator(*self.path, "batches", self.epoch))
+        draws = generator(*self.path, "replay", self.epoch)
         for number, batch in enumerate(batches):
             self._set_rate(number)
             self.network.at(self.epoch, number, len(self.train))
-            terms = self._objective.answers(self._step(batch, number / len(self.train)))
+            replay = self.replay.drawn(draws) if self.replay else None
+            part = number / len(self.train)
+            terms = self._objective.answers(self._step(batch, part, replay=replay))
             self._optimizer.zero_grad(set_to_none=True)
             # Gradients add up: the sum is never needed. Features of a frozen backbone have none.
             torch.autograd.backward([term for term in terms.values() if term.requires_grad])
@@ -243,24 +248,37 @@ class Fit:
         means = self._means(totals, len(self.val.samples))
         return means, int(correct) / len(self.val.samples)
 
-    def _step(self, batch: Batch, part: float, answers: dict[Anchor, Output] | None = None) -> Step:
-        """What the loss may look at, after a part of the epoch."""
-        return Step(
-            batch.x,
-            batch.y,
-            self.network(batch.x, self._objective.maps),
-            self.weights,
-            self.view.tasks,
+    def _step(
+        self,
+        batch: Batch,
+        part: float,
+        answers: dict[Anchor, Output] | None = None,
+        replay: tuple[Batch, Params] | None = None,
+    ) -> Step:
+        """What the loss may look at, after a part of the epoch.
+
+        A replay batch passes together with the task's: batch norm has the statistics of both.
+        """
+        read = partial(
+            Step,
+            weights=self.weights,
+            tasks=self.view.tasks,
             task_aware=self.view.task_aware,
-            exemplars=batch.exemplars,
             rehearses=self.view.rehearses,
-            answers=answers,
             present=self.view.present,
             rows=self.network.head.rows() if self._objective.maps else None,
             scale=self.network.head.scale,
             epoch=self.epoch,
             progress=(self.epoch + part) / self.training.epochs,
         )
+        if replay is None:
+            out = self.network(batch.x, self._objective.maps)
+            return read(batch.x, batch.y, out, exemplars=batch.exemplars, answers=answers)
+        again, extra = replay
+        both = self.network(torch.cat([batch.x, again.x]), self._objective.maps)
+        own, other = split_output(both, len(batch.y))
+        replayed = read(again.x, again.y, other, exemplars=again.exemplars, extra=extra)
+        return read(batch.x, batch.y, own, exemplars=batch.exemplars, replay=replayed)
 
     def _means(self, totals: dict[str, Tensor], count: int) -> dict[str, float]:
         """Term means with the weight terms beside them: the epoch's only look at the device."""

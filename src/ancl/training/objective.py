@@ -120,16 +120,25 @@ class Extra:
         weight: What that is multiplied by.
         new_classes: Whether it means something only where a task brings new classes.
 
-    A subclass says with ``first`` whether it is part of the first task's loss too, and with
-    ``told`` whether it means something where the task of an image is known.
+    A subclass says with ``first`` whether it is part of the first task's loss too, with ``told``
+    whether it means something where the task of an image is known, and with ``replayed`` whether
+    it is computed of the replay batch.
     """
 
     first: ClassVar[bool] = False
     told: ClassVar[bool] = True
+    replayed: ClassVar[bool] = False
     name: str
     part: Callable[[Step], Tensor]
     weight: float = 1.0
     new_classes: bool = False
+
+
+@dataclass(frozen=True)
+class Replayed(Extra):
+    """A term of the replay batch, which its part sees as a step; there is none in validation."""
+
+    replayed = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,11 +196,15 @@ class Objective:
         values: dict[str, Tensor] = {}
         if self.correct:
             step = step.with_output(self.scored(step.out))
+            if step.replay:
+                step.replay = step.replay.with_output(self.scored(step.replay.out))
         if self.task_weight:
             loss = self.task_loss(only_current(step) if self.own_classes else step)
             values[TASK] = loss if self.task_weight == 1.0 else self.task_weight * loss
         for extra in self.extras:
-            values[extra.name] = extra.weight * extra.part(step)
+            read = step.replay if extra.replayed else step
+            if read is not None:
+                values[extra.name] = extra.weight * extra.part(read)
         forces: dict[str, Callable[[], Tensor]] = {}
         if self.task_weight:
             forces[TASK] = partial(force, values[TASK], step.out._replace(maps=()))
