@@ -391,7 +391,7 @@ WRITTEN = [
     ),
     # A report reads no spec.yaml: what was trained is in result.json.
     *(
-        Row(f"report-spec-{name}", ("report",), "digits, 2 tasks, til", of_run("spec.yaml", change), 0)
+        Row(f"report-spec-{name}", ("report",), "digits, 2 tasks", of_run("spec.yaml", change), 0)
         for name, change in (
             ("text", replaced("{")),
             ("fifo", fifo),
