@@ -116,3 +116,16 @@ def test_a_run_is_not_opened_with_another_augmentation(finished: Path) -> None:
         load_run(run, augment="flip")
 
     assert load_run(run, augment="none").tasks
+
+
+def test_other_settings_are_refused_where_the_images_were_learned_before(
+    ancl: Any, months: dict[str, bytes], no_training: None
+) -> None:
+    same = ancl("learn", "L", "--data", "folder:m1", *BEGIN)
+    assert (same.code, "nothing was done" in same.out) == (0, True)
+    for flags in (("--seed", "4"), ("--epochs", "7"), ("--memory-per-class", "9")):
+        other = ancl("learn", "L", "--data", "folder:m1", "--method", "icarl", *flags)
+
+        assert other.code == 2
+        assert f"{flags[0]}: L keeps the settings that it began with" in other.err
+    assert contents() == months

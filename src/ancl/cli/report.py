@@ -68,7 +68,7 @@ def _overview_text(shown: Table) -> str:
     align = "".join("r" if numeric[index] else "l" for index in kept)
     head = [shown.head[index] for index in kept]
     body = table(head, [[row[index] for index in kept] for row in rows], align)
-    return "\n".join([body, *shown.notes, *([f"n = {n} seeds."] if n else [])])
+    return "\n".join([body, *shown.notes, *([f"n = {counted(n, 'seed')}."] if n else [])])
 
 
 def _files_text(files: Sequence[Path]) -> str:

@@ -114,10 +114,8 @@ def _refuse_without_values(x: Tensor, what: str) -> None:
     """Refuse tensors that do not hold one value after the other."""
     if x.is_meta or x.is_nested or x.is_quantized or x.layout != torch.strided:
         kind = "of the device meta" if x.is_meta else f"of the layout {x.layout}"
-        raise ScenarioError(
-            f"The {what} are a tensor {kind}, which is not read. Give a dense one, for example "
-            f"with x.to_dense()."
-        )
+        advice = "one with values" if x.is_meta else "a dense one, for example with x.to_dense()"
+        raise ScenarioError(f"The {what} are a tensor {kind}, which is not read. Give {advice}.")
 
 
 def _bad_dtype(given: str) -> ScenarioError:

@@ -4,6 +4,7 @@ What is computed is kept in a store until the learner is saved, so the same call
 stopped, and a call that was finished before only says so.
 """
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -158,7 +159,29 @@ class _Asked(NamedTuple):
         there = self._open(target, None, events)
         say = Events().say  # said once: when the images are learned
         x, labels = labelled_part(self.data, "train", data_root, there.input_shape, say)
-        return there if _has_learned(there, x, labels) else None
+        if not _has_learned(there, x, labels):
+            return None
+        self._check_settings_of(there)
+        return there
+
+    def _check_settings_of(self, there: Learner) -> None:
+        """Refuse settings that the learner did not begin with: nothing is done with them.
+
+        Those that it began with may be given, as when the same command is repeated.
+        """
+        saved, keys = there._config.meta(), self.settings.values
+        method, network = self.method or saved["method"], self.network or saved["network"]
+        if not keys or not isinstance(method, str) or network is None:
+            return
+        asked = self._replace(method=method, network=network)
+        given = _dotted(learner_of(asked._spec())._config.meta())
+        began = _dotted(saved)
+        if differing := [key for key in keys if given.get(key) != began.get(key)]:
+            raise SpecError(
+                f"{self._named(differing)}: {self.place} keeps the settings that it began with, "
+                f"and has learned exactly these images before. Leave these out, or begin a new "
+                f"learner in another directory."
+            )
 
     def opened(self, store: Path, events: Events | None) -> Learner:
         """The learner that is there, or a new one."""
@@ -224,6 +247,17 @@ class _Asked(NamedTuple):
     def _shown(self, key: str) -> str:
         label = self.settings.labels.get(key, key)
         return key if label == "--set" else label
+
+
+def _dotted(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """What a learner was made of, by the key of each setting."""
+    sections = {name: saved[name] for name in ("memory", "training", "auxiliary")}
+    sections["network"] = saved["network_options"]
+    values = {f"{name}.{key}": v for name, part in sections.items() for key, v in part.items()}
+    data = {f"data.{name}": saved[name] for name in ("scenario", "val_fraction", "normalization")}
+    dotted: dict[str, Any] = {"seed": saved["seed"], **data, **values, **saved["settings"]}
+    # As JSON: what was read back has lists where tuples were given.
+    return {key: json.dumps(value) for key, value in dotted.items()}
 
 
 def _has_learned(learner: Learner, x: Tensor, labels: Sequence[Label]) -> bool:
