@@ -46,6 +46,7 @@ def test_what_a_method_decides() -> None:
         "memory.per_class": 20,
         "memory.total": None,
         "memory.selection": "herding",
+        "memory.batch": None,
         "training.select_by": "task_loss",
         "auxiliary.weight_decay": 5e-4,
     }

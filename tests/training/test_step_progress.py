@@ -79,9 +79,9 @@ def test_a_decaying_term_is_the_steady_one_at_every_weight() -> None:
     decaying, steady = make_fit(Decaying()), make_fit(omega := Steady())
     step_of = steady._step
 
-    def weighted(batch, part, answers=None):  # type: ignore[no-untyped-def]
+    def weighted(batch, part, answers=None, replay=None):  # type: ignore[no-untyped-def]
         omega.weight[0] = 1 - (steady.epoch + part) / TRAINING.epochs
-        return step_of(batch, part, answers)
+        return step_of(batch, part, answers, replay)
 
     steady._step = weighted  # type: ignore[method-assign]
     for one, other in zip(decaying, steady, strict=True):
