@@ -122,7 +122,10 @@ def __getattr__(name: str) -> Any:
     if name in ("data", "extend"):
         return import_module(f"ancl.{name}")
     if name not in _PLACE_OF:
-        raise AttributeError(f"module 'ancl' has no attribute {name!r}")
+        message = f"module 'ancl' has no attribute {name!r}"
+        if not name.startswith("_") and name in import_module("ancl.extend").__all__:
+            message += f"; names for authors are in ancl.extend: ancl.extend.{name}"
+        raise AttributeError(message)
     return getattr(import_module(f"ancl.{_PLACE_OF[name]}"), name)
 
 

@@ -308,3 +308,6 @@ def test_every_public_name_is_there_and_explained() -> None:
     """
     assert set(wanted.split()) <= set(ancl.__all__)
     assert set(authors.split()) <= set(ancl.extend.__all__)
+    with pytest.raises(AttributeError, match=r"in ancl\.extend: ancl\.extend\.Term"):
+        _ = ancl.Term
+    assert not hasattr(ancl, "Terms")

@@ -478,3 +478,10 @@ def test_parameters_have_a_legend_that_switches_methods_off(
 
     assert texts(browser, "#parameters .legend label") == ["LwF", "DER"]
     assert (both, browser.value(lines)) == (2, 1)
+
+
+def test_an_axis_through_0_has_its_mark(shown: Any) -> None:
+    marks = shown.value("JSON.stringify(ticks(-0.19, 0.01, 4))")
+
+    assert marks.endswith(",0]")
+    assert shown.value("ticks(-0.19, 0.3, 6).includes(0)") is True

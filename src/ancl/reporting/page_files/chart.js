@@ -3,9 +3,10 @@ function ticks(low, high, count = 5) {
   const raw = (high - low) / count || 1;
   const size = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((f) => f * size).find((s) => s >= raw * 0.999);
-  const found = [];
-  for (let v = Math.ceil(low / step - 1e-9) * step; v <= high + step * 1e-6; v += step) found.push(v);
-  return found;
+  const values = [];
+  // Whole multiples, not sums: those of steps such as 0.05 miss 0 by a rounding error.
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-6; n += 1) values.push(n * step + 0);
+  return values;
 }
 
 function extent(values, log) {
