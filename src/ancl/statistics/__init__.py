@@ -1,0 +1,42 @@
+"""Classifiers that are computed instead of trained, and the exact sums they are computed from."""
+
+from ancl.statistics.choice import (
+    choose,
+    choose_penalty,
+    fit_temperature,
+    held_loss,
+    penalties_to_try,
+)
+from ancl.statistics.kept import knn_scores, logistic
+from ancl.statistics.lift import Lift
+from ancl.statistics.linear import (
+    Cosine,
+    Linear,
+    RidgePath,
+    cosine_means,
+    discriminant,
+    nearest_mean,
+    ridge,
+)
+from ancl.statistics.sums import Grid, GridRows, Sums
+
+__all__ = [
+    "Cosine",
+    "Grid",
+    "GridRows",
+    "Lift",
+    "Linear",
+    "RidgePath",
+    "Sums",
+    "choose",
+    "choose_penalty",
+    "cosine_means",
+    "discriminant",
+    "fit_temperature",
+    "held_loss",
+    "knn_scores",
+    "logistic",
+    "nearest_mean",
+    "penalties_to_try",
+    "ridge",
+]
