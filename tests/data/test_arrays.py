@@ -22,7 +22,7 @@ def test_training_and_test_images_in_one_file(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "mine.npz", x_train=X, y_train=Y, x_test=X[:3] ^ 1, y_test=Y[:3])
     source = known_source(f"arrays:{tmp_path}/mine.npz").load()
     assert (len(source.train), len(source.test)) == (30, 3)
-    assert np.array_equal(source.test.x.numpy(), (X[:3] ^ 1)[[1, 0, 2]])
+    assert np.array_equal(source.test.x.dense().numpy(), (X[:3] ^ 1)[[1, 0, 2]])
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:

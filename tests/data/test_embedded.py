@@ -13,7 +13,7 @@ def test_digits_are_the_published_images() -> None:
     assert source.classes == tuple(range(10))
     assert source.train.x.shape == (1198, 8, 8, 1)
     assert source.train.x.dtype == torch.uint8
-    x = torch.cat([source.train.x, source.test.x])
+    x = torch.cat([source.train.x.dense(), source.test.x.dense()])
     assert x.max().item() == 16 * 15
     assert (x % 15).max().item() == 0
     # 4.884 dark points a pixel: 561718 / (1797 * 64).
@@ -30,10 +30,10 @@ def test_hard_digits_are_shifted_and_the_same_each_time() -> None:
     clean = hard_digits(noise=0.0)
     assert clean.train.input_shape == (1, 14, 14)
     # Each canvas holds one digit unchanged, so the dark points add up to the same.
-    total = sum(part.x.sum(dtype=torch.int64).item() for part in (clean.train, clean.test))
+    total = sum(part.x.dense().sum(dtype=torch.int64).item() for part in (clean.train, clean.test))
     assert total == 561718 * 15
     # Shifts of -3 and +3 bring digits to the first and the last row.
-    assert clean.train.x.amax((0, 2, 3)).bool().tolist() == [True] * 14
+    assert clean.train.x.dense().amax((0, 2, 3)).bool().tolist() == [True] * 14
     assert hard_digits().fingerprint == hard_digits().fingerprint
     assert len({hard_digits(noise=n, shift=s).fingerprint for n in (0.1, 0.2) for s in (1, 2)}) == 4
 
@@ -41,7 +41,7 @@ def test_hard_digits_are_shifted_and_the_same_each_time() -> None:
 def test_noise_has_the_given_size() -> None:
     # No digit reaches the first column (its own is blank), so a pixel there is max(0, noise):
     # its root mean square is std / sqrt(2).
-    edge = hard_digits(shift=8, noise=0.1).train.x[:, :, 0, 0].double()
+    edge = hard_digits(shift=8, noise=0.1).train.x.dense()[:, :, 0, 0].double()
     assert abs((edge**2).mean().sqrt().item() / (25.5 / 2**0.5) - 1) < 0.02
 
 
@@ -60,9 +60,13 @@ def test_garments_and_digits_share_one_size() -> None:
         *(count - 100 for count in [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]),
     ]
     assert source.notes == ()  # no test image is a training image too
-    x = torch.cat([source.train.x, source.test.x])
+    x = torch.cat([source.train.x.dense(), source.test.x.dense()])
     y = torch.cat([source.train.y, source.test.y])
     assert x.shape[1:] == (14, 14, 1)
     # The digits are all there, unchanged, inside a border of zeros.
     own = x[y >= 10].long()
-    assert own[:, 3:11, 3:11].sum() == own.sum() == torch.cat([plain.train.x, plain.test.x]).sum()
+    assert (
+        own[:, 3:11, 3:11].sum()
+        == own.sum()
+        == torch.cat([plain.train.x.dense(), plain.test.x.dense()]).sum()
+    )

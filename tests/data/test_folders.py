@@ -31,7 +31,9 @@ def test_a_folder_a_class_and_a_fifth_for_the_test(flat: Path) -> None:
     assert (known.classes, source.classes) == (2, ("cat", "dog"))
     assert source.train.x.shape == (8, 4, 5, 3)
     assert (len(source.train), len(source.test)) == (8, 2)
-    reds = sorted(source.train.x[:, 0, 0, 0].tolist() + source.test.x[:, 0, 0, 0].tolist())
+    reds = sorted(
+        source.train.x.dense()[:, 0, 0, 0].tolist() + source.test.x.dense()[:, 0, 0, 0].tolist()
+    )
     assert reds == [10, 11, 12, 13, 14, 100, 101, 102, 103, 104]
     assert (source.train.x[source.train.y == 0][:, 0, 0, 0] >= 100).all()
 
@@ -44,13 +46,13 @@ def test_train_and_test_folders(tmp_path: Path, test: str) -> None:
     source = known_source(f"folder:{tmp_path}").load()
     # All are grey: one channel.
     assert source.train.x.shape == (2, 4, 5, 1)
-    assert source.test.x[:, 0, 0, 0].tolist() == [100, 101]
+    assert source.test.x.dense()[:, 0, 0, 0].tolist() == [100, 101]
 
 
 def test_grey_images_beside_coloured_ones_get_three_channels(flat: Path) -> None:
     picture(flat / "cat" / "0.png", (77,))
     source = known_source(f"folder:{flat}").load()
-    together = [*source.train.x[:, 0, 0].tolist(), *source.test.x[:, 0, 0].tolist()]
+    together = [*source.train.x.dense()[:, 0, 0].tolist(), *source.test.x.dense()[:, 0, 0].tolist()]
     assert [77, 77, 77] in together
 
 

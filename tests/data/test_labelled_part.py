@@ -19,7 +19,7 @@ def test_a_folder_without_parts_gives_all_its_images(
     for part in ("train", "test"):
         x, labels = labelled_part(name, part)
         assert labels == ["three"] * 7
-        assert torch.equal(x, digits().train.x[digits().train.of_class(3)[:7]])
+        assert torch.equal(x.dense(), digits().train.x[digits().train.of_class(3)[:7]])
 
 
 def test_a_folder_with_parts_gives_the_one_that_is_asked_for(
@@ -34,7 +34,7 @@ def test_a_folder_with_parts_gives_the_one_that_is_asked_for(
     assert labelled_part(f"folder:{folder}", "train")[1] == ["one"] * 3 + ["two"] * 3
     x, labels = labelled_part(f"folder:{folder}", "test")
     assert labels == ["two"] * 2
-    assert torch.equal(x, digits().test.x[digits().test.of_class(2)[:2]])
+    assert torch.equal(x.dense(), digits().test.x[digits().test.of_class(2)[:2]])
 
 
 def test_files_are_brought_to_a_shape_unless_the_name_has_a_size(
@@ -53,9 +53,9 @@ def test_arrays_and_named_sources_have_parts(tmp_path: Path) -> None:
 
     assert labelled_part(f"arrays:{tmp_path / 'whole.npz'}", "test")[1] == ["a"] * 4
     images, labels = labelled_part(f"arrays:{tmp_path / 'parts.npz'}", "test")
-    assert (images.flatten().tolist(), labels) == ([12, 13, 14, 15], [1])
+    assert (images.dense().flatten().tolist(), labels) == ([12, 13, 14, 15], [1])
     images, labels = labelled_part("digits", "test")
-    assert torch.equal(images, digits().test.x)
+    assert torch.equal(images.dense(), digits().test.x.dense())
     assert labels == digits().test.y.tolist()
 
 

@@ -7,10 +7,10 @@ import torch
 
 from ancl import ScenarioError
 from tests.lab import (
-    Coming,
+    ClassVisit,
     Samples,
     Stream,
-    comings,
+    class_visits,
     from_arrays,
     make_stream,
     not_in,
@@ -78,22 +78,22 @@ def test_the_tasks_share_the_images_of_a_class() -> None:
 
 def test_a_number_of_images_goes_round() -> None:
     kept = torch.arange(10)
-    taken = [Coming(number, 4, 4, seed=3).taken(kept, 0).tolist() for number in range(4)]
+    taken = [ClassVisit(number, 4, 4, seed=3).taken(kept, 0).tolist() for number in range(4)]
 
     assert all(part == sorted(part) and len(part) == 4 for part in taken)
     assert len({*taken[0], *taken[1]}) == 8  # no image twice before all came once
     assert {*taken[0], *taken[1], *taken[2]} == set(range(10))
-    assert Coming(1, 2, 99, seed=3).taken(kept, 0).tolist() == list(range(10))
-    assert [Coming(0, 3, images, 0).count(10, "a") for images in (None, 4, 99)] == [4, 4, 10]
+    assert ClassVisit(1, 2, 99, seed=3).taken(kept, 0).tolist() == list(range(10))
+    assert [ClassVisit(0, 3, images, 0).count(10, "a") for images in (None, 4, 99)] == [4, 4, 10]
     for number in range(3):
-        part = Coming(number, 3, None, seed=3)
+        part = ClassVisit(number, 3, None, seed=3)
         assert part.count(10, "a") == len(part.taken(kept, 0))
     with pytest.raises(ScenarioError, match=r"'a' comes 3 times and has 2 .* data.per_coming"):
-        Coming(0, 3, None, 0).count(2, "a")
+        ClassVisit(0, 3, None, 0).count(2, "a")
 
 
 def test_comings_are_counted_class_by_class() -> None:
-    found = comings([(0, 1), (1, 2), (1,)], 5, seed=0)
+    found = class_visits([(0, 1), (1, 2), (1,)], 5, seed=0)
 
     assert [[(c.number, c.of) for c in task] for task in found] == [
         [(0, 1), (0, 3)],
@@ -146,7 +146,7 @@ def test_a_task_from_images_may_bring_known_classes() -> None:
     )
 
     assert (made.present, made.returning, made.counts) == ((0, 2, 3), (0, 2), (2, 2, 4))
-    assert sorted(made.load().train.x.flatten().tolist()) == list(range(8))
+    assert sorted(made.load().train.x.dense().flatten().tolist()) == list(range(8))
 
 
 def test_images_like_others_are_left_out() -> None:
@@ -158,7 +158,7 @@ def test_images_like_others_are_left_out() -> None:
     left = not_in(samples, others)
 
     # The 3 is one of the others; of the three 1s, one of each class stays.
-    assert list(zip(left.x.flatten().tolist(), left.y.tolist(), strict=True)) == [
+    assert list(zip(left.x.dense().flatten().tolist(), left.y.tolist(), strict=True)) == [
         (1.0, 0),
         (2.0, 0),
         (1.0, 1),

@@ -20,7 +20,7 @@ def test_take_and_concatenate_keep_images_and_labels_together() -> None:
     )
 
     assert len(taken) == 3
-    assert taken.x.tolist() == [[6.0, 7.0], [2.0, 3.0], [0.0, 1.0]]
+    assert taken.x.dense().tolist() == [[6.0, 7.0], [2.0, 3.0], [0.0, 1.0]]
     assert taken.y.tolist() == [3, 1, 0]
 
 

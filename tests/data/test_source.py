@@ -17,7 +17,7 @@ def test_the_order_of_the_images_changes_no_bit() -> None:
     one, other = make_source("one", X, Y), make_source("other", X[order], Y[order])
     assert one.fingerprint == other.fingerprint
     for a, b in ((one.train, other.train), (one.test, other.test)):
-        assert torch.equal(a.x, b.x)
+        assert torch.equal(a.x.dense(), b.x.dense())
         assert torch.equal(a.y, b.y)
 
 
@@ -44,7 +44,7 @@ def test_given_classes_decide_the_numbers() -> None:
     source = from_arrays(X, words, X[:3], words[:3], classes=["c", "a", "b"])
     assert source.classes == ("c", "a", "b")
     # The test images are X[0] "b", X[1] "c", X[2] "a": in class order X[1], X[2], X[0].
-    assert np.array_equal(source.test.x.numpy(), X[[1, 2, 0]])
+    assert np.array_equal(source.test.x.dense().numpy(), X[[1, 2, 0]])
 
 
 def test_the_cut_takes_a_part_of_each_class_and_nothing_twice() -> None:
@@ -57,7 +57,7 @@ def test_the_cut_takes_a_part_of_each_class_and_nothing_twice() -> None:
 
 def test_normalization_is_the_moments_of_the_training_pixels() -> None:
     source = make_source("moments", X, Y)
-    pixels = source.train.x.double().numpy() / 255
+    pixels = source.train.x.dense().double().numpy() / 255
     assert source.normalization == Normalization(
         tuple(np.round(pixels.mean((0, 1, 2)), 4).tolist()),
         tuple(np.round(pixels.std((0, 1, 2)), 4).tolist()),

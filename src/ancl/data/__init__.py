@@ -10,7 +10,7 @@ from ancl.data.augment import (
 )
 from ancl.data.batches import Batch, Batches, ReplayStream, even_size
 from ancl.data.class_split import class_order, task_sizes
-from ancl.data.convert import as_images, as_labels, read_dataset
+from ancl.data.convert import as_images, as_labels, as_view, read_dataset
 from ancl.data.domains import Domain, domains
 from ancl.data.download import fetch, import_from
 from ancl.data.formats.arrays import arrays_classes, arrays_source
@@ -37,6 +37,7 @@ from ancl.data.source import (
     make_source,
     raw_floats,
 )
+from ancl.data.storage import ImageView
 from ancl.data.stream import (
     SCENARIOS,
     Split,
@@ -57,6 +58,7 @@ __all__ = [
     "Batch",
     "Batches",
     "Domain",
+    "ImageView",
     "Label",
     "Normalization",
     "Published",
@@ -71,6 +73,7 @@ __all__ = [
     "as_images",
     "as_input",
     "as_labels",
+    "as_view",
     "augmentation",
     "canonical",
     "channel_statistics",

@@ -243,13 +243,13 @@ class Versions:
     corner: Tensor
 
     @staticmethod
-    def draw(x: Tensor, randomness: Generator) -> Versions:
-        """Versions of uint8 images (N, H, W, C)."""
-        last = 2 * padding(*x.shape[1:3])
+    def draw(shape: Sequence[int], randomness: Generator) -> Versions:
+        """Versions of uint8 images of the shape (N, H, W, C)."""
+        n, last = shape[0], 2 * padding(*shape[1:3])
         return Versions(
-            torch.empty(len(x)).uniform_(-BRIGHTNESS, BRIGHTNESS, generator=randomness),
-            torch.empty(len(x)).uniform_(*CONTRAST, generator=randomness),
-            torch.randint(0, last + 1, (2, 3, len(x)), generator=randomness),
+            torch.empty(n).uniform_(-BRIGHTNESS, BRIGHTNESS, generator=randomness),
+            torch.empty(n).uniform_(*CONTRAST, generator=randomness),
+            torch.randint(0, last + 1, (2, 3, n), generator=randomness),
         )
 
     def of(self, x: Tensor, image: Tensor, version: Tensor) -> Tensor:

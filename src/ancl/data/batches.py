@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 
 from ancl.data.augment import VERSIONS, Augment, Versions, augmentation
 from ancl.data.samples import Normalization, Samples, as_input
+from ancl.data.storage import ImageView
 
 
 class Batch(NamedTuple):
@@ -61,17 +62,18 @@ class Batches:
         """The same with twelve fixed versions of every image; other inputs are as they were."""
         if self.samples.x.dtype != torch.uint8:
             return self
-        return replace(self, versions=Versions.draw(self.samples.x, randomness))
+        return replace(self, versions=Versions.draw(self.samples.x.shape, randomness))
 
     def shuffled(self, randomness: Generator, *, augmented: bool = True) -> Iterator[Batch]:
         """All samples once, in random order; all randomness comes from the generator."""
         change = augmentation(self.augment if augmented else "none")
         n, versions = len(self.samples), self.versions if augmented else None
+        inputs = self._inputs
         order = torch.randperm(self.count if augmented else n, generator=randomness)
         for cut in self._cuts(len(order)):
             place = order[cut]
             index = place % n if versions else place
-            x = self._inputs[index]
+            x = inputs[index]
             x = versions.of(x, index, place // n) if versions else change(x, randomness)
             yield self._batch(x, self.samples.y[index], index)
 
@@ -93,7 +95,7 @@ class Batches:
             yield self._batch(self._inputs[cut], self.samples.y[cut], index)
 
     @property
-    def _inputs(self) -> Tensor:
+    def _inputs(self) -> ImageView | Tensor:
         features = self.samples.features
         changed = self.augment != "none" or self.versions is not None
         return self.samples.x if features is None or changed else features

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -19,9 +19,10 @@ from torch.utils.data import (
 )
 
 from ancl.data.samples import Label
+from ancl.data.storage import ImageView, MappedStorage
 from ancl.errors import ScenarioError
 
-Images = NDArray[Any] | Tensor
+Images = NDArray[Any] | Tensor | ImageView
 Labels = NDArray[Any] | Tensor | Sequence[Label]
 
 _CHANNELS = (1, 3, 4)
@@ -29,34 +30,65 @@ _PROBES = 8
 _MOST_LABEL = 10**18
 
 
+def as_view(x: Images) -> ImageView:
+    """Checked images, to be kept: a memory-mapped array of bytes stays where it is.
+
+    What is in memory is copied, so that nobody else can change it.
+    """
+    if isinstance(x, ImageView):
+        if x.dtype != torch.uint8 or x.ndim != 4:
+            return ImageView.of(as_images(x.dense()))
+        _check_bytes(x.shape)
+        return x
+    if is_mapped(x):
+        _check_bytes(x.shape)
+        return ImageView.of(MappedStorage(x if x.ndim == 4 else x[..., None]))
+    images = as_images(x)
+    return ImageView.of(images.clone() if isinstance(x, Tensor) else images)
+
+
+def is_mapped(x: Any) -> TypeGuard[NDArray[np.uint8]]:
+    """Whether it is an array of bytes in a file, which can be read row by row."""
+    return isinstance(x, np.memmap) and x.dtype == np.uint8
+
+
 def as_images(x: Images) -> Tensor:
-    """Images as they are kept: uint8 (N, H, W, C) or finite float32 (N, ...)."""
-    images = to_tensor(x)
+    """Images as they are kept, in memory: uint8 (N, H, W, C) or finite float32 (N, ...)."""
+    images = to_tensor(x.dense() if isinstance(x, ImageView) else x)
+    if images.dtype == torch.uint8:
+        _check_bytes(images.shape)
+        return images if images.ndim == 4 else images.unsqueeze(3)
     shape = tuple(images.shape)
-    if images.ndim == 0 or len(images) == 0:
+    _check_some(shape)
+    check_finite(images)
+    if images.ndim == 4 and _channels_last(images[0]):
+        raise ScenarioError(
+            f"The float images of shape {shape} seem to have their channels last. They go "
+            "first: use numpy.moveaxis(x, 3, 1), or x.permute(0, 3, 1, 2) for a tensor. Bytes "
+            "(uint8) have them last."
+        )
+    return images
+
+
+def _check_some(shape: tuple[int, ...]) -> None:
+    if not shape or shape[0] == 0:
         raise ScenarioError(f"There are no images: the array has the shape {shape}.")
-    if images.dtype != torch.uint8:
-        check_finite(images)
-        if images.ndim == 4 and _channels_last(images[0]):
-            raise ScenarioError(
-                f"The float images of shape {shape} seem to have their channels last. They go "
-                "first: use numpy.moveaxis(x, 3, 1), or x.permute(0, 3, 1, 2) for a tensor. Bytes "
-                "(uint8) have them last."
-            )
-        return images
-    if images.ndim == 3:
-        return images.unsqueeze(3)
-    if images.ndim != 4:
+
+
+def _check_bytes(given: Sequence[int]) -> None:
+    """Refuse another shape than that of uint8 images."""
+    shape = tuple(given)
+    _check_some(shape)
+    if len(shape) not in (3, 4):
         raise ScenarioError(
             f"uint8 images have the shape (N, H, W, C) or (N, H, W), not {shape}. "
             "Reshape them, or give other data as float32."
         )
-    if _channels_first(images[0]):
+    if len(shape) == 4 and shape[1] in _CHANNELS and shape[3] not in _CHANNELS:
         raise ScenarioError(
             f"The uint8 images of shape {shape} seem to have their channels first. "
             "They go last: use numpy.moveaxis(x, 1, 3), or x.permute(0, 2, 3, 1) for a tensor."
         )
-    return images
 
 
 def as_labels(y: Labels) -> list[Label]:

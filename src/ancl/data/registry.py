@@ -10,16 +10,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from ancl.catalogue import Catalogue
-from ancl.data.convert import as_images, as_labels
+from ancl.data.convert import as_labels, as_view
 from ancl.data.formats.arrays import arrays_classes, arrays_part, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_part, folder_source
 from ancl.data.published import PUBLISHED
 from ancl.data.samples import Label
 from ancl.data.source import Source, make_source
+from ancl.data.storage import ImageView
 from ancl.errors import AnclError, ScenarioError, printable
 from ancl.outside import Loaded
 
@@ -78,7 +77,7 @@ _CATALOGUE = Catalogue(
     SOURCES,
     _WANTED,
     ScenarioError,
-    ("folder:PATH", "folder:PATH@32", "arrays:FILE.npz"),
+    ("folder:PATH", "folder:PATH@32", "arrays:FILE.npz", "arrays:FOLDER"),
 )
 FORMS = _CATALOGUE.own_forms
 """How to name your own data."""
@@ -122,7 +121,7 @@ def labelled_part(
     root: str | Path | None = None,
     shape: Sequence[int] | None = None,
     say: Callable[[str], None] = warnings.warn,
-) -> tuple[Tensor, list[Label]]:
+) -> tuple[ImageView, list[Label]]:
     """The images of one part of a source, each with its label, in no certain order.
 
     Unlike ``load_source`` it takes a single class too, and cuts nothing off for a test.
@@ -143,10 +142,10 @@ def labelled_part(
             size = shape[1]
         colour = bool(shape and shape[0] == 3)
         x, y = folder_part(path, part, size, colour=colour, skip_bad=skip, say=say)
-        return as_images(x), as_labels(y)
+        return as_view(x), as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)
-        return as_images(arrays[0]), as_labels(arrays[1])
+        return as_view(arrays[0]), as_labels(arrays[1])
     source = known_source(name).load(root)
     samples = source.test if part == "test" else source.train
     return samples.x, [source.classes[number] for number in samples.y.tolist()]

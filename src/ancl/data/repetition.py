@@ -62,15 +62,15 @@ def returning_classes(
 
 
 @dataclass(frozen=True)
-class Coming:
-    """One coming of a class: its place among all comings of the class in the stream.
+class ClassVisit:
+    """One visit of a class: its place among all visits of the class in the stream.
 
     The training images of a class are shuffled once, by the seed. Each coming takes the next of
     them, so that no image comes twice before all came once.
 
     Args:
         number: Which coming this is, from 0.
-        of: The number of comings of the class in the stream.
+        of: The number of visits of the class in the stream.
         images: How many images it takes, all at most; an equal share of them if left out.
         seed: The seed of the run.
     """
@@ -84,7 +84,7 @@ class Coming:
         """How many of a class's n images it takes.
 
         Raises:
-            ScenarioError: There are fewer images than comings.
+            ScenarioError: There are fewer images than visits.
         """
         if self.images is not None:
             return min(self.images, n)
@@ -107,9 +107,9 @@ class Coming:
         return images[shuffled[turn].sort().values]
 
 
-def comings(
+def class_visits(
     present: Sequence[Sequence[int]], images: int | None, seed: int
-) -> tuple[tuple[Coming, ...], ...]:
+) -> tuple[tuple[ClassVisit, ...], ...]:
     """The coming of every class that a task brings, task by task."""
     times, numbers = Counter[int](), list[list[int]]()
     for task in present:
@@ -117,7 +117,7 @@ def comings(
         times.update(task)
     return tuple(
         tuple(
-            Coming(number, times[position], images, seed)
+            ClassVisit(number, times[position], images, seed)
             for position, number in zip(task, counted, strict=True)
         )
         for task, counted in zip(present, numbers, strict=True)

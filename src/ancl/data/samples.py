@@ -10,9 +10,9 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from ancl.data.storage import Digests, ImageView
 from ancl.hashing import LATER
 from ancl.seeding import generator
 
@@ -20,9 +20,9 @@ Label = str | int
 """What a user calls a class."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Samples:
-    """Images and their class numbers, in memory.
+    """Images and their class numbers: a view, so that no pixels move with them.
 
     Args:
         x: uint8 images (N, H, W, C), or float32 (N, ...) exactly as a network reads it.
@@ -30,9 +30,14 @@ class Samples:
         features: What a backbone that never learns makes of them (N, D), where that is known.
     """
 
-    x: Tensor
+    x: ImageView
     y: Tensor
-    features: Tensor | None = None
+    features: Tensor | None
+
+    def __init__(self, x: ImageView | Tensor, y: Tensor, features: Tensor | None = None) -> None:
+        object.__setattr__(self, "x", ImageView.of(x) if isinstance(x, Tensor) else x)
+        object.__setattr__(self, "y", y)
+        object.__setattr__(self, "features", features)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -40,13 +45,13 @@ class Samples:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one sample as a network sees it: channels first."""
-        shape = tuple(self.x.shape[1:])
+        shape = self.x.shape[1:]
         return (shape[-1], *shape[:-1]) if self.x.dtype == torch.uint8 else shape
 
     def take(self, index: Tensor) -> Samples:
         """The samples at these positions, in this order."""
         features = None if self.features is None else self.features[index]
-        return Samples(self.x[index], self.y[index], features)
+        return Samples(self.x.take(index), self.y[index], features)
 
     def of_class(self, number: int) -> Tensor:
         """The positions of a class's samples, in order; none where it has no samples."""
@@ -62,7 +67,7 @@ class Samples:
         """All parts, one after the other; with features where all of them have some."""
         features = [part.features for part in parts if part.features is not None]
         return Samples(
-            torch.cat([part.x for part in parts]),
+            ImageView.joined([part.x for part in parts]),
             torch.cat([part.y for part in parts]),
             torch.cat(features) if len(features) == len(parts) else None,
         )
@@ -130,10 +135,6 @@ def divide(n: int, held: int, generator: Generator) -> tuple[Tensor, Tensor]:
     return shuffled[held:].sort().values, shuffled[:held].sort().values
 
 
-Digests = NDArray[np.uint64]
-"""One sha256 per row as four numbers, the first the most significant."""
-
-
 def canonical(samples: Samples) -> Samples:
     """The samples by ascending class and, within a class, by the hash of the image."""
     return ordered(samples)[0]
@@ -141,9 +142,9 @@ def canonical(samples: Samples) -> Samples:
 
 def not_in(samples: Samples, others: Samples) -> Samples:
     """The samples whose image is not among the others; of equal ones of a class, the first."""
-    out = {bytes(row) for row in _digests(others)}
+    out = {bytes(row) for row in others.x.digests()}
     first: dict[tuple[bytes, int], int] = {}
-    for index, (row, label) in enumerate(zip(_digests(samples), samples.y.tolist(), strict=True)):
+    for index, (row, label) in enumerate(zip(samples.x.digests(), samples.y.tolist(), strict=True)):
         if bytes(row) not in out:
             first.setdefault((bytes(row), label), index)
     return samples.take(torch.tensor(list(first.values()), dtype=torch.long))
@@ -156,7 +157,7 @@ def fingerprint(*parts: Samples) -> str:
 
 def ordered(samples: Samples) -> tuple[Samples, Digests]:
     """The samples in canonical order, with the hash of each image."""
-    digests = _digests(samples)
+    digests = samples.x.digests()
     keys = (*(digests[:, column] for column in (3, 2, 1, 0)), samples.y.numpy())
     order = np.lexsort(keys)
     return samples.take(torch.from_numpy(order)), digests[order]
@@ -166,24 +167,10 @@ def hash_parts(parts: Sequence[tuple[Samples, Digests]]) -> str:
     """The hash of ordered parts: form, images per class, and every image's own hash."""
     whole = hashlib.sha256()
     for samples, digests in parts:
-        form = (*_form(samples), samples.y.bincount().tolist())
+        form = (str(samples.x.dtype), samples.x.shape[1:], samples.y.bincount().tolist())
         whole.update(repr(form).encode())
         whole.update(digests.astype(">u8").tobytes())
     return whole.hexdigest()
-
-
-def _digests(samples: Samples) -> Digests:
-    start = hashlib.sha256(repr(_form(samples)).encode())
-    rows = bytearray()
-    for image in samples.x.contiguous().numpy():
-        digest = start.copy()
-        digest.update(image)
-        rows += digest.digest()
-    return np.frombuffer(rows, dtype=">u8").reshape(-1, 4).astype(np.uint64)
-
-
-def _form(samples: Samples) -> tuple[str, tuple[int, ...]]:
-    return str(samples.x.dtype), tuple(samples.x.shape[1:])
 
 
 def hold_out(train: Samples, count: int, path: tuple[int, int]) -> tuple[Samples, Samples]:

@@ -1,4 +1,4 @@
-"""Data sets in memory, in an order that depends on the images alone.
+"""Data sets in an order that depends on the images alone.
 
 The images of a class are sorted by their hash, so that the same images in any order, from files,
 arrays or a ``Dataset``, give the same source bit for bit, and with it the same results.
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ancl.data.convert import Images, Labels, as_images, as_labels, read_dataset
-from ancl.data.samples import Digests, Label, Normalization, Samples, divide, hash_parts, ordered
+from ancl.data.convert import Images, Labels, as_labels, as_view, read_dataset
+from ancl.data.samples import Label, Normalization, Samples, divide, hash_parts, ordered
+from ancl.data.storage import Digests, ImageView
 from ancl.errors import ScenarioError, SpecError, printable
 from ancl.seeding import generator
 
@@ -52,7 +53,8 @@ def make_source(
 
     Args:
         name: What reports call it; results do not depend on it.
-        train_x: uint8 images (N, H, W, C) or (N, H, W), or floats as a network reads them.
+        train_x: uint8 images (N, H, W, C) or (N, H, W), or floats as a network reads them. Bytes
+            that are memory-mapped stay in their file.
         train_y: One int or string for each image.
         test_x: Test images; without them a fixed part of each class is cut off for the test.
         test_y: Their labels.
@@ -63,7 +65,7 @@ def make_source(
     """
     if (test_x is None) != (test_y is None):
         raise ScenarioError("Test images and test labels come together: give both or neither.")
-    x, labels = as_images(train_x), _paired(train_x, train_y, "training")
+    x, labels = as_view(train_x), _paired(train_x, train_y, "training")
     table, names = _numbering(labels, classes)
     train, digests = ordered(Samples(x, _numbers(labels, table, "training")))
     _all_present(train, names, "training")
@@ -74,7 +76,7 @@ def make_source(
             (train.take(held), digests[held.numpy()]),
         ]
     else:
-        test = Samples(as_images(test_x), _numbers(_paired(test_x, test_y, "test"), table, "test"))
+        test = Samples(as_view(test_x), _numbers(_paired(test_x, test_y, "test"), table, "test"))
         _same_form(train, test)
         _all_present(test, names, "test")
         parts = [(train, digests), ordered(test)]
@@ -207,7 +209,7 @@ def _cut(train: Samples, names: tuple[Label, ...], fraction: float) -> tuple[Ten
 
 
 def _same_form(train: Samples, test: Samples) -> None:
-    forms = [f"{tuple(part.x.shape[1:])} {part.x.dtype}" for part in (train, test)]
+    forms = [f"{part.x.shape[1:]} {part.x.dtype}" for part in (train, test)]
     if forms[0] != forms[1]:
         raise ScenarioError(
             f"Training images are {forms[0]} and test images {forms[1]}. "
@@ -215,7 +217,7 @@ def _same_form(train: Samples, test: Samples) -> None:
         )
 
 
-def channel_statistics(x: Tensor, given: Normalization | None = None) -> Normalization | None:
+def channel_statistics(x: ImageView, given: Normalization | None = None) -> Normalization | None:
     """The given normalization if it fits, else each channel's mean and std to four decimals."""
     if x.dtype != torch.uint8:
         if given is not None:
@@ -225,7 +227,7 @@ def channel_statistics(x: Tensor, given: Normalization | None = None) -> Normali
             )
         return None
     if given is None:
-        channels = [_channel_moments(x[..., channel]) for channel in range(x.shape[3])]
+        channels = [_channel_moments(counts) for counts in _value_counts(x)]
         return Normalization(tuple(m for m, _ in channels), tuple(s for _, s in channels))
     if len(given.mean) != x.shape[3] or len(given.std) != x.shape[3] or min(given.std) <= 0:
         raise ScenarioError(
@@ -262,7 +264,7 @@ def check_normalization(setting: str | Sequence[float] | None) -> tuple[float, .
 
 
 def chosen_normalization(
-    setting: str | Sequence[float] | None, x: Tensor, usual: Normalization | None
+    setting: str | Sequence[float] | None, x: ImageView, usual: Normalization | None
 ) -> Normalization | None:
     """What a setting makes of the normalization that images have by themselves.
 
@@ -281,7 +283,7 @@ def chosen_normalization(
     if setting == "none":
         return None if floats else Normalization((0.0,) * channels, (1.0,) * channels)
     if setting == "moments":
-        return _float_moments(x) if floats else channel_statistics(x)
+        return _float_moments(x.dense()) if floats else channel_statistics(x)
     if len(numbers) == 2:
         numbers = (numbers[0],) * channels + (numbers[1],) * channels
     if len(numbers) != 2 * channels:
@@ -301,11 +303,11 @@ def _float_moments(x: Tensor) -> Normalization:
     return Normalization(digits[0], digits[1], floats=True)
 
 
-def raw_floats(x: Tensor, setting: str | Sequence[float] | None) -> tuple[str, ...]:
+def raw_floats(x: ImageView, setting: str | Sequence[float] | None) -> tuple[str, ...]:
     """A note on images that are floats from 0 to 1, which nothing normalises by itself."""
     if setting is not None or x.dtype == torch.uint8 or x.ndim != 4:
         return ()
-    low, high = x.aminmax()
+    low, high = value_range(x)
     if low < 0 or high > 1:
         return ()
     return (
@@ -315,9 +317,24 @@ def raw_floats(x: Tensor, setting: str | Sequence[float] | None) -> tuple[str, .
     )
 
 
-def _channel_moments(pixels: Tensor) -> tuple[float, float]:
+def value_range(x: ImageView) -> tuple[float, float]:
+    """The smallest and the largest value."""
+    ends = [part.aminmax() for part in x.chunks()]
+    return float(min(low for low, _ in ends)), float(max(high for _, high in ends))
+
+
+def _value_counts(x: ImageView) -> list[Tensor]:
+    """How often each channel of uint8 images has each of the 256 values."""
+    counts = [torch.zeros(256, dtype=torch.int64) for _ in range(x.shape[3])]
+    for part in x.chunks():
+        for channel, count in enumerate(counts):
+            count += part[..., channel].flatten().bincount(minlength=256)
+    return counts
+
+
+def _channel_moments(counted: Tensor) -> tuple[float, float]:
     """Mean and std through the counts of the 256 values: exact, and no copy of it in floats."""
-    counts = pixels.flatten().bincount(minlength=256).double()
+    counts = counted.double()
     values = torch.arange(256, dtype=torch.float64) / 255
     mean = (counts * values).sum() / counts.sum()
     variance = (counts * (values - mean) ** 2).sum() / counts.sum()

@@ -14,7 +14,7 @@ from torch import Tensor
 from ancl.data.class_split import class_order, task_sizes
 from ancl.data.domains import Domain
 from ancl.data.domains import domains as make_domains
-from ancl.data.repetition import Coming, check_repetition, comings, returning_classes
+from ancl.data.repetition import ClassVisit, check_repetition, class_visits, returning_classes
 from ancl.data.samples import Label, Samples, canonical, divide, fingerprint
 from ancl.data.source import Source
 from ancl.errors import ScenarioError, unknown
@@ -148,7 +148,7 @@ def make_stream(
     """The classes of a source, in an order, cut into tasks; or all of them in every domain.
 
     In ``cir`` tasks are cut as in ``cil``, and known classes come again: see
-    ``returning_classes`` for which, and ``Coming`` for which of their images. Validation images
+    ``returning_classes`` for which, and ``ClassVisit`` for which of their images. Validation images
     of a class are the same whenever it comes.
 
     Args:
@@ -191,10 +191,10 @@ def make_stream(
     for index, size in enumerate(sizes):
         domain = seen[index] if seen else None
         own = ids[offset : offset + size]
-        inside = _Inside(source.train, test, own, offset, domain)
+        inside = _TaskSlice(source.train, test, own, offset, domain)
         if shown:
             known = tuple((each, ids[each]) for each in shown[index][0])
-            inside = replace(inside, known=known, comings=shown[index][1])
+            inside = replace(inside, known=known, visits=shown[index][1])
         made.append(_task(index, inside, source.classes, draw, prints))
         offset += 0 if seen else size
     return Stream(scenario, source, ids, tuple(made), seed)
@@ -202,13 +202,13 @@ def make_stream(
 
 def _shown(
     sizes: tuple[int, ...], returning: float | None, per_coming: int | None, seed: int
-) -> list[tuple[tuple[int, ...], tuple[Coming, ...]]]:
+) -> list[tuple[tuple[int, ...], tuple[ClassVisit, ...]]]:
     """The known classes that come again, task by task, and the coming of each present class."""
     again, offset, present = returning_classes(sizes, returning, seed), 0, []
     for known, size in zip(again, sizes, strict=True):
         present.append((*known, *range(offset, offset + size)))
         offset += size
-    return list(zip(again, comings(present, per_coming, seed), strict=True))
+    return list(zip(again, class_visits(present, per_coming, seed), strict=True))
 
 
 def task_domains(
@@ -270,18 +270,18 @@ def task_from(
             )
     again = tuple((each, each) for each in sorted(set(train.y.tolist())) if each < classes.start)
     ids = tuple(range(classes.start, classes.stop))
-    inside = _Inside(train, test, ids, classes.start, known=again)
+    inside = _TaskSlice(train, test, ids, classes.start, known=again)
     prints = (fingerprint(train), fingerprint(test))
     labels = dict(enumerate(known)) | dict(zip(ids, names, strict=True))
     return _task(index, inside, labels, _Draw(seed, val_fraction), prints)
 
 
 @dataclass(frozen=True, eq=False)
-class _Inside:
+class _TaskSlice:
     """Where a task's images are: the classes ``ids`` become the positions from ``offset`` on.
 
     ``domain`` is how they are seen. ``known`` are the positions and numbers of known classes that
-    come again, and ``comings`` which images of each of them and then of the new ones, if not all.
+    come again, and ``visits`` which images of each of them and then of the new ones, if not all.
     """
 
     train: Samples
@@ -290,7 +290,7 @@ class _Inside:
     offset: int
     domain: Domain | None = None
     known: tuple[tuple[int, int], ...] = ()
-    comings: tuple[Coming, ...] = ()
+    visits: tuple[ClassVisit, ...] = ()
 
     @property
     def classes(self) -> tuple[tuple[int, int], ...]:
@@ -304,23 +304,25 @@ class _Inside:
 
     def again(self) -> list[object]:
         """What repetition puts into the key of training images; without it, nothing."""
-        if not self.known and not self.comings:
+        if not self.known and not self.visits:
             return []
-        shown = [[each.number, each.of, each.images, each.seed] for each in self.comings]
+        shown = [[each.number, each.of, each.images, each.seed] for each in self.visits]
         return [["again", self.known, shown]]
 
     def taken(self, place: int, images: Tensor, class_id: int) -> Tensor:
         """Those of a class's training images that come with the task."""
-        return self.comings[place].taken(images, class_id) if self.comings else images
+        return self.visits[place].taken(images, class_id) if self.visits else images
 
     def seen(self, samples: Samples) -> Samples:
         """Samples as seen in the domain."""
-        return samples if self.domain is None else Samples(self.domain(samples.x), samples.y)
+        if self.domain is None:
+            return samples
+        return Samples(samples.x.changed(self.domain), samples.y)
 
 
 def _task(
     index: int,
-    inside: _Inside,
+    inside: _TaskSlice,
     labels: Sequence[Label] | Mapping[int, Label],
     draw: _Draw,
     prints: tuple[str, str],
@@ -337,8 +339,8 @@ def _task(
     present, sizes = inside.classes, list[tuple[int, int]]()
     for place, (_, class_id) in enumerate(present):
         kept, held = draw.sizes(len(inside.train.of_class(class_id)), labels[class_id])
-        if inside.comings:
-            kept = inside.comings[place].count(kept, labels[class_id])
+        if inside.visits:
+            kept = inside.visits[place].count(kept, labels[class_id])
         sizes.append((kept, held))
     train, val = (sum(part[column] for part in sizes) for column in (0, 1))
     test = sum(len(inside.test.of_class(class_id)) for class_id in inside.ids)
@@ -356,7 +358,7 @@ def _task(
     )
 
 
-def _load(inside: _Inside, draw: _Draw) -> Split:
+def _load(inside: _TaskSlice, draw: _Draw) -> Split:
     """The images, class by class in the order of the stream and canonical within a class."""
     train, val = [], []
     for place, (position, class_id) in enumerate(inside.classes):
@@ -374,7 +376,7 @@ def _load(inside: _Inside, draw: _Draw) -> Split:
 
 def _taken(samples: Samples, index: Tensor, position: int) -> Samples:
     """The images at an index, as images of the class at a position of the stream."""
-    return Samples(samples.x[index], torch.full((len(index),), position))
+    return Samples(samples.x.take(index), torch.full((len(index),), position))
 
 
 def _first_of_each(samples: Samples, count: int) -> Samples:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ancl.data.formats.archives import FolderTree, Tree
-from ancl.data.formats.arrays import read_npz
+from ancl.data.formats.arrays import read_npy
 from ancl.data.pictures import UNREADABLE, pixels_of
 from ancl.data.source import Source, listed, make_source
 from ancl.errors import ScenarioError, counted
@@ -194,7 +194,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", "
 def read_pictures(
     tree: Tree, names: Sequence[str], marks: dict[str, str], *, size: int | None, colour: bool
 ) -> NDArray[np.uint8]:
-    """The images of these names, (N, H, W, C).
+    """The images of these names, (N, H, W, C); many are cached, and mapped from the cache.
 
     Args:
         tree: Where they are.
@@ -203,12 +203,12 @@ def read_pictures(
         size: Height and width to resize to; without it all images must be of one size.
         colour: Give grey images three channels too; otherwise only beside images in colour.
     """
+    cache = _cache_file(tree, names, marks, f"{size}px", colour)
+    cached = _from_cache(cache, len(names))
+    if cached is not None:
+        return cached
     if size is not None:
         check_memory(3 * len(names) * size * size, f"{len(names)} images of {size}x{size} pixels")
-    cache = _cache_file(tree, names, marks, f"{size}px", colour)
-    kept = _from_cache(cache, len(names))
-    if kept is not None:
-        return kept
     images = _decoded(tree, names, size)
     _one_size(tree, names, images)
     if colour or any(image.ndim == 3 for image in images):
@@ -216,9 +216,11 @@ def read_pictures(
     else:
         images = [image[:, :, None] for image in images]
     whole = np.stack(images)
-    if len(names) >= WORTH_KEEPING:
-        _keep(cache, whole)
-    return whole
+    if len(names) < WORTH_KEEPING:
+        return whole
+    _keep(cache, whole)
+    cached = _from_cache(cache, len(names))
+    return whole if cached is None else cached
 
 
 def is_picture(name: str) -> bool:
@@ -278,12 +280,12 @@ def _cache_file(
     listing = [[name, marks[name]] for name in names]
     decides = json.dumps([listing, size, colour, PIL.__version__])
     mark = hashlib.sha256(decides.encode()).hexdigest()[:16]
-    return tree.home / f".ancl-{size}-{mark}.npz"
+    return tree.home / f".ancl-{size}-{mark}.npy"
 
 
 def _from_cache(cache: Path, n: int) -> NDArray[np.uint8] | None:
     try:
-        [images] = read_npz(cache, ["images"], ScenarioError)
+        images = read_npy(cache, ScenarioError)
     except ScenarioError:
         return None
     plain = images.dtype == np.uint8 and images.ndim == 4 and len(images) == n
@@ -295,7 +297,7 @@ def _keep(cache: Path, images: NDArray[np.uint8]) -> None:
     temporary = cache.with_name(f"{cache.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            np.savez(file, images=images)
+            np.save(file, images, allow_pickle=False)
         temporary.replace(cache)
     except OSError:
         with suppress(OSError):

@@ -1,0 +1,267 @@
+"""Where images are, and views on them: to sort, join, split or draw moves positions, not pixels."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Digests = NDArray[np.uint64]
+"""One sha256 per row as four numbers, the first the most significant."""
+
+CHUNK_BYTES = 2**24
+"""What is read at a time where all rows are read once."""
+
+
+class Storage(ABC):
+    """Rows of one shape and type, read by position.
+
+    Rows never change, so the hash of each is computed once.
+
+    Args:
+        shape: The number of rows, then the shape of one.
+        dtype: The type of their values.
+    """
+
+    in_memory = False
+    """Whether rows are at hand: to read one again costs no more than a copy of it."""
+
+    def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
+        self.shape, self.dtype = tuple(shape), dtype
+        self._digests: Digests | None = None
+        self._hashed = np.zeros(0, bool)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @abstractmethod
+    def rows(self, index: Tensor) -> Tensor:
+        """A copy of the rows at these positions, in this order, in memory."""
+
+    @property
+    def leaves(self) -> tuple[Storage, ...]:
+        """The storages that it joins; itself alone if it joins none."""
+        return (self,)
+
+    def moved(self, index: Tensor, starts: Mapping[Storage, int]) -> Tensor:
+        """Positions in a storage that has the leaves of this one from these rows on."""
+        return index + starts[self]
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of one row."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def digests(self, index: Tensor) -> Digests:
+        """The hash of the type, the shape and the values of each row."""
+        if self._digests is None:
+            self._digests = np.zeros((len(self), 4), np.uint64)
+            self._hashed = np.zeros(len(self), bool)
+        wanted = index.numpy()
+        missing = torch.from_numpy(np.unique(wanted[~self._hashed[wanted]]))
+        start = hashlib.sha256(repr((str(self.dtype), self.shape[1:])).encode())
+        for part in _chunks(missing, self.row_bytes):
+            hashes = bytearray()
+            for row in self.rows(part).numpy():
+                digest = start.copy()
+                digest.update(row)
+                hashes += digest.digest()
+            read = np.frombuffer(hashes, dtype=">u8").reshape(-1, 4)
+            self._digests[part.numpy()] = read
+            self._hashed[part.numpy()] = True
+        digests: Digests = self._digests[wanted]
+        return digests
+
+
+class TensorStorage(Storage):
+    """A tensor in memory."""
+
+    in_memory = True
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(tensor.shape, tensor.dtype)
+        self._tensor = tensor
+
+    def rows(self, index: Tensor) -> Tensor:
+        """One gather."""
+        return self._tensor.index_select(0, index)
+
+
+class MappedStorage(Storage):
+    """An array of bytes in a file, of which the system reads what is asked for.
+
+    The file must not change as long as it is used.
+    """
+
+    def __init__(self, array: NDArray[np.uint8]) -> None:
+        super().__init__(array.shape, torch.uint8)
+        self._array = np.asarray(array)  # the map itself, without NumPy's slower class for it
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Only these rows become memory of this process."""
+        return torch.from_numpy(np.ascontiguousarray(self._array[index.numpy()]))
+
+
+class ChangedStorage(Storage):
+    """Rows of another storage, changed as they are read.
+
+    Args:
+        storage: Where they are.
+        change: A function of each row alone, which keeps its shape and type.
+    """
+
+    def __init__(self, storage: Storage, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(storage.shape, storage.dtype)
+        self._storage, self._change = storage, change
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Read, then changed."""
+        return self._change(self._storage.rows(index))
+
+
+class JoinedStorage(Storage):
+    """The rows of several storages, one after the other.
+
+    Raises:
+        ValueError: Their rows differ in shape or type.
+    """
+
+    def __init__(self, parts: Sequence[Storage]) -> None:
+        forms = {(part.shape[1:], part.dtype): None for part in parts}
+        if len(forms) > 1:
+            raise ValueError(f"images of several forms cannot be joined: {list(forms)}")
+        super().__init__((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+        self._parts = tuple(parts)
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        self._starts = dict(zip(parts, [0, *ends], strict=False))
+        self._ends = torch.tensor(ends)
+        self.in_memory = all(part.in_memory for part in parts)
+
+    @property
+    def leaves(self) -> tuple[Storage, ...]:
+        """Those given: a joined one is never joined again."""
+        return self._parts
+
+    def moved(self, index: Tensor, starts: Mapping[Storage, int]) -> Tensor:
+        """Each position by as much as the rows of its part."""
+        shifts = [starts[part] - self._starts[part] for part in self._parts]
+        return index + torch.tensor(shifts)[torch.bucketize(index, self._ends, right=True)]
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Those of the first part, which is most often the largest, then the others into them."""
+        first = self._parts[0]
+        found = first.rows(index.clamp(max=len(first) - 1))
+        for where, part, inside in self._others(index):
+            found.index_copy_(0, where, part.rows(inside))
+        return found
+
+    def digests(self, index: Tensor) -> Digests:
+        """As its parts know them."""
+        first = self._parts[0]
+        found = first.digests(index.clamp(max=len(first) - 1))
+        for where, part, inside in self._others(index):
+            found[where.numpy()] = part.digests(inside)
+        return found
+
+    def _others(self, index: Tensor) -> Iterator[tuple[Tensor, Storage, Tensor]]:
+        """Which positions are in each part after the first, and where there."""
+        for part in self._parts[1:]:
+            inside = index - self._starts[part]
+            where = ((inside >= 0) & (inside < len(part))).nonzero().squeeze(1)
+            if len(where):
+                yield where, part, inside[where]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageView:
+    """Some rows of a storage, in an order; ``view[index]`` reads rows, ``view.take`` none.
+
+    Args:
+        storage: Where they are.
+        index: The position of each (N,).
+    """
+
+    storage: Storage
+    index: Tensor
+
+    @staticmethod
+    def of(storage: Storage | Tensor) -> ImageView:
+        """All rows."""
+        storage = TensorStorage(storage) if isinstance(storage, Tensor) else storage
+        return ImageView(storage, torch.arange(len(storage)))
+
+    @staticmethod
+    def joined(parts: Sequence[ImageView]) -> ImageView:
+        """All parts, one after the other."""
+        parts = [part for part in parts if len(part)] or parts[:1]
+        starts, rows = dict[Storage, int](), 0
+        for leaf in (leaf for part in parts for leaf in part.storage.leaves):
+            if leaf not in starts:
+                starts[leaf], rows = rows, rows + len(leaf)
+        index = torch.cat([part.storage.moved(part.index, starts) for part in parts])
+        leaves = list(starts)
+        return ImageView(leaves[0] if len(leaves) == 1 else JoinedStorage(leaves), index)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of rows, then the shape of one."""
+        return (len(self), *self.storage.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.storage.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of values."""
+        return self.storage.dtype
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of one row."""
+        return self.storage.row_bytes
+
+    def __getitem__(self, index: Tensor | slice | int) -> Tensor:
+        """A copy of some rows, or of one, in memory."""
+        if isinstance(index, int):
+            return self.storage.rows(self.index[index].view(1))[0]
+        return self.storage.rows(self.index[index])
+
+    def take(self, index: Tensor) -> ImageView:
+        """A view of some of its rows."""
+        return ImageView(self.storage, self.index[index])
+
+    def dense(self) -> Tensor:
+        """A copy of all rows, in memory: for few, such as those of a memory."""
+        return self.storage.rows(self.index)
+
+    def chunks(self) -> Iterator[Tensor]:
+        """All rows in order, a bounded part at a time."""
+        for part in _chunks(self.index, self.storage.row_bytes):
+            yield self.storage.rows(part)
+
+    def digests(self) -> Digests:
+        """The hash of each row."""
+        return self.storage.digests(self.index)
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> ImageView:
+        """Each row as a function of it: at once where rows are in memory, else as it is read."""
+        if self.storage.in_memory:
+            return ImageView.of(change(self.dense()))
+        return ImageView(ChangedStorage(self.storage, change), self.index)
+
+
+def _chunks(index: Tensor, row_bytes: int) -> tuple[Tensor, ...]:
+    """Positions in parts whose rows take ``CHUNK_BYTES`` at most, or one row each."""
+    return torch.split(index, max(1, CHUNK_BYTES // max(row_bytes, 1)))
