@@ -10,7 +10,7 @@ from ancl.data import Normalization, as_input, digits
 torch.manual_seed(0)
 source = digits()
 assert isinstance(source.normalization, Normalization)
-x = as_input(source.train.x, source.normalization, torch.device("cpu"))
+x = as_input(source.train.x.dense(), source.normalization, torch.device("cpu"))
 y = source.train.y
 first, second = (y < 5).nonzero().squeeze(1), (y >= 5).nonzero().squeeze(1)
 tasks = (slice(0, 5), slice(5, 10))
@@ -65,7 +65,8 @@ objective = ancl.extend.Objective(
 train(main, objective, second, 2)
 print(f"At the end λ is {objective.lambs['old']:.2f}, λ_a {objective.lambs['auxiliary']:.2f}")
 
-test, truth = as_input(source.test.x, source.normalization, torch.device("cpu")), source.test.y
+test = as_input(source.test.x.dense(), source.normalization, torch.device("cpu"))
+truth = source.test.y
 logits = main(test).logits
 for task in tasks:
     own = (truth >= task.start) & (truth < task.stop)

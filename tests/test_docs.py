@@ -129,7 +129,9 @@ def test_a_network_as_written(write, command) -> None:
 
 
 def test_backbones_as_written(write, command) -> None:
-    write("backbones.md")
+    (vectors, *_) = write("backbones.md")
+    names: dict[str, Any] = {}
+    exec(vectors, names)
     from frozen import learner  # type: ignore[import-not-found]
 
     (line,) = [line for line in commands("backbones.md") if "jitter" in line]
@@ -142,6 +144,7 @@ def test_backbones_as_written(write, command) -> None:
     assert run["spec"]["data"]["augment"] == "jitter.py:jitter"
     assert learner.evaluate(samples.x[chosen], samples.y[chosen].tolist(), task=1) > 0.9
     assert not learner._learned().architecture.learns
+    assert names["learner"].classes == ["cat", "dog"]
 
 
 def test_a_learner_as_written(write, capsys) -> None:
@@ -399,9 +402,8 @@ def test_every_public_name_is_in_the_reference() -> None:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """One epoch and one process, whatever a page says."""
-    little = {"training.epochs": 1, "threads": 1}
 
-    def with_little(function: Any) -> Any:
+    def with_little(function: Any, little: dict[str, Any]) -> Any:
         def call(*values: Any, workers: int = 1, **named: Any) -> Any:
             named["settings"] = {**named.get("settings", {}), **little}
             return function(*values, **named)
@@ -409,7 +411,9 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
         return call
 
     for name in ("spec", "specs", "compare", "search", "analyze", "teach"):
-        monkeypatch.setattr(ancl, name, with_little(getattr(ancl, name)))
+        machine = {} if name == "teach" else {"threads": 1}
+        little = with_little(getattr(ancl, name), {"training.epochs": 1, **machine})
+        monkeypatch.setattr(ancl, name, little)
     run = ancl.run
     monkeypatch.setattr(ancl, "run", lambda *what, workers=1, **named: run(*what, **named))
 

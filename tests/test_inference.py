@@ -18,7 +18,7 @@ def known(features: dict[int, list[float]], labels: list[int]) -> InferenceInput
     )
 
     def answer(samples: Samples) -> Output:
-        left, right = samples.x[:, 0, 0, 0].long(), samples.x[:, 0, 1, 0].long()
+        left, right = samples.x.dense()[:, 0, 0, 0].long(), samples.x.dense()[:, 0, 1, 0].long()
         rows = torch.tensor([features[int(a - b)] for a, b in zip(left, right, strict=True)])
         return Output(torch.zeros(len(rows), max(labels) + 1), rows)
 

@@ -100,7 +100,7 @@ def chosen(labels: list[int], count: int, task: int = 0) -> Exemplars:
     """The ``count`` with the lowest own logit, which is minus the image's number."""
 
     def answer(samples: Samples) -> Output:
-        return Output(-samples.x.repeat(1, 5), samples.x)
+        return Output(-samples.x.dense().repeat(1, 5), samples.x.dense())
 
     memory = Memory(per_class=count, selection="distance")
     draw = torch.Generator()
@@ -111,7 +111,7 @@ def test_the_best_of_every_class_are_kept_in_order() -> None:
     exemplars = chosen([3, 1, 3, 1, 1, 3], 2, task=4)
 
     assert exemplars.samples.y.tolist() == [1, 1, 3, 3]
-    assert exemplars.samples.x.squeeze(1).tolist() == [4, 3, 5, 2]
+    assert exemplars.samples.x.dense().squeeze(1).tolist() == [4, 3, 5, 2]
     assert exemplars.task.tolist() == [4] * 4
     assert exemplars.held.tolist() == [False] * 4
 
@@ -119,7 +119,8 @@ def test_the_best_of_every_class_are_kept_in_order() -> None:
 @pytest.mark.parametrize("selection", ["herding", "random", "entropy", "distance"])
 def test_a_class_with_fewer_images_than_its_share_is_kept_whole(selection: Selection) -> None:
     def answer(samples: Samples) -> Output:
-        return Output(samples.x.repeat(1, 3), torch.cat([samples.x, samples.x + 1], dim=1))
+        x = samples.x.dense()
+        return Output(x.repeat(1, 3), torch.cat([x, x + 1], dim=1))
 
     given = images([0, 0, 0, 0, 1, 1, 2])
     memory, draw = Memory(per_class=3, selection=selection), torch.Generator()
@@ -142,8 +143,8 @@ def test_truncation_cuts_off_the_worst_of_each_class_and_task() -> None:
     assert labels == [(0, 0, False)] * 2 + [(1, 0, False)] * 2 + [(1, 1, False)] * 2 + [
         (0, 0, True)
     ]
-    assert kept.samples.x.squeeze(1).tolist() == [2, 1, 5, 4, 2, 1, 0]
-    assert kept.part(held=True).x.tolist() == [[0.0]]
+    assert kept.samples.x.dense().squeeze(1).tolist() == [2, 1, 5, 4, 2, 1, 0]
+    assert kept.part(held=True).x.dense().tolist() == [[0.0]]
     assert len(kept.part(held=False)) == 6
 
 
@@ -167,7 +168,7 @@ def test_a_class_with_too_few_images_gives_some_again() -> None:
     even = oversampled(samples, 3, draw)
 
     assert even.y.bincount().tolist() == [3, 0, 3, 0, 3]
-    assert even.x[:6].equal(samples.x)
+    assert even.x[:6].equal(samples.x.dense())
     assert all(samples.y[int(x)] == y for x, y in zip(even.x, even.y, strict=True))
     assert len(oversampled(samples, 0, draw)) == 6
 
@@ -176,7 +177,7 @@ def test_images_are_drawn_class_by_class() -> None:
     samples = numbered(0, 0, 0, 0, 3, 3)
 
     found = {
-        tuple(sampled(samples, 2, torch.Generator().manual_seed(seed)).x.flatten().tolist())
+        tuple(sampled(samples, 2, torch.Generator().manual_seed(seed)).x.dense().flatten().tolist())
         for seed in range(20)
     }
 
@@ -188,6 +189,7 @@ def test_exemplars_of_some_classes_and_of_all_others() -> None:
     task, held = torch.zeros(4, dtype=torch.long), torch.tensor([False, True, False, False])
     memory = Exemplars(numbered(0, 1, 1, 2), task, held)
 
-    assert memory.of_classes((1, 2), inside=True).samples.x.flatten().tolist() == [1.0, 2.0, 3.0]
+    inside = memory.of_classes((1, 2), inside=True).samples
+    assert inside.x.dense().flatten().tolist() == [1.0, 2.0, 3.0]
     assert memory.of_classes((1, 2), inside=False).samples.y.tolist() == [0]
     assert memory.of_classes((), inside=False).held.equal(held)

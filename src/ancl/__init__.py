@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from ancl.experiments.search import search
     from ancl.experiments.search_base import SearchResult
     from ancl.experiments.study import StudyResult, study
+    from ancl.learner.directory import LearnOutcome, load_run, open_learner, teach
     from ancl.learner.learner import Learner
-    from ancl.learner.opening import load_run, open_learner
-    from ancl.learner.teaching import LearnOutcome, teach
     from ancl.memory import Memory
     from ancl.methods.differences import list_differences
     from ancl.methods.method import Method
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from ancl.recipe.listing import list_options
     from ancl.recipe.recipe import RunSpec
     from ancl.recipe.request import spec, specs
-    from ancl.reporting.write import report
+    from ancl.reporting.report import report
     from ancl.stages.events import Events
     from ancl.store.store import Store
     from ancl.training.config import Training
@@ -63,14 +62,13 @@ _PLACES = {
     "recipe.recipe": ("RunSpec",),
     "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),
-    "learner.opening": ("load_run", "open_learner"),
-    "learner.teaching": ("LearnOutcome", "teach"),
+    "learner.directory": ("LearnOutcome", "load_run", "open_learner", "teach"),
     "memory": ("Memory",),
     "methods.differences": ("list_differences",),
     "methods.method": ("Method",),
     "stages.events": ("Events",),
     "store.store": ("Store",),
-    "reporting.write": ("report",),
+    "reporting.report": ("report",),
     "training.config": ("Training",),
     "methods.registry": ("list_methods", "make_method"),
 }

@@ -1,8 +1,8 @@
 """Names for those who write methods, networks, stages, analyses and executors of their own."""
 
-from ancl.analysis import AnalysisContext
+from ancl.analysis.context import AnalysisContext
 from ancl.compute import ExecutorChoice
-from ancl.compute.graph import Graph, Schedule
+from ancl.compute.graph import Graph, Schedule, StageEnd
 from ancl.compute.serial import StageComputer
 from ancl.data import Source, from_arrays
 from ancl.experiments.results import Places
@@ -15,7 +15,7 @@ from ancl.methods.registry import make_method
 from ancl.methods.variants import with_afec, with_ancl, with_auto
 from ancl.methods.work import TaskWork
 from ancl.networks import Network, architecture, frozen, without_head
-from ancl.regularizers import Regularizer, WeightRegularizer
+from ancl.regularizers import LogitDistance, Regularizer, WeightRegularizer
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.lambda_rules import Auto, Balance, Rule
@@ -49,6 +49,7 @@ __all__ = [
     "Graph",
     "Infer",
     "InferenceInputs",
+    "LogitDistance",
     "MainTrainer",
     "Method",
     "Network",
@@ -65,6 +66,7 @@ __all__ = [
     "Schedule",
     "Source",
     "StageComputer",
+    "StageEnd",
     "StageResult",
     "Step",
     "StoredLogits",

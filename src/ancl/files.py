@@ -7,7 +7,8 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -141,6 +142,22 @@ def claim(
             "replaced. Move them, or give another directory. To replace them all the same, give "
             "overwrite=True (--overwrite) where there is such an option."
         )
+
+
+@contextmanager
+def writing(directory: Path, what: str, advice: str) -> Iterator[None]:
+    """Make a directory, and write to it within the block.
+
+    Raises:
+        StoreError: It cannot be written: what was to be written, and what to do.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{what} cannot be written to {directory} ({error.strerror}). {advice}"
+        ) from error
 
 
 def write_stages(directory: Path, keys: Iterable[str]) -> None:

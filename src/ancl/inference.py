@@ -112,7 +112,7 @@ class NearestMean(Infer):
         total = _class_means(samples, known)
         if self.mirrored and samples.x.dtype == torch.uint8:
             # NHWC: the third axis is the width.
-            total = total + _class_means(Samples(samples.x.flip(2), samples.y), known)
+            total = total + _class_means(Samples(samples.x.dense().flip(2), samples.y), known)
         return F.normalize(total, dim=1)
 
 

@@ -116,7 +116,8 @@ class Exemplars:
 
     def tensors(self) -> Params:
         """As named tensors, to be stored."""
-        named = {"x": self.samples.x, "y": self.samples.y, "task": self.task, "held": self.held}
+        x, y = self.samples.x.dense(), self.samples.y
+        named = {"x": x, "y": y, "task": self.task, "held": self.held}
         features = self.samples.features
         named |= {} if features is None else {"features": features}
         return named | prefixed("extra", self.extra)

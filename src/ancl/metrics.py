@@ -19,6 +19,8 @@ from ancl.files import read_plain, replace_text
 
 Matrix = NDArray[np.float64]
 Sizes = Sequence[int]
+ROUNDED = 1e-6
+"""How far a number may be from the matrix of a file, which has six decimals."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,25 @@ METRICS: dict[str, Metric] = {
 def summary(r: Matrix, sizes: Sizes) -> dict[str, float]:
     """All metrics of one matrix by name."""
     return {name: metric.function(r, sizes) for name, metric in METRICS.items()}
+
+
+def checked_summary(
+    r: Matrix, sizes: Sizes, written: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Every metric of a matrix, which a file must not contradict.
+
+    Raises:
+        ValueError: A number that was written is not the matrix's.
+    """
+    metrics = summary(r, sizes)
+    for name in (name for name in metrics if name in written):
+        given = written[name]
+        number = math.nan if given is None else given
+        if not np.isclose(number, metrics[name], rtol=0, atol=ROUNDED, equal_nan=True):
+            raise ValueError(
+                f"{name} is {given}, and the accuracy matrix beside it gives {metrics[name]:.6f}"
+            )
+    return metrics
 
 
 def mean_and_error(values: Sequence[float]) -> Estimate:

@@ -24,8 +24,8 @@ LAMB = "lamb"
 """The training whose λ the next one begins with."""
 FIRST_RATE = "first rate"
 """The learning rate that was found for the first task."""
-BACKBONE = "backbone"
-"""What all runs with a frozen backbone share: the network they began with."""
+BASE = "base"
+"""What no training changes of a network that is frozen in part or as a whole."""
 
 START = "start"
 """What a task's trainings begin with: the last network with rows for new classes."""
@@ -42,11 +42,6 @@ WATCHED = "watched"
 
 StateKeys = Mapping[str, str]
 """The keys of what the next task starts from, by the name of the piece."""
-
-
-def without_backbone(state: StateKeys) -> dict[str, str]:
-    """The state as it is kept: its network has the backbone that it began with."""
-    return {name: key for name, key in state.items() if name != BACKBONE}
 
 
 def write_importance(importance: Importance) -> Params:

@@ -75,6 +75,8 @@ class Anchor:
 
     An Ω on weights reads ``weights`` and ``importance``; an Ω on answers reads ``forward``, and
     one on attention the head's ``rows`` too. Only what the Ω at hand reads is filled in.
+    ``stored``: there is no network, and its answers are what the memory recorded of each image of
+    the replay batch.
     """
 
     classes: Classes
@@ -82,6 +84,7 @@ class Anchor:
     weights: Params = field(default_factory=dict)
     importance: Importance = field(default_factory=dict)
     rows: Tensor | None = None
+    stored: bool = False
 
 
 class Step:
@@ -107,6 +110,8 @@ class Step:
         replay: The same of a batch of the memory that is replayed beside this one, where there is
             one; none in validation.
         extra: What was recorded of a replay batch's samples when they were stored, by name.
+        passed: The features of all samples that passed the network together, where a replay batch
+            and this one did.
     """
 
     def __init__(
@@ -128,6 +133,7 @@ class Step:
         progress: float = 0.0,
         replay: Step | None = None,
         extra: Params | None = None,
+        passed: Tensor | None = None,
     ) -> None:
         self.x, self.y, self.out, self.weights, self.tasks = x, y, out, weights, tasks
         self.task_aware, self.exemplars = task_aware, exemplars
@@ -135,7 +141,7 @@ class Step:
         self.rehearses = given if rehearses is None else rehearses
         self.present, self.rows, self.scale = present, rows, scale
         self.epoch, self.progress = epoch, progress
-        self.replay, self.extra = replay, extra or {}
+        self.replay, self.extra, self.passed = replay, extra or {}, passed
         self._answers = {} if answers is None else answers
 
     @property
@@ -155,7 +161,13 @@ class Step:
         return changed
 
     def of(self, anchor: Anchor) -> Output:
-        """The anchor's output for this batch, computed at most once."""
+        """The anchor's output for this batch, computed at most once; or what was recorded of it.
+
+        What was recorded is NaN in columns that were not there yet.
+        """
+        if anchor.stored:
+            none = self.out.features[:, :0]
+            return Output(self.extra.get("logits", none), self.extra.get("features", none))
         if anchor not in self._answers:
             assert anchor.forward is not None, "this Ω does not declare that it reads answers"
             with torch.no_grad():

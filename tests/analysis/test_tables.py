@@ -82,9 +82,9 @@ def test_forgetting_is_the_increase_of_the_first_tasks_loss(tables: Any, ewc: An
         network = context.build_network()
         network.load(trained.tensors)
         network.eval()
-        x = (part.samples.x.permute(0, 3, 1, 2) / 255 - context.setting.normalization.mean[0]) / (
-            context.setting.normalization.std[0]
-        )
+        x = (
+            part.samples.x.dense().permute(0, 3, 1, 2) / 255 - context.setting.normalization.mean[0]
+        ) / (context.setting.normalization.std[0])
         with torch.no_grad():
             losses.append(float(F.cross_entropy(network(x).logits[:, :2], part.samples.y)))
 

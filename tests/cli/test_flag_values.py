@@ -7,7 +7,7 @@ import pytest
 
 from ancl import SpecError
 from tests.lab import (
-    FLAGS,
+    ROWS,
     Layer,
     Machines,
     PresetSettings,
@@ -68,7 +68,7 @@ def test_every_flag_of_a_setting_is_in_a_group() -> None:
     groups = (Weights, Seeding, Settings, Machines)
     names = [name for group in groups for name in inspect.signature(group).parameters]
 
-    assert {flag[2:].replace("-", "_") for flag in FLAGS} <= set(names)
+    assert {name for name, row in ROWS.items() if row.key} <= set(names)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "", "9999999"])

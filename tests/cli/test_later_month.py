@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ancl import AnclError, Learner, load_run, teach
-from tests.lab import LearnerConfig, MethodRef, Start, Weights, fields_for, learn
+from tests.lab import MethodRef, Recipe, Start, TaskSpec, Weights, fields_for, learn
 
 BEGIN = (
     *("--method", "icarl", "--network", "mlp", "--epochs", "1", "--memory-per-class", "3"),
@@ -72,13 +72,12 @@ def test_every_setting_that_is_given_is_refused(
     assert contents() == months
 
 
-def test_every_part_that_a_config_has_is_kept_or_compared(
+def test_every_part_that_a_recipe_has_is_kept_or_compared(
     months: dict[str, bytes], no_training: None
 ) -> None:
-    """A field that is added to the config is either not given again, or compared."""
-    given_again = {*inspect.signature(Learner.load).parameters} & {
-        field.name for field in dataclasses.fields(LearnerConfig)
-    }
+    """A field that is added to the recipe is either not given again, or compared."""
+    parts = {*Recipe.model_fields, *(field.name for field in dataclasses.fields(TaskSpec))}
+    given_again = {*inspect.signature(Learner.load).parameters} & parts
     assert given_again == {"method", "network", "augment"}
     for part in given_again:
         with pytest.raises(AnclError):
@@ -105,7 +104,7 @@ def test_another_augmentation_is_refused_or_accepted_and_saved(
     assert (same.code, taken.code) == (0, 0), taken.err
     assert "Accepted, although its code has changed: augmentation, trained as none" in taken.err
     learner = Learner.load("L")
-    assert learner._config.augment == "flip"
+    assert learner._recipe.data.augment == "flip"
     assert learner.accepted_changes == ("augmentation, trained as none",)
 
 

@@ -97,7 +97,7 @@ def test_a_finished_run_is_opened_by_every_command(ancl, photos, tmp_path) -> No
     answers = torch.export.load(exported["path"]).module()
     x, y = labelled_part("folder:test-old", "test")
     names = [*OLD]
-    right = [sorted(names)[n] == label for n, label in zip(answers(x).argmax(1), y, strict=True)]
+    right = [sorted(names)[n] == label for n, label in zip(answers(x[:]).argmax(1), y, strict=True)]
     assert sum(right) / 60 == evaluated["accuracy"]
 
 

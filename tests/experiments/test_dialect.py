@@ -62,8 +62,31 @@ def test_a_learner_takes_sections_as_mappings_and_values() -> None:
     learner = Learner("icarl", "mlp", training={"epochs": 3}, memory=20)
     same = Learner("icarl", "mlp", training=Training(epochs=3), memory=Memory(per_class=20))
 
-    assert learner._config.meta() == same._config.meta()
-    assert learner._config.auxiliary.epochs == 3
+    assert learner._recipe == same._recipe
+    assert learner._recipe.auxiliary.epochs == 3
+
+
+def test_all_mistakes_of_a_learner_are_found_together() -> None:
+    wrong: dict[str, Any] = {"training": {"epochs": 0}, "network_options": {"depth": 3}, "seed": -1}
+    with pytest.raises(SpecError) as caught:
+        Learner("lwf", "mlp", **wrong, lambd=3)
+
+    assert [line.split(".")[0] for line in str(caught.value).splitlines()] == [
+        "Learner: seed is -1; it must be greater than or equal to 0",
+        "Learner: network mlp has no setting 'depth'",
+        "Learner: training",
+        "Learner: lwf has no setting 'lambd'",
+    ]
+
+
+def test_a_learner_takes_a_recipe_alone() -> None:
+    recipe = Learner("a-lwf", "mlp", lamb=3, scenario="til")._recipe
+
+    assert Learner(recipe)._recipe is recipe
+    with pytest.raises(SpecError, match="seed, lamb: a recipe has its settings already"):
+        Learner(recipe, seed=1, lamb=3)
+    with pytest.raises(SpecError, match="a run's spec names them"):
+        Learner(ancl.spec("lwf", "digits/5"))
 
 
 def test_a_setting_of_the_training_is_not_one_of_the_method() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ancl import Events, Memory, SpecError, load_run, spec
+from ancl import Events, Learner, Memory, SpecError, load_run, spec
 from ancl.extend import architecture
 from tests.lab import (
     MethodRef,
@@ -15,7 +15,6 @@ from tests.lab import (
     Study,
     build,
     equal_epochs,
-    learner_of,
     run_all,
     spec_hash,
 )
@@ -141,7 +140,7 @@ def test_where_it_cannot_be_fair_it_is_refused() -> None:
     with pytest.raises(SpecError, match="equal computation is counted before images are read"):
         equal_epochs(fair, ((200, 0, 10),) * 2)
     with pytest.raises(SpecError, match="a learner does not know how many will come"):
-        learner_of(fair)
+        Learner("a-icarl", memory={"fair": True})
 
 
 def test_a_fair_run_is_opened_with_the_memory_that_was_left(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_a_fair_run_is_opened_with_the_memory_that_was_left(tmp_path: Path) -> N
     [finished] = outcome.finished
     learner = load_run(finished.directory, events=Events())
 
-    assert learner._config.memory == Memory(per_class=2)
+    assert learner._recipe.memory == Memory(per_class=2)
     assert [each.images for each in finished.result.parameters] == [10, 20]
     assert learner._exemplars() is not None
     assert len(learner._exemplars().samples) == 20

@@ -213,7 +213,7 @@ def at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         ("images", [[1, 2, 3]], "do not fit 1 task"),
         ("state", None, "does not say what was learned"),
         ("spec.seed", "many", "valid integer"),
-        ("spec.network.width", 3, "no option 'width'"),
+        ("spec.network.width", 3, "no setting 'width'"),
         ("spec.network.hidden", "wide", "network.hidden is 'wide'"),
         ("spec.network.name", "wide", "no network 'wide'"),
         ("spec.method", "lfw", "no method 'lfw'"),

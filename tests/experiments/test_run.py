@@ -21,7 +21,9 @@ from tests.lab import (
     Places,
     Stage,
     TrainingError,
+    build,
     choose_executor,
+    collect,
     patch_part,
     program,
     read_run,
@@ -96,7 +98,6 @@ def test_a_finished_run_is_read_and_one_without_a_directory_leaves_nothing(
     monkeypatch.chdir(tmp_path)
     first = run(spec("lwf"))
     heard = Heard()
-    patch_part(monkeypatch, "run_build", None)  # nothing is built again to collect a result
     again = run(spec("lwf"), events=heard)
     [directory] = Path("runs").glob("digits-5_lwf_s0_*")
     monkeypatch.chdir(directory)
@@ -110,6 +111,75 @@ def test_a_finished_run_is_read_and_one_without_a_directory_leaves_nothing(
     assert not Path("runs").exists()
     assert first.seconds == again.seconds
     assert ancl.run is run
+
+
+def test_a_serial_run_is_built_once_and_its_epochs_stay_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+
+    def counted(spec: RunSpec, *given: Any) -> Any:
+        built.append(spec.method)
+        return build(spec, *given)
+
+    monkeypatch.setitem(METHODS, "mine", made_here("return super().penalty(step, anchor)"))
+    patch_part(monkeypatch, "build", counted)
+    patch_part(monkeypatch, "epoch_of", None)  # nothing is written as JSON and read again
+    runs = [spec("lwf"), spec("a-lwf"), spec("mine")]  # the last one's stages are not stored
+    heard = Heard()
+    run(runs, runs=tmp_path, events=heard)
+
+    assert built == ["lwf", "a-lwf", "mine"]
+    # lwf and a-lwf share the first task's main network; a-lwf trains an auxiliary one too.
+    assert heard.heard.count("epoch") == 1 + 1 + 2 + 2
+    run(runs[:2], runs=tmp_path)
+    assert built == ["lwf", "a-lwf", "mine", "lwf", "a-lwf"]
+
+
+def test_runs_on_other_images_are_released_and_built_again_in_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One data set is held at a time, however many runs a graph has."""
+    built: list[str] = []
+
+    def counted(spec: RunSpec, *given: Any) -> Any:
+        built.append(spec.data.source)
+        return build(spec, *given)
+
+    file = tmp_path / "mine.npz"
+    np.savez(file, x=np.arange(40 * 64, dtype=np.uint8).reshape(40, 8, 8), y=np.arange(40) % 4)
+    other = spec("lwf", **{"data.source": f"arrays:{file}"})
+    alone = [run(each, runs=None).counted for each in (spec("lwf"), other)]
+    patch_part(monkeypatch, "build", counted)
+    graph = Graph([spec("lwf"), other, spec("ewc")])
+
+    assert [plan.experiment is not None for plan in graph.plans] == [False, False, True]
+    built.clear()
+    results = run([spec("lwf"), other], runs=tmp_path / "runs")
+
+    assert built == ["digits", f"arrays:{file}", "digits", f"arrays:{file}"]
+    for result, matrix in zip(results, alone, strict=True):
+        np.testing.assert_array_equal(result.counted, matrix)
+    graph.release()
+    assert [plan.experiment for plan in graph.plans] == [None, None, None]
+
+
+def test_results_are_read_from_headers_alone(tmp_path: Path) -> None:
+    first = run(spec("a-lwf"), runs=tmp_path)
+    files = list(tmp_path.glob(".store/entries/*/*/tensors.safetensors"))
+    for file in files:
+        file.write_bytes(bytes(file.stat().st_size))  # no tensor is left, and no checksum fits
+    heard = Heard()
+    again = run(spec("a-lwf"), runs=tmp_path, events=heard)
+    [reported] = collect([tmp_path]).runs
+
+    assert len(files) == 7
+    assert heard.heard == ["begins a-lwf 0 7", "ends a-lwf"]
+    assert heard.said == []
+    for name, matrix in first.matrices.items():
+        np.testing.assert_array_equal(matrix, again.matrices[name])
+        np.testing.assert_array_equal(matrix, reported.result.matrices[name])
+    assert Store(tmp_path / ".store", lambda text: None).verify() != []
 
 
 def test_a_failure_stops_its_run_alone(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ancl import Events, Store, spec
-from tests.lab import Decay, Graph, Serial, follow
+from tests.lab import Decay, Graph, Serial, compute_with, follow
 
 
 def test_after_the_last_trial_the_next_value_is_taken_whatever_it_reaches(tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ def test_after_the_last_trial_the_next_value_is_taken_whatever_it_reaches(tmp_pa
 
     def compute(graph: Graph) -> None:
         trained_each.append(sum(graph.nodes[key].epochs > 0 for key in graph.todo(store)))
-        assert Serial().run(graph, store, Events()) == {}
+        assert compute_with(Serial(), graph, store, Events()) == {}
 
     found = follow(first, store, compute, decay=decay)
 

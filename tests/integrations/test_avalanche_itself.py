@@ -76,7 +76,7 @@ class Growing(nn.Module):
 
 
 def digits(part: Any) -> TensorDataset:
-    images = TensorDataset(part.x.float().div(255).flatten(1), part.y.long())
+    images = TensorDataset(part.x.dense().float().div(255).flatten(1), part.y.long())
     images.targets = part.y.tolist()  # Avalanche reads it
     return images
 

@@ -1,5 +1,6 @@
 """Which methods can be plug-ins of Avalanche, and what is said of the others."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from ancl import AnclError, SpecError, make_method
 from ancl.extend import with_ancl
 from tests.lab import AFECPlugin, ANCLPlugin
+
+REPLAY = f"{Path(__file__).parents[2] / 'examples/dark_replay.py'}:dark_replay"
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,7 @@ from tests.lab import AFECPlugin, ANCLPlugin
         (ANCLPlugin, "afec-lwf", {}, "is for AFECPlugin. Use that, or give lwf"),
         (ANCLPlugin, "lwff", {}, "Did you mean 'lwf'"),
         (ANCLPlugin, "lwf", {"lambda": 1}, "Did you mean 'lamb'"),
+        (ANCLPlugin, REPLAY, {"beta": 0}, "learns from replay batches"),
         (AFECPlugin, "joint", {}, "learns from all images so far"),
         (AFECPlugin, "freeze", {}, "trains no backbone"),
         (AFECPlugin, "lwf", {"afec_start": "carried"}, "carried from task to task"),

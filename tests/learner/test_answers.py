@@ -197,7 +197,7 @@ def test_it_is_said_once_that_probabilities_are_not_measured() -> None:
 
 def test_images_held_since_a_later_task_are_said_to_be_of_the_newest_only() -> None:
     made = taught("lwf", (0, 1), scenario="til", memory=None, held=0)
-    made._config = type(made._config)(**{**vars(made._config), "held": 20})
+    made._most_held = 20
     made.learn(*part(2, 3))
 
     assert made.calibration().basis == "newest task only"

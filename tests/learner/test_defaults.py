@@ -27,16 +27,14 @@ def test_a_learner_is_made_as_a_run_is(name: str) -> None:
     own = MethodRef(name).make({})
     given = Memory(per_class=9) if "cil" in own.needs_memory and own.memory is None else None
     spec = run_of(name, **({"memory.per_class": 9} if given else {}))
-    made = Learner(name, memory=given)._config
+    made = Learner(name, memory=given)._recipe
 
     assert (made.training, made.auxiliary) == (spec.training, spec.auxiliary)
     kept = spec.memory
     assert made.memory == Memory(kept.per_class, kept.total, kept.selection)
     assert not kept.fair  # a learner cannot know what it would have to pay for
-    assert made.method == MethodRef(name).make(spec.options)
-    network = made._all_network_options()
-    assert {key: spec.network[key] for key in network} == network
-    assert spec.network["last_relu"] is network.get("last_relu", True)
+    assert made.make_method() == MethodRef(name).make(spec.options)
+    assert made.network == spec.network
 
 
 def test_what_a_method_decides() -> None:
@@ -54,16 +52,16 @@ def test_what_a_method_decides() -> None:
 
 def test_what_is_given_to_a_learner_is_kept() -> None:
     training = Training(weight_decay=0.1, select_by="loss")
-    given = Learner("a-lucir", training=training, memory=Memory(total=100))._config
-    both = Learner("a-lucir", training=training, auxiliary=Training(weight_decay=0.2))._config
-    relu = Learner("lucir", network_options={"last_relu": True})._config
+    given = Learner("a-lucir", training=training, memory=Memory(total=100))._recipe
+    both = Learner("a-lucir", training=training, auxiliary=Training(weight_decay=0.2))._recipe
+    relu = Learner("lucir", network_options={"last_relu": True})._recipe
 
     assert given.training == training
     assert (given.auxiliary.weight_decay, given.auxiliary.select_by) == (5e-4, "loss")
     assert given.memory == Memory(total=100)
     assert both.auxiliary == Training(weight_decay=0.2)
-    assert relu._all_network_options() == {"last_relu": True}
-    assert Learner("lucir", "mlp")._config._all_network_options() == {}
+    assert relu.network["last_relu"]
+    assert Learner("lucir", "mlp")._recipe.network == {"name": "mlp", "hidden": (256, 256)}
 
 
 def test_a_learner_refuses_to_select_by_a_loss_that_is_not_there() -> None:

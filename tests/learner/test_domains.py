@@ -178,5 +178,5 @@ def test_a_memory_that_does_not_fit_is_told_before_training(options, said: str, 
 
 
 def test_other_scenarios_are_refused_by_name(lab) -> None:
-    with pytest.raises(SpecError, match="no scenario 'domains'"):
+    with pytest.raises(SpecError, match="scenario is 'domains'; it must be 'til', 'cil'"):
         Learner("lwf", "mlp", scenario="domains")  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ancl import AnclError, Learner, StoreError, Training
-from tests.lab import StageResult, digits, read_entry, write_entry
+from tests.lab import digits, read_entry, write_entry
 
 SHORT = Training(epochs=1, batch_size=32, lr=0.05)
 METHOD = "from ancl import make_method\ndef mine(): return make_method('finetune')"
@@ -87,13 +87,19 @@ def test_saving_to_no_place_of_its_own_is_refused(
 
 
 def forge(learner: Learner, place: Path, **changes: Any) -> None:
-    """A saved learner with other values, and the checksums that fit."""
+    """A saved learner with other values, and the checksums that fit; a dot leads into a part."""
     learner.save(place)
     entry = read_entry(place)
-    write_entry(place, StageResult(entry.tensors, {**entry.meta, **changes}))
+    for key, value in changes.items():
+        part = entry.meta
+        *path, name = key.split(".")
+        for step in path:
+            part = part[step]
+        part[name] = value
+    write_entry(place, entry)
 
 
-@pytest.mark.parametrize("part", ["method", "network"])
+@pytest.mark.parametrize("part", ["method", "network.name", "data.augment"])
 @pytest.mark.parametrize("name", ["os:system", "subprocess:run", "FILE:evil"])
 def test_loading_executes_nothing_that_the_directory_names(
     learner: Learner, part: str, name: str, tmp_path: Path
@@ -101,7 +107,7 @@ def test_loading_executes_nothing_that_the_directory_names(
     ran = tmp_path / "ran"
     evil = tmp_path / "evil.py"
     evil.write_text(f"open({str(ran)!r}, 'w')\ndef evil(*a, **k): open({str(ran)!r}, 'w')")
-    forge(learner, tmp_path / "m", **{part: name.replace("FILE", str(evil))})
+    forge(learner, tmp_path / "m", **{f"recipe.{part}": name.replace("FILE", str(evil))})
 
     with pytest.raises(AnclError, match="only where you name it yourself"):
         Learner.load(tmp_path / "m")
@@ -112,23 +118,29 @@ def test_loading_executes_nothing_that_the_directory_names(
 @pytest.mark.parametrize(
     ("changes", "phrase"),
     [
-        ({"val_fraction": 99}, "val_fraction is 99"),
-        ({"val_fraction": "x"}, "number"),
-        ({"seed": "abc"}, "integer"),
-        ({"seed": -1}, "seed is -1"),
+        ({"recipe.data.val_fraction": 99}, "val_fraction is 99"),
+        ({"recipe.data.val_fraction": "x"}, "number"),
+        ({"recipe.data.tasks": 3}, "data.tasks: a learner learns all images"),
+        ({"recipe.data": [1]}, "m cannot be opened"),
+        ({"recipe": None}, "m cannot be opened"),
+        ({"recipe.seed": "abc"}, "integer"),
+        ({"recipe.seed": -1}, "seed is -1"),
+        ({"held": -1}, "greater than or equal to 0"),
         ({"state": {}}, "keys"),
         ({"state": None}, "m cannot be opened"),
-        ({"scenario": "x"}, "no scenario"),
-        ({"training": {"epochs": 0}}, "greater than or equal to 1"),
-        ({"training": {"nonsense": 1}}, "fields of training"),
-        ({"memory": 3}, "m cannot be opened"),
-        ({"augment": "x"}, "no augmentation"),
-        ({"method": "no-such"}, "There is no method"),
-        ({"network": "no-such"}, "network"),
-        ({"network_options": {"hidden": [1]}}, "do not fit the network"),
-        ({"network_options": {"hidden": [10**7, 10**7]}}, "GB"),
+        ({"recipe.data.scenario": "x"}, "scenario is 'x'"),
+        ({"recipe.data.scenario": "cir"}, "it must be 'til', 'cil' or 'dil'"),
+        ({"recipe.training": {"epochs": 0}}, "greater than or equal to 1"),
+        ({"recipe.training": {"nonsense": 1}}, "training has no setting 'nonsense'"),
+        ({"recipe.memory": 3}, "m cannot be opened"),
+        ({"recipe.data.augment": "x"}, "no augmentation"),
+        ({"recipe.method": "no-such"}, "There is no method"),
+        ({"recipe.network.name": "no-such"}, "network"),
+        ({"recipe.network.hidden": [1]}, "do not fit the network"),
+        ({"recipe.network.hidden": [10**7, 10**7]}, "GB"),
         ({"metas": {}}, "m cannot be opened"),
         ({"kind": "cake"}, "holds no learner"),
+        ({"kind": "learner 5"}, "was saved by another version of ancl .learner 5; this one reads"),
         ({"accepted_changes": 3}, "m cannot be opened"),
     ],
 )

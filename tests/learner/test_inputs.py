@@ -298,7 +298,7 @@ def test_a_square_of_three_has_its_channels_where_its_type_says() -> None:
 
 def test_an_empty_list_is_refused() -> None:
     with pytest.raises(ScenarioError, match="the list is empty"):
-        read_images([], None, print)
+        read_images([], Form((1, 8, 8), pixels=True), print)
 
 
 def test_a_label_of_another_type_is_not_taken_for_a_known_one(bytes_taught: Learner) -> None:

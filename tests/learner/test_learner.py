@@ -205,7 +205,7 @@ def test_a_balance_is_saved_and_learned_on_with(method: str, tmp_path: Path) -> 
         each.learn(*part(4, 5))
 
     assert all(epoch["lambs"]["lamb_a"] > 0 for epoch in told["epochs"])
-    assert read_entry(tmp_path / "saved").meta["settings"]["lamb_a"] == "balance:0.1"
+    assert read_entry(tmp_path / "saved").meta["recipe"]["options"]["lamb_a"] == "balance:0.1"
     assert loaded.method == whole.method
     images = part(0, 2, 4, test=True)[0]
     assert torch.equal(whole.scores(images), loaded.scores(images))

@@ -10,6 +10,7 @@ import torch
 import ancl
 from ancl import Learner, SpecError, Training
 from tests.lab import (
+    ImageView,
     Layer,
     Normalization,
     as_input,
@@ -58,7 +59,7 @@ def test_floats_of_a_learner_are_said_to_be_read_as_they_are_once() -> None:
 def test_a_setting_is_what_the_network_reads(setting: object, images: torch.Tensor) -> None:
     usual = Normalization((0.9, 0.9), (0.9, 0.9)) if images is BYTES else None
 
-    found = as_input(images, chosen_normalization(setting, images, usual), CPU)  # type: ignore[arg-type]
+    found = as_input(images, chosen_normalization(setting, ImageView.of(images), usual), CPU)  # type: ignore[arg-type]
 
     mean = {
         "none": [0, 0, 0],

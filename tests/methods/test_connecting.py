@@ -264,7 +264,7 @@ def test_exemplars_count_as_much_as_new_images() -> None:
     found = repeated(exemplars, 5)
 
     assert found.y.tolist() == [0] * 5 + [1] * 5
-    assert found.x.squeeze().tolist() == [0, 1, 0, 1, 0, 2, 3, 4, 2, 3]
+    assert found.x.dense().squeeze().tolist() == [0, 1, 0, 1, 0, 2, 3, 4, 2, 3]
 
 
 # -- what does not go together -----------------------------------------------------------------

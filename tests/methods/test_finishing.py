@@ -296,7 +296,7 @@ def test_a_corrected_student_is_validated_by_its_corrected_logits(correct_studen
     network.load(strip_prefix("network", learned.entry("main", 2).tensors))
     bias = strip_prefix("bias", learned.entry("bias", 1).tensors)
     val = lab.tasks()[2].load().val
-    x = as_input(val.x, lab.source.normalization, torch.device("cpu"))
+    x = as_input(val.x.dense(), lab.source.normalization, torch.device("cpu"))
     with torch.no_grad():
         plain = network(x).logits
     corrected = torch.cat([plain[:, :4] * bias["scale"] + bias["shift"], plain[:, 4:]], dim=1)

@@ -220,7 +220,7 @@ def learned(lab: Any) -> dict[bool, Any]:
 @pytest.mark.parametrize("task_aware", [True, False], ids=["til", "cil"])
 def test_no_task_is_forgotten_where_the_task_is_told(task_aware, lab, learned) -> None:
     run, net = learned[task_aware], lab.fitted(METHOD, setting(lab, task_aware)).architecture
-    x = as_input(lab.source.test.x, lab.source.normalization, torch.device("cpu"))
+    x = as_input(lab.source.test.x.dense(), lab.source.normalization, torch.device("cpu"))
 
     def answers(task: int) -> Tensor:
         tensors = run.entry("protect", task).tensors

@@ -25,8 +25,10 @@ from ancl import (
 from ancl.extend import (
     Anchor,
     CrossEntropy,
+    LogitDistance,
     Objective,
     Output,
+    PenaltyTerm,
     Record,
     Regularizer,
     Replayed,
@@ -61,7 +63,16 @@ STORED = torch.tensor([[0.5, 1.5, NAN, NAN], [0, 0.5, 0.5, 0], [2.5, 0, 0.5, -0.
 SHORT = Training(epochs=2, lr=0.1, lr_first=0.1, batch_size=16, schedule="constant")
 
 
-def by_hand(alpha: float, beta: float) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+def stored_term(method: Method) -> list[PenaltyTerm]:
+    """The old term of a method, as a task with two earlier ones makes it."""
+    term = method.old
+    if not term or not term.lamb:
+        return []
+    anchor = Anchor(slice(0, 4), stored=term.stored)
+    return [PenaltyTerm("old", term.lamb, term.regularizer, anchor)]
+
+
+def by_hand(lamb: float, beta: float) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """DER++'s loss of two task images and three replayed ones, and the gradients of logits."""
     z, m = Z.clone().requires_grad_(), M.clone().requires_grad_()
     empty = torch.zeros(3, 0)
@@ -83,8 +94,8 @@ def by_hand(alpha: float, beta: float) -> tuple[dict[str, Tensor], Tensor, Tenso
         rehearses=True,
         replay=replay,
     )
-    method = make_method(FILE, alpha=alpha, beta=beta)
-    terms = Objective(method.task_loss, extras=method.extras).answers(step)
+    method = make_method(FILE, lamb=lamb, beta=beta)
+    terms = Objective(method.task_loss, stored_term(method), extras=method.extras).answers(step)
     sum(terms.values()).backward()
     assert z.grad is not None
     return terms, z.grad, torch.zeros_like(m) if m.grad is None else m.grad
@@ -95,7 +106,7 @@ def test_the_loss_of_one_batch_by_hand() -> None:
 
     # Squares a row over the 2, 4 and 4 known columns: .5/2, .5/4 and .75/4, of which the mean.
     found = {name: term.item() for name, term in terms.items()}
-    expected = {"task": 1.565489, "logits": 0.1 * 0.1875, "replay": 0.5 * 2.247482}
+    expected = {"task": 1.565489, "old": 0.1 * 0.1875, "replay": 0.5 * 2.247482}
     assert found == pytest.approx(expected, abs=1e-6)
     wanted = (Z.softmax(1) - F.one_hot(torch.tensor([2, 3]), 6)) / 2
     torch.testing.assert_close(slope, wanted)
@@ -240,10 +251,12 @@ def pictures(count: int, first: int, size: int) -> Batches:
 
 
 def replaying(training: Training = SHORT, count: int = 20) -> Fit:
-    method = make_method(FILE, alpha=0.3, beta=0.7)
+    method = make_method(FILE, lamb=0.3, beta=0.7)
+    anchor = Anchor(TASKS[0], stored=True)
+    old = PenaltyTerm("old", 0.3, LogitDistance(), anchor)
     fit = Fit(
         conv_network(),
-        Objective(method.task_loss, extras=method.extras),
+        Objective(method.task_loss, [old], extras=method.extras),
         pictures(count, 2, 8),
         pictures(6, 2, 8),
         View(TASKS[:2], task_aware=False, rehearses=True),
@@ -265,7 +278,7 @@ def test_a_step_passes_both_batches_together() -> None:
     stored = (torch.arange(22.0).reshape(11, 2) / 9)[index]
     terms = {
         "task": F.cross_entropy(logits[:8], batch.y),
-        "logits": 0.3 * (logits[8:, :2] - stored).square().mean(),
+        "old": 0.3 * (logits[8:, :2] - stored).square().mean(),
         "replay": 0.7 * F.cross_entropy(logits[8:], again.y),
     }
     sum(terms.values()).backward()
@@ -384,16 +397,6 @@ def test_a_batch_that_nothing_reads_or_that_lacks_is_refused(method, memory, mes
 
     with pytest.raises(SpecError, match=message):
         ancl.specs([method], "digits/5", settings=settings)
-
-
-def test_ancl_has_no_meaning_and_afec_works(lab) -> None:
-    with pytest.raises(MethodError, match="held to stored logits"):
-        make_method(f"a-{FILE}")
-    method = make_method(f"afec-{FILE}", lamb_a=0.5)
-    setting = lab.setting(task_aware=False, memory=Memory(per_class=3, batch=4))
-    log = lab.learn(method, setting).entry("main", 2).meta["log"]
-
-    assert {"task", "logits", "replay", "auxiliary"} <= set(log[-1]["train"])
 
 
 def part(*classes: int) -> Samples:

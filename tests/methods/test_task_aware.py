@@ -93,7 +93,7 @@ def test_dmc_is_one_squared_error_over_all_classes(centring: str, lab: Any) -> N
     learned = lab.learn(make_method("dmc", centring=centring), lab.setting(training=training))
 
     entry, val = learned.entry("main", 2), tasks[2].load().val
-    x = as_input(val.x, lab.source.normalization, torch.device("cpu"))
+    x = as_input(val.x.dense(), lab.source.normalization, torch.device("cpu"))
     student = logits(lab, entry.tensors, 3, x)
     old = logits(lab, learned.entry("main", 1).tensors, 2, x)
     new = logits(lab, learned.entry("auxiliary", 2).tensors, 3, x)[:, 4:]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ancl import make_method
 from ancl.extend import Network, architecture
@@ -50,14 +50,16 @@ def test_a_backbone_that_does_not_learn_is_in_eval_mode_as_a_whole() -> None:
 def test_statistics_of_a_frozen_part_are_those_it_came_with(method: str, lab: Any) -> None:
     given = lab.setting(architecture(net(), (1, 6, 6)), task_aware=True)
     learned = lab.learn(make_method(method), given)
-    prototype = given.architecture.prototype.state_dict()
+    prototype, base = net().state_dict(), learned.entry("base", 0).tensors
 
-    def after(name: str) -> Tensor:
-        return learned.final[f"network/backbone.{name}"]
-
+    assert {name.removeprefix("base/backbone.") for name in base} == {
+        name for name in prototype if name.startswith("stem")
+    }
     for name in ("running_mean", "running_var", "num_batches_tracked"):
-        assert torch.equal(after(f"stem.1.{name}"), prototype[f"stem.1.{name}"])
-        assert not torch.equal(after(f"body.1.{name}"), prototype[f"body.1.{name}"])
+        after = learned.final[f"network/backbone.body.1.{name}"]
+        assert f"network/backbone.stem.1.{name}" not in learned.final
+        assert torch.equal(base[f"base/backbone.stem.1.{name}"], prototype[f"stem.1.{name}"])
+        assert not torch.equal(after, prototype[f"body.1.{name}"])
 
 
 def test_frozen_and_learning_weights_have_other_keys(tmp_path: Any) -> None:

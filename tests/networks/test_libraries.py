@@ -78,16 +78,67 @@ def test_a_library_that_is_not_there_is_named_with_its_remedy(
         architecture("timm:resnet18", SHAPE)
 
 
-def test_a_library_that_does_not_load_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def stops(monkeypatch: pytest.MonkeyPatch, **errors: Exception) -> None:
+    """Have these packages stop with an error when they are imported."""
+
     class Broken:
         def find_spec(self, name: str, *given: Any) -> None:
-            if name == "torchvision":
-                raise RuntimeError("operator torchvision::nms does not exist")
+            if name in errors:
+                raise errors[name]
 
-    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    for name in errors:
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    with pytest.raises(SpecError, match=r"nms does not exist.*that belong together"):
+
+
+NMS = RuntimeError("operator torchvision::nms does not exist")
+
+
+def test_a_torchvision_that_does_not_fit_torch_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stops(monkeypatch, torchvision=NMS)
+    with pytest.raises(SpecError) as caught:
         architecture("torchvision:resnet18", (3, 8, 8))
+
+    said = str(caught.value)
+    assert said.startswith("torchvision ")
+    assert f"cannot be imported beside torch {torch.__version__} (RuntimeError: operator" in said
+    assert "pip uninstall torchvision, then pip install torchvision torch==" in said
+
+
+def test_timm_has_no_fault_where_torchvision_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    stops(monkeypatch, torchvision=NMS, timm=AttributeError("partially initialized module"))
+    with pytest.raises(SpecError) as caught:
+        architecture("timm:resnet18", SHAPE)
+
+    said = str(caught.value)
+    assert said.startswith("timm imports torchvision, and torchvision ")
+    assert "nms does not exist" in said
+    assert "partially initialized" not in said
+    assert "ancl[timm]" not in said  # it is installed
+
+
+@pytest.mark.parametrize(
+    ("package", "remedy"),
+    [
+        ("torchvision", "belongs to your torch: pip install torchvision torch=="),
+        ("huggingface_hub.utils", r"Install it: pip install huggingface_hub\."),
+    ],
+)
+def test_a_package_that_timm_lacks_is_named(
+    monkeypatch: pytest.MonkeyPatch, package: str, remedy: str
+) -> None:
+    stops(monkeypatch, timm=ModuleNotFoundError("none", name=package))
+    with pytest.raises(SpecError, match=rf"timm is installed, but it imports .*{remedy}"):
+        architecture("timm:resnet18", SHAPE)
+
+
+def test_a_fault_of_timm_itself_is_told(monkeypatch: pytest.MonkeyPatch, timm: Any) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
+    stops(monkeypatch, timm=SyntaxError("for a newer Python"))
+    with pytest.raises(SpecError, match=r"timm .* cannot be imported \(SyntaxError: for a newer"):
+        architecture("timm:resnet18", SHAPE)
 
 
 # -- size ----------------------------------------------------------------------------------------
@@ -195,8 +246,9 @@ def test_cached_weights_are_found_and_never_fetched(
 
     with pytest.raises(
         SpecError, match=r"not in your cache \(.*tinynet-12345678.pth\), and nothing"
-    ):
+    ) as caught:
         architecture("timm:tinynet", SHAPE, weights="cached")
+    assert "timm.create_model('tinynet', pretrained=True) in Python fetches" in str(caught.value)
     expected = architecture("timm:tinynet", SHAPE, weights=str(weights)).pretrained
     found["timm/tinynet.a1 model.safetensors"] = str(weights)
     assert architecture("timm:tinynet", SHAPE, weights="cached").pretrained == expected
@@ -317,17 +369,19 @@ def test_a_forged_directory_names_no_network_of_another_kind_and_reads_no_file(
 ) -> None:
     taught(weights).save(tmp_path / "learner")
     entry = read_entry(tmp_path / "learner")
+    recipe = entry.meta["recipe"]
 
     def forged(**changes: Any) -> Path:
         write_entry(tmp_path / "forged", StageResult(entry.tensors, {**entry.meta, **changes}))
         return tmp_path / "forged"
 
     with pytest.raises(SpecError, match="timm lists no model 'hf-hub:x/y'"):
-        Learner.load(forged(network="timm:hf-hub:x/y"))
+        Learner.load(forged(recipe={**recipe, "network": {"name": "timm:hf-hub:x/y"}}))
     bare = {**entry.meta["state"], "pretrained": None}
     with pytest.raises(ancl.StoreError, match="weights whose hash is not there"):
         Learner.load(forged(state=bare))
-    Learner.load(forged(network_options={"weights": "/dev/zero"}))  # by its hash alone
+    network = {**recipe["network"], "weights": "/dev/zero"}
+    Learner.load(forged(recipe={**recipe, "network": network}))  # by its hash alone
 
 
 def test_another_network_given_again_is_refused(weights: Path, tmp_path: Path) -> None:

@@ -59,9 +59,17 @@ def test_a_named_network_is_tried_once_for_each_shape_and_options(
     assert made.count(((1, 3, 3), (31,))) == made.count(((1, 3, 3), (17,)))
 
 
+TINY: dict[str, dict[str, Any]] = {
+    "mlp": {},
+    "efficientnet_lite0": {"weights": "random"},
+    "features": {},
+}
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_named_network_is_built_from_the_seed_alone(name: str) -> None:
-    made = architecture(name, (1, 8, 8), **({} if name == "mlp" else {"width": 2}))
+    shape = (5,) if name == "features" else (1, 8, 8)
+    made = architecture(name, shape, **TINY.get(name, {"width": 2}))
     with seeded(0, "weights"):
         first = made.build([2, 1])
     with seeded(0, "weights"):
@@ -69,7 +77,7 @@ def test_every_named_network_is_built_from_the_seed_alone(name: str) -> None:
     with seeded(1, "weights"):
         third = made.build([2, 1])
 
-    output = first.eval()(torch.zeros(2, 1, 8, 8))
+    output = first.eval()(torch.zeros(2, *shape))
     assert output.logits.shape == (2, 3)
     assert output.features.shape == (2, made.feature_size)
     assert first.head.sizes == (2, 1)

@@ -22,7 +22,7 @@ def test_images_weights_and_orders_are_the_recorded_ones(reference) -> None:
         want,
         {
             "order": {"64": reference.order(64)[:8].tolist()},
-            "images": {name: samples.x for name, samples in images.items()},
+            "images": {name: samples.x.dense() for name, samples in images.items()},
             "weights": dict(reference.convolutions().named_parameters()),
             "heads": heads,
             "stream_1": list(islice(reference.stream(1), 6)),

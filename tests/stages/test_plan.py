@@ -175,7 +175,7 @@ def test_an_edited_file_of_a_user_changes_the_keys_that_read_it(keys, tmp_path: 
 def test_the_order_of_images_changes_no_key(keys, lab) -> None:
     train, test = lab.source.train, lab.source.test
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
-    shuffled = from_arrays(train.x[order], train.y[order], test.x.flip(0), test.y.flip(0))
+    shuffled = from_arrays(train.x[order], train.y[order], test.x.dense().flip(0), test.y.flip(0))
     tasks = make_stream(shuffled, tasks=3, val_fraction=0.2).tasks
 
     assert keys("a-ewc", tasks=tasks) == keys("a-ewc")

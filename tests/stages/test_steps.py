@@ -52,7 +52,7 @@ def test_the_classes_that_compete_in_validation(over, kept, start, task_aware, o
     network.load({n.removeprefix("network/"): t for n, t in learned.network(2).items()})
     val = lab.tasks()[2].load().val
 
-    x = as_input(val.x, lab.source.normalization, torch.device("cpu"))
+    x = as_input(val.x.dense(), lab.source.normalization, torch.device("cpu"))
     expected = F.cross_entropy(network(x).logits[:, start:], val.y - start).item()
 
     assert learned.entry("main", 2).meta["log"][-1]["val"]["task"] == pytest.approx(expected)
@@ -196,9 +196,10 @@ def test_layers_that_rest_or_are_unused_stay_as_they_are(name, lab) -> None:
     setting = lab.setting(architecture(module, (1, 6, 6)), training)
     setting = replace(setting, auxiliary=training)
 
-    final = lab.learn(make_method(name, lamb=0.1), setting).final
+    learned = lab.learn(make_method(name, lamb=0.1), setting)
 
-    assert torch.equal(final["network/backbone.resting.weight"], module.resting.weight)
+    final, base = learned.final, learned.entry("base", 0).tensors
+    assert torch.equal(base["base/backbone.resting.weight"], module.resting.weight)
     assert torch.equal(final["network/backbone.unused.weight"], module.unused.weight)
     assert not torch.equal(final["network/backbone.learning.weight"], module.learning.weight)
 
@@ -210,7 +211,8 @@ def test_a_backbone_that_rests_altogether_has_no_weights_to_hold(lab) -> None:
 
     learned = lab.learn(make_method("a-lwf"), setting)
 
-    assert torch.equal(learned.final["network/backbone.1.weight"], module[1].weight)
+    base = learned.entry("base", 0).tensors
+    assert torch.equal(base["base/backbone.1.weight"], module[1].weight)
     assert min(learned.entry("evaluate", 2).meta["taw"]) > 0.8
     for name in ("ewc", "a-si", "afec-lwf"):
         with pytest.raises(MethodError, match="none of them learns"):

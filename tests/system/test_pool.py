@@ -9,7 +9,7 @@ import torch
 
 from ancl import Events, RunSpec, Store
 from ancl import specs as make_specs
-from tests.lab import ATTEMPTS, Graph, Layer, Pool, Serial, program, resolve
+from tests.lab import ATTEMPTS, Graph, Layer, Pool, Serial, compute_with, program, resolve
 
 SETTINGS = {"training.epochs": 2, "data.tasks": 2, "threads": 1}
 METHODS = program("""
@@ -85,9 +85,9 @@ def test_a_pool_gives_the_bits_of_one_process_whatever_befalls_its_workers(tmp_p
     graph = Graph(specs(*sound, f"{file}:broken", lamb_a="balance"))
     pooled, alone, heard = Store(tmp_path / "pool"), Store(tmp_path / "serial"), Heard()
 
-    failures = Pool(2).run(graph, pooled, heard)
+    failures = compute_with(Pool(2), graph, pooled, heard)
     healthy = Graph(specs(*sound, lamb_a="balance"))
-    assert Serial().run(healthy, alone, Heard()) == {}
+    assert compute_with(Serial(), healthy, alone, Heard()) == {}
 
     assert_same(pooled, alone, healthy.nodes)
     [key] = failures
@@ -104,8 +104,8 @@ def test_a_pool_finds_the_same_lamb(tmp_path: Path) -> None:
     asked = make_specs(("a-lwf", "ewc"), "digits/5", settings=five, lamb="auto", lamb_a="balance")
     graph, pooled, alone = Graph(asked), Store(tmp_path / "pool"), Store(tmp_path / "serial")
 
-    assert Pool(2).run(graph, pooled, Heard()) == {}
-    assert Serial().run(graph, alone, Heard()) == {}
+    assert compute_with(Pool(2), graph, pooled, Heard()) == {}
+    assert compute_with(Serial(), graph, alone, Heard()) == {}
 
     assert_same(pooled, alone, graph.nodes)
     mains = [key for key, node in graph.nodes.items() if node.stage.name == "main"]
@@ -126,8 +126,8 @@ def test_a_pool_gives_the_bits_of_one_process_for_branches_and_gates(tmp_path: P
     graph = Graph(make_specs(("aanets-icarl", "ccgn"), "digits/5", settings=values))
     pooled, alone = Store(tmp_path / "pool"), Store(tmp_path / "serial")
 
-    assert Pool(2).run(graph, pooled, Heard()) == {}
-    assert Serial().run(graph, alone, Heard()) == {}
+    assert compute_with(Pool(2), graph, pooled, Heard()) == {}
+    assert compute_with(Serial(), graph, alone, Heard()) == {}
 
     assert_same(pooled, alone, graph.nodes)
     names = {node.stage.name for node in graph.nodes.values()}
@@ -140,7 +140,7 @@ def test_a_stage_that_always_kills_its_worker_fails_in_the_end(tmp_path: Path) -
     file.write_text(METHODS)
     graph, heard = Graph(specs(f"{file}:always")), Heard()
 
-    [why] = Pool(1).run(graph, Store(tmp_path / "store"), heard).values()
+    [why] = compute_with(Pool(1), graph, Store(tmp_path / "store"), heard).values()
 
     assert why.startswith(f"Its worker was killed by signal 9, {ATTEMPTS} times.")
     assert len(heard.said) == ATTEMPTS - 1
@@ -167,16 +167,16 @@ def test_workers_find_code_where_this_process_does(
     graph = Graph([resolve("lwf", None, [Layer("test", {**values, **short})]).spec])
     pooled, alone = Store(tmp_path / "pool"), Store(tmp_path / "serial")
 
-    assert Pool(2).run(graph, pooled, Heard()) == {}
-    assert Serial().run(graph, alone, Heard()) == {}
+    assert compute_with(Pool(2), graph, pooled, Heard()) == {}
+    assert compute_with(Serial(), graph, alone, Heard()) == {}
 
     assert_same(pooled, alone, graph.nodes)
 
 
 def test_nothing_to_do_starts_no_worker(tmp_path: Path) -> None:
     graph, store = Graph(specs("finetune")), Store(tmp_path)
-    Serial().run(graph, store, Heard())
+    compute_with(Serial(), graph, store, Heard())
     heard = Heard()
 
-    assert Pool(2).run(graph, store, heard) == {}
+    assert compute_with(Pool(2), graph, store, heard) == {}
     assert heard.epochs == []

@@ -21,7 +21,7 @@ import torch
 
 from ancl import Events, Store
 from ancl import specs as make_specs
-from tests.lab import Cluster, Graph, Serial
+from tests.lab import Cluster, Graph, Serial, compute_with
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 SLOW = (pytest.mark.slow, pytest.mark.timeout(600))
@@ -251,8 +251,8 @@ def test_a_board_that_is_killed_starts_again(tmp_path: Path, mark: str) -> None:
     graph = Graph(make_specs(["ewc", "a-lwf"], "digits/5", settings=values))
     one, other, events = Store(tmp_path / "ray"), Store(tmp_path / "serial"), Killing()
 
-    assert Cluster(None, 2).run(graph, one, events) == {}
-    Serial().run(graph, other, Events())
+    assert compute_with(Cluster(None, 2), graph, one, events) == {}
+    compute_with(Serial(), graph, other, Events())
 
     assert len(events.killed) == 1
     assert events.after > 0

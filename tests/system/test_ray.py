@@ -5,7 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from tests.lab import (
     RayShift,
     Serial,
     Shipped,
+    compute_with,
     program,
     resolve,
     ship,
@@ -144,6 +145,10 @@ def specs(*methods: str, **options: str) -> list[RunSpec]:
     return make_specs(methods, "digits/5", settings=SETTINGS, **options)
 
 
+def failed(ends: Iterable[Any]) -> dict[str, str]:
+    return {end.key: end.failure for end in ends if end.failure is not None}
+
+
 def assert_same(one: Store, other: Store, keys: Any) -> None:
     for key in keys:
         ours, theirs = one.load(key), other.load(key)
@@ -161,8 +166,8 @@ def test_the_driver_orders_stages_stores_results_and_contains_failures(tmp_path:
     one, other, heard = Store(tmp_path / "ray"), Store(tmp_path / "serial"), Heard()
     stand_in = StandIn()
 
-    failures = RayShift(stand_in, graph, one, heard).work(graph.todo(one))
-    Serial().run(sound, other, Heard())
+    failures = failed(RayShift(stand_in, graph, one, heard).work(graph.todo(one)))
+    compute_with(Serial(), sound, other, Heard())
 
     [key] = failures
     assert graph.nodes[key].spec.method.endswith(":broken")
@@ -170,7 +175,7 @@ def test_the_driver_orders_stages_stores_results_and_contains_failures(tmp_path:
     assert_same(one, other, sound.nodes)
     # Inputs found in the driver's store are handed to tasks that lack them.
     again = Graph(specs("a-ewc", f"{file}:mine", "ewc"))
-    assert RayShift(stand_in, again, one, heard).work(again.todo(one)) == {}
+    assert failed(RayShift(stand_in, again, one, heard).work(again.todo(one))) == {}
     assert again.todo(one) == []
 
 
@@ -179,8 +184,8 @@ def test_the_board_is_beside_the_command_and_its_loss_costs_no_result(tmp_path: 
     one, other, heard = Store(tmp_path / "ray"), Store(tmp_path / "serial"), Heard()
     stand_in = StandIn(losing=["take", "take"])
 
-    failures = RayShift(stand_in, graph, one, heard).work(graph.todo(one))
-    Serial().run(graph, other, Heard())
+    failures = failed(RayShift(stand_in, graph, one, heard).work(graph.todo(one)))
+    compute_with(Serial(), graph, other, Heard())
 
     assert failures == {}
     assert_same(one, other, graph.nodes)
@@ -193,7 +198,9 @@ def test_a_lost_stage_fails_once_and_what_needs_it_is_left_out(tmp_path: Path) -
     graph, store = Graph(specs("finetune")), Store(tmp_path)
     first = next(iter(graph.nodes))
 
-    failures = RayShift(StandIn(["_compute"]), graph, store, Heard()).work(graph.todo(store))
+    failures = failed(
+        RayShift(StandIn(["_compute"]), graph, store, Heard()).work(graph.todo(store))
+    )
 
     assert failures == {first: "It was lost 4 times with its worker: _compute was lost"}
     assert graph.todo(store) == list(graph.nodes)
@@ -204,7 +211,7 @@ def test_a_machine_that_loses_its_own_part_of_the_cluster_stops(tmp_path: Path) 
     shift = RayShift(ray, graph, store, Heard())
 
     with pytest.raises(AnclError, match="This machine is no longer part of the Ray cluster at 127"):
-        shift._receive(next(iter(graph.nodes)), Reference(LostHereError()))
+        list(shift._receive(next(iter(graph.nodes)), Reference(LostHereError())))
 
 
 def test_threads_that_no_machine_has_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
@@ -330,7 +337,7 @@ def test_a_package_travels_unless_it_is_installed(
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
 def test_without_ray_the_error_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"pip install 'ancl\[ray\]'"):
-        Cluster(None, 2).run(Graph(specs("finetune")), Store(tmp_path), Heard())
+        compute_with(Cluster(None, 2), Graph(specs("finetune")), Store(tmp_path), Heard())
 
 
 @needs_ray
@@ -342,8 +349,8 @@ def test_ray_gives_the_bits_of_one_process(rules: dict[str, str], tmp_path: Path
     graph, heard = Graph(specs("a-lwf", "a-ewc", **rules)), Heard()
     one, other = Store(tmp_path / "ray"), Store(tmp_path / "serial")
 
-    assert Cluster(None, 2).run(graph, one, heard) == {}
-    Serial().run(graph, other, Heard())
+    assert compute_with(Cluster(None, 2), graph, one, heard) == {}
+    compute_with(Serial(), graph, other, Heard())
 
     assert_same(one, other, graph.nodes)
     assert heard.epochs > 0

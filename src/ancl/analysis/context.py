@@ -25,8 +25,8 @@ from ancl.stages.runner import MemoryStore, Storage
 from ancl.training.lambda_rules import Balance, weight_at
 from ancl.types import Params
 
-Split = Literal["test", "val", "train", "old"]
-SPLITS: tuple[Split, ...] = ("test", "val", "train", "old")
+ImagePart = Literal["test", "val", "train", "old"]
+SPLITS: tuple[ImagePart, ...] = ("test", "val", "train", "old")
 """Test, validation or training images of all tasks so far, or training images of earlier tasks."""
 
 Row = dict[str, Any]
@@ -55,7 +55,7 @@ class AnalysisOptions:
     lamb_as: tuple[float, ...]
     task: int = 1
     grid: int = 7
-    split: Split | None = None
+    split: ImagePart | None = None
     images: int | None = 1000
     estimator: Estimator = "biased"
     double: bool = False
@@ -95,7 +95,7 @@ class Score(NamedTuple):
 
 
 def split_images(
-    tasks: Sequence[Task], split: Split, limit: int | None, seed: int
+    tasks: Sequence[Task], split: ImagePart, limit: int | None, seed: int
 ) -> list[SplitImages]:
     """A split's images of each task, in random order; the tasks share ``limit`` equally.
 
@@ -174,7 +174,7 @@ class AnalysisContext:
         """A network of the right shape; its weights are arbitrary."""
         return build_network(self.tasks, self.setting)
 
-    def images(self, split: Split) -> list[SplitImages]:
+    def images(self, split: ImagePart) -> list[SplitImages]:
         """A split's images of each task."""
         return split_images(self.tasks, split, self.options.images, self.setting.seed)
 

@@ -20,7 +20,7 @@ from ancl.stages.events import Events
 from ancl.stages.plan import plan_kept, plan_task
 from ancl.stages.runner import MemoryStore, Runner, Storage
 from ancl.stages.stage import Stage
-from ancl.state import BACKBONE, IMPORTANCE, StateKeys, read_importance
+from ancl.state import BASE, IMPORTANCE, StateKeys, read_importance
 from ancl.store.entry import StageResult
 from ancl.types import Importance, Params, strip_prefix
 
@@ -191,7 +191,7 @@ def _plan_before(host: Method, experiment: Experiment, task: int) -> tuple[Train
 
 def _start(state: StateKeys) -> StateKeys:
     """What a multitask network starts from: no importance, no memory."""
-    return {name: key for name, key in state.items() if name in ("network", "first rate", BACKBONE)}
+    return {name: key for name, key in state.items() if name in ("network", "first rate", BASE)}
 
 
 def storage_for(plans: TrainingPlans, store: Storage, say: Callable[[str], None]) -> Storage:
@@ -243,8 +243,10 @@ def _compared(
     first = next(iter(plans.ancl.values()))
     state = plans.before[-1].state
 
+    shared = strip_prefix(BASE, results[state[BASE]].tensors) if BASE in state else {}
+
     def network(key: str) -> Params:
-        return strip_prefix("network", results[key].tensors)
+        return {**shared, **strip_prefix("network", results[key].tensors)}
 
     def trained(plan: TrainingPlan) -> Trained:
         key, rows = plan.state["network"], results[plan.key("evaluate")].meta

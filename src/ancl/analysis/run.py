@@ -12,8 +12,8 @@ from ancl.analysis.cka import Estimator
 from ancl.analysis.context import (
     AnalysisContext,
     AnalysisOptions,
+    ImagePart,
     Row,
-    Split,
     Tables,
     build_network,
     split_images,
@@ -61,7 +61,7 @@ def analyze(
     search_lamb: Sequence[float] | None = None,
     task: int = 1,
     grid: int = 7,
-    split: Split | None = None,
+    split: ImagePart | None = None,
     images: int | None = 1000,
     estimator: Estimator = "biased",
     double: bool = False,

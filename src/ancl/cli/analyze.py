@@ -6,101 +6,51 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from typer import Argument, Option
-
-from ancl.cli import flag_values, flags
-from ancl.cli.flags import Machine, Results, Seeding, Settings, Weights, grouped
+from ancl.cli import flags
+from ancl.cli.flags import Machine, Results, Seeding, Settings, Weights, with_flags
 from ancl.errors import SpecError, counted
 from ancl.wording import duration, percent, table
 
 if TYPE_CHECKING:
-    from ancl.analysis import AnalysisPlan, AnalysisResult
+    from ancl.analysis.results import AnalysisResult
+    from ancl.analysis.run import AnalysisPlan
     from ancl.recipe.recipe import RunSpec
-
-Analyzed = Annotated[
-    str,
-    Argument(
-        metavar="METHOD", show_default=False, help="One with an ANCL variant: ewc or a-ewc, …"
-    ),
-]
-On = Annotated[
-    str,
-    Argument(
-        metavar="BENCHMARK", show_default=False, help="Such as digits/5: ancl list benchmarks"
-    ),
-]
-Lambs = Annotated[
-    str, Option("--lamb-a", metavar="10,100,…", show_default=False, help="Every λ_a to compare.")
-]
-Lamb = Annotated[
-    str | None, Option("--lamb", metavar="X", help="λ, the pull towards the old network.")
-]
-SearchLamb = Annotated[
-    str | None,
-    Option(
-        "--search-lamb", metavar="1,10,…", help="Choose λ from these by validation accuracy of CL."
-    ),
-]
-Task = Annotated[int, Option("--task", metavar="T", help="The task; 1 is the first.", min=2)]
-Grid = Annotated[
-    int, Option("--grid", metavar="N", help="N × N points of landscape; 0 for none.", min=0)
-]
-OnSplit = Annotated[
-    str | None,
-    Option(
-        "--split",
-        metavar="test|val|train|old",
-        help="Images for CKA and landscape. [old for CKA, test for the landscape]",
-    ),
-]
-Images = Annotated[
-    int,
-    Option(
-        "--images", metavar="N", help="Largest number of images per measurement; 0 for all.", min=0
-    ),
-]
-Cka = Annotated[
-    str, Option("--cka", metavar="biased|unbiased|minibatch", help="The estimator of CKA.")
-]
-Double = Annotated[bool, Option("--double", help="Compute the Hessian in double precision.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
     """What is measured, where and how."""
 
-    task: Task = 2
-    grid: Grid = 7
-    split: OnSplit = None
-    images: Images = 1000
-    estimator: Cka = "biased"
-    double: Double = False
+    task: int = 2
+    grid: int = 7
+    split: str | None = None
+    images: int = 1000
+    estimator: str = "biased"
+    double: bool = False
 
 
-@grouped
+@with_flags
 def analyze(
-    method: Analyzed,
-    benchmark: On,
+    method: str,
+    benchmark: str,
     *,
-    lamb_a: Lambs,
-    lamb: Lamb = None,
-    search_lamb: SearchLamb = None,
+    lamb_a: str,
+    lamb: str | None = None,
+    search_lamb: str | None = None,
     measured: Measured,
     seeding: Seeding,
     settings: Settings,
     machine: Machine,
-    log: flags.Log = None,
+    log: str | None = None,
     results: Results,
 ) -> None:
     """Weight distance, CKA and accuracy landscape of one task over a set of λ_a."""
-    from ancl.analysis import make_request, plan_analysis, run_analysis
+    from ancl.analysis.run import make_request, plan_analysis, run_analysis
     from ancl.cli.progress import progress_and_log
 
-    given = flag_values.make_request(
-        method, benchmark, Weights(lamb=lamb), seeding, settings, machine
-    )
+    given = flags.make_request(method, benchmark, Weights(lamb=lamb), seeding, settings, machine)
 
     def specs_of(name: str, first_lamb_a: float) -> list[RunSpec]:
         asked = replace(given, method=name).with_values("--lamb-a", {"lamb_a": first_lamb_a})

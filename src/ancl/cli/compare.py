@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Argument, Option
 
-from ancl.cli import flag_values, flags
-from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
+from ancl.cli.flags import (
+    Machines,
+    PresetSettings,
+    Results,
+    Seeding,
+    Weights,
+    make_request,
+    with_flags,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,34 +25,18 @@ if TYPE_CHECKING:
     from ancl.experiments.results import Places
     from ancl.recipe.recipe import RunSpec
 
-Methods = Annotated[
-    list[str], Argument(metavar="METHOD…", show_default=False, help="Such as lwf a-lwf joint")
-]
-On = Annotated[
-    str | None,
-    Option("--on", metavar="BENCHMARK", help="Such as digits/5: ancl list benchmarks"),
-]
-Baseline = Annotated[
-    str | None,
-    Option(
-        "--baseline",
-        metavar="METHOD",
-        help="The method that all differences are taken to. [each variant's host]",
-    ),
-]
 
-
-@grouped
+@with_flags
 def compare(
-    methods: Methods,
+    methods: list[str],
     *,
-    on: On = None,
-    baseline: Baseline = None,
+    on: str | None = None,
+    baseline: str | None = None,
     weights: Weights,
     seeding: Seeding,
     settings: PresetSettings,
     machines: Machines,
-    log: flags.Log = None,
+    log: str | None = None,
     results: Results,
 ) -> None:
     """Compare methods on one benchmark; a setting applies to the methods that have it."""
@@ -54,10 +44,10 @@ def compare(
     from ancl.cli.text import FAILED
     from ancl.experiments.compare import choose_baselines, compare_specs
     from ancl.recipe.request import resolve_methods
-    from ancl.reporting import page_of
+    from ancl.reporting.report import page_of
 
     choice = machines.choose()
-    request = flag_values.make_request(None, on, weights, seeding, settings, machines)
+    request = make_request(None, on, weights, seeding, settings, machines)
     specs = resolve_methods(request.with_threads(choice.threads), list(dict.fromkeys(methods)))
     choose_baselines([spec.method for spec in specs], baseline)
     places = results.places(settings.data_root)
@@ -67,17 +57,17 @@ def compare(
     with progress_and_log(results.quiet, log) as events:
         comparison = compare_specs(specs, places, choice, baseline, events)
     quick = request.quick or comparison.quick_look
-    place = comparison.write(places.runs, overwrite=places.overwrite)
+    file = comparison.write(places.runs, overwrite=places.overwrite)
     page = page_of(
         comparison.outcome.finished,
         places.runs,
-        place.with_suffix(""),
+        file.with_suffix(""),
         overwrite=places.overwrite,
     )
     if results.as_json:
         print(json.dumps({**comparison.json(), "quick": quick, **page.json}))
     else:
-        print(f"{comparison_text(comparison, place, quick)}\n{page.text}")
+        print(f"{comparison_text(comparison, file, quick)}\n{page.text}")
     if comparison.outcome.failures:
         raise typer.Exit(FAILED)
 
@@ -90,7 +80,7 @@ def _show_plan(specs: Sequence[RunSpec], places: Places, as_json: bool) -> None:
     print(json.dumps(graph.counts(store)) if as_json else graph.summary(store))
 
 
-def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
+def comparison_text(comparison: Comparison, file: Path, quick: bool) -> str:
     """A table, what failed, and where everything is."""
     from ancl.cli.text import failures_text, time_text
     from ancl.recipe.request import QUICK_LOOK
@@ -108,9 +98,9 @@ def comparison_text(comparison: Comparison, place: Path, quick: bool) -> str:
         parts.append("\n".join(f"{method}: {note}" for method, note in dict.fromkeys(noted)))
     if quick:
         parts.append(QUICK_LOOK)
-    where = "\n".join(f"  {each.directory}" for each in finished)
-    time = time_text([each.result for each in finished], comparison.seconds)
-    parts.append(f"{time}\nResults:\n{where}\n  {place}")
+    where = "\n".join(f"  {run.directory}" for run in finished)
+    time = time_text([run.result for run in finished], comparison.seconds)
+    parts.append(f"{time}\nResults:\n{where}\n  {file}")
     return "\n\n".join(parts)
 
 
@@ -147,6 +137,6 @@ def _row(comparison: Comparison, method: str) -> list[str]:
     columns, finished = comparison.columns, comparison.of(method)
     if not finished:
         return [method, *("–" for _ in columns), "0", ""]
-    found, gap = comparison.estimates(method), comparison.difference(method, columns[0])
-    numbers = [with_error(found[name]) for name in columns]
+    means, gap = comparison.estimates(method), comparison.difference(method, columns[0])
+    numbers = [with_error(means[name]) for name in columns]
     return [method, *numbers, str(len(finished)), signed_with_error(gap)]

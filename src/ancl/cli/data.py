@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ancl.cli import flags
+from ancl.cli.flags import with_flags
 from ancl.wording import byte_size, table
 
 if TYPE_CHECKING:
@@ -19,24 +19,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="List, fetch, check and import data.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as cifar100: ancl data list")]
-MaybeName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="NAME",
-        show_default=False,
-        help="One data set, or your own: folder:PATH@32. Else all that are here.",
-    ),
-]
-ImportPath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="The archive as published, or the folder it holds.")
-]
-Offline = Annotated[bool, typer.Option("--offline", help="Use what is here; fetch nothing.")]
 DAMAGED = 1
 
 
 @app.command("list")
-def list_data(*, data_root: flags.DataRoot = None, as_json: flags.Json = False) -> None:
+@with_flags
+def list_data(*, data_root: Path | None = None, as_json: bool = False) -> None:
     """Every data set, and where it was found."""
     from ancl.data import PUBLISHED
     from ancl.data import data_root as root_of
@@ -74,13 +62,14 @@ def list_data(*, data_root: flags.DataRoot = None, as_json: flags.Json = False) 
 
 
 @app.command("fetch")
+@with_flags
 def fetch(
-    name: Name,
+    name: str,
     *,
-    data_root: flags.DataRoot = None,
-    offline: Offline = False,
-    as_json: flags.Json = False,
-    quiet: flags.Quiet = False,
+    data_root: Path | None = None,
+    offline: bool = False,
+    as_json: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Download a data set, check and unpack it; a broken download is resumed."""
     from ancl.data import data_root as root_of
@@ -92,20 +81,21 @@ def fetch(
 
 
 @app.command("check")
+@with_flags
 def check(
-    name: MaybeName = None,
+    name: str | None = None,
     *,
-    data_root: flags.DataRoot = None,
-    as_json: flags.Json = False,
+    data_root: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Read data and compare it with what was published; the exit code is 1 where it differs."""
     from ancl.data import data_root as root_of
     from ancl.errors import ScenarioError
 
     root = root_of(data_root)
-    own = name is not None and ":" in name
-    chosen = [] if own else _here(root) if name is None else [_published(name)]
-    reports = [_checked_own(str(name), root)] if own else []
+    is_own = name is not None and ":" in name
+    chosen = [] if is_own else _here(root) if name is None else [_published(name)]
+    reports = [_checked_own(str(name), root)] if is_own else []
     for data in chosen:
         if data.find(root) is None:
             data.load(root)  # says where it was looked for
@@ -119,12 +109,13 @@ def check(
 
 
 @app.command("import")
+@with_flags
 def import_data(
-    name: Name,
-    path: ImportPath,
+    name: str,
+    path: Path,
     *,
-    data_root: flags.DataRoot = None,
-    as_json: flags.Json = False,
+    data_root: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Check an archive or folder you have, and copy it into the data root."""
     from ancl.data import data_root as root_of

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer import Option
 
-from ancl.cli import flag_values, flags
+from ancl.cli.flags import RUNS, Machine, Seeding, Settings, make_request, with_flags
 
 if TYPE_CHECKING:
     from ancl.experiments.compare import Comparison
     from ancl.metrics import Estimate
 
-Quick = Annotated[bool, Option("--quick", help="One seed and two epochs per task: a smoke test.")]
-Seeds = Annotated[str | None, Option("--seeds", metavar="0-2,7", help="One run per seed. [0-4]")]
-Threads = Annotated[str | None, Option("--threads", metavar="N", help="CPU threads. [1]")]
 
 BENCHMARK = "fashion-digits/5"
 METHODS = ("finetune", "lwf", "a-lwf", "joint")
@@ -27,15 +23,16 @@ _SMOKE = (
 )
 
 
+@with_flags
 def demo(
     *,
-    quick: Quick = False,
-    seeds: Seeds = None,
-    threads: Threads = None,
-    log: flags.Log = None,
-    runs: flags.Runs = flags.RUNS,
-    as_json: flags.Json = False,
-    quiet: flags.Quiet = False,
+    quick: bool = False,
+    seeds: str | None = None,
+    threads: str | None = None,
+    log: str | None = None,
+    runs: Path = RUNS,
+    as_json: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Fine-tuning, LwF, LwF with ANCL and joint training on embedded images: what each does."""
     from ancl.cli.progress import progress_and_log
@@ -44,15 +41,15 @@ def demo(
     from ancl.experiments.compare import compare_specs
     from ancl.experiments.results import Places
     from ancl.recipe.request import resolve_methods
-    from ancl.reporting import page_of
+    from ancl.reporting.report import page_of
 
     # One thread is the fastest for images this small, and gives the same bits everywhere.
-    request = flag_values.make_request(
+    request = make_request(
         None,
         BENCHMARK,
-        flags.Settings(epochs="2" if quick else None),
-        flags.Machine(threads="1" if threads is None else threads),
-        flags.Seeding(seeds=("0" if quick else "0-4") if seeds is None else seeds),
+        Settings(epochs="2" if quick else None),
+        Machine(threads="1" if threads is None else threads),
+        Seeding(seeds=("0" if quick else "0-4") if seeds is None else seeds),
     )
     specs = resolve_methods(request, METHODS)
     # A pool takes seconds to start: it pays where every core has a seed of its own.
@@ -117,7 +114,8 @@ def demo_text(found: Comparison) -> str:
 
 def reading(found: Comparison) -> list[str]:
     """What the numbers say, and no more: forgetting, then Ω, then the auxiliary network."""
-    from ancl.reporting import from_results, make_report
+    from ancl.reporting.collect import from_results
+    from ancl.reporting.report import make_report
 
     said = make_report(from_results(found.outcome.finished)).findings
     return [each.text for about in said.values() for each in about if each.kind != "best"]

@@ -4,67 +4,60 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from typer import Option
-
-from ancl.cli import flag_values, flags, learner_flags
-from ancl.cli.flags import grouped
-from ancl.cli.learner_flags import GivenAgain
+from ancl.cli.flag_values import without_bad_images
+from ancl.cli.flags import Opening, with_flags
 
 if TYPE_CHECKING:
     from ancl.learner.files import Evaluation
 
-Images = Annotated[
-    str, Option("--data", metavar="SOURCE", help="Images with labels, such as folder:photos")
-]
 
-
-@grouped
+@with_flags
 def evaluate(
-    learner: learner_flags.Learner,
+    learner: Path,
     *,
-    data: Images,
-    skip_bad_images: flags.SkipBadImages = False,
-    given: GivenAgain,
-    store: learner_flags.LearnerStore = None,
-    data_root: flags.DataRoot = None,
-    device: flags.Device = None,
-    as_json: flags.Json = False,
+    data: str,
+    skip_bad_images: bool = False,
+    opening: Opening,
+    data_root: Path | None = None,
+    device: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Accuracy in total, per task and per class; on a folder's test part if it has one."""
     from ancl.data import labelled_part
+    from ancl.learner.directory import open_learner
     from ancl.learner.files import evaluate_tasks
-    from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
 
-    named, events = flag_values.without_bad_images(data) if skip_bad_images else data, Progress()
-    opened = open_learner(
-        learner, **vars(given), store=store, device=device or "auto", events=events
-    )
+    named, events = without_bad_images(data) if skip_bad_images else data, Progress()
+    opened = open_learner(learner, **vars(opening), device=device or "auto", events=events)
     x, labels = labelled_part(named, "test", data_root, opened.input_shape, events.say)
-    found = evaluate_tasks(opened, x, labels)
-    print(json.dumps(evaluation_json(found)) if as_json else evaluation_text(found))
+    evaluation = evaluate_tasks(opened, x, labels)
+    print(json.dumps(evaluation_json(evaluation)) if as_json else evaluation_text(evaluation))
 
 
-def evaluation_json(found: Evaluation) -> dict[str, Any]:
+def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
     """Accuracy as JSON; tasks count from 1."""
-    classes = [{**asdict(row), "task": row.task + 1} for row in found.classes]
-    tasks = [{**task._asdict(), "task": task.task + 1} for task in found.tasks]
+    classes = [{**asdict(row), "task": row.task + 1} for row in evaluation.classes]
+    tasks = [{**task._asdict(), "task": task.task + 1} for task in evaluation.tasks]
     return {
-        "accuracy": found.accuracy,
-        "images": found.images,
-        "task_known": found.task_known,
+        "accuracy": evaluation.accuracy,
+        "images": evaluation.images,
+        "task_known": evaluation.task_known,
         "tasks": tasks,
         "classes": classes,
     }
 
 
-def evaluation_text(found: Evaluation) -> str:
+def evaluation_text(evaluation: Evaluation) -> str:
     """Accuracy in tables."""
     from ancl.wording import percent, table
 
-    tasks = [[str(each.task + 1), str(each.images), percent(each.accuracy)] for each in found.tasks]
+    tasks = [
+        [str(task.task + 1), str(task.images), percent(task.accuracy)] for task in evaluation.tasks
+    ]
     classes = [
         [
             str(row.label),
@@ -74,14 +67,14 @@ def evaluation_text(found: Evaluation) -> str:
             "" if row.precision is None else percent(row.precision),
             "" if row.mistaken_for is None else str(row.mistaken_for),
         ]
-        for row in found.classes
+        for row in evaluation.classes
         if row.images
     ]
-    how = ", the task of each image known" if found.task_known else ""
+    how = ", the task of each image known" if evaluation.task_known else ""
     head = ["class", "task", "images", "recall %", "precision %", "mostly mistaken for"]
     return "\n\n".join(
         [
-            f"Accuracy: {percent(found.accuracy)} % on {found.images} images{how}",
+            f"Accuracy: {percent(evaluation.accuracy)} % on {evaluation.images} images{how}",
             table(["task", "images", "accuracy %"], tasks, "lrr"),
             table(head, classes, "llrrrl"),
         ]

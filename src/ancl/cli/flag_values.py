@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ancl.errors import SpecError, printable
-
-if TYPE_CHECKING:
-    from ancl.recipe.recipe import Layer
-    from ancl.recipe.request import Request
 
 MOST_SEEDS = 10_000
 """More runs than this in one command are taken for a mistake."""
@@ -32,97 +27,15 @@ def scalar(text: str) -> Any:
         return text
 
 
-def _text(value: str) -> str:
+def read_text(value: str) -> str:
+    """The text itself."""
     return value
 
 
-def _order(value: str) -> Any:
+def read_order(value: str) -> Any:
     """Class numbers may be written with commas alone."""
     plain = re.fullmatch(r"\d{1,9}(,\d{1,9})*", value)
     return [int(n) for n in value.split(",")] if plain else scalar(value)
-
-
-FLAGS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "--lamb": ("lamb", scalar),
-    "--lamb-a": ("lamb_a", scalar),
-    "--scenario": ("data.scenario", _text),
-    "--tasks": ("data.tasks", scalar),
-    "--classes": ("data.classes", _text),
-    "--first": ("data.first", scalar),
-    "--order": ("data.order", _order),
-    "--data": ("data.source", _text),
-    "--network": ("network.name", _text),
-    "--memory-per-class": ("memory.per_class", scalar),
-    "--memory": ("memory.total", scalar),
-    "--memory-selection": ("memory.selection", _text),
-    "--epochs": ("training.epochs", scalar),
-    "--lr": ("training.lr", scalar),
-    "--batch-size": ("training.batch_size", scalar),
-    "--device": ("device", _text),
-    "--threads": ("threads", scalar),
-    "--seed": ("seed", scalar),
-}
-"""The setting of each flag, and how its value is read."""
-
-
-def make_request(method: str | None, benchmark: str | None, *groups: object) -> Request:
-    """What groups of flags ask for; flags that are not about runs are ignored."""
-    from ancl.recipe.request import Request
-
-    given = {name: value for group in groups for name, value in vars(group).items()}
-    mistakes: list[str] = []
-    own = ("config", "preset", "quick")
-    return Request(
-        method,
-        benchmark,
-        (_command_line(given, mistakes),),
-        seeds=_seeds(given, mistakes),
-        seeds_source="--seeds",
-        mistakes=tuple(mistakes),
-        **{name: given[name] for name in own if name in given},
-    )
-
-
-def make_layer(*groups: object) -> Layer:
-    """The settings that groups of flags give.
-
-    Raises:
-        SpecError: All flags that cannot be read, each on its own line.
-    """
-    mistakes: list[str] = []
-    given = {name: value for group in groups for name, value in vars(group).items()}
-    layer = _command_line(given, mistakes)
-    if mistakes:
-        raise SpecError("\n".join(mistakes))
-    return layer
-
-
-def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
-    """``--set`` and flags as one layer, so that neither replaces a rival that the other gives."""
-    from ancl.recipe.recipe import Layer
-
-    values: dict[str, Any] = {}
-    labels: dict[str, str] = {}
-    for text in given.get("setting") or []:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            mistakes.append(f"--set: {text!r} is not a setting. Write --set key=value.")
-        else:
-            values[key.strip()], labels[key.strip()] = scalar(value), "--set"
-    for flag, (key, read) in FLAGS.items():
-        if (text := given.get(flag[2:].replace("-", "_"))) is not None:
-            values[key], labels[key] = read(text), flag
-    if given.get("skip_bad_images"):
-        try:
-            values["data.source"] = without_bad_images(values.get("data.source"))
-            labels["data.source"] = "--data"
-        except SpecError as error:
-            mistakes.append(str(error))
-    for flag in ("--epochs", "--lr"):
-        key, first = FLAGS[flag][0], f"{FLAGS[flag][0]}_first"
-        if labels.get(key) == flag and first not in values:
-            values[first], labels[first] = None, flag  # it counts for the first task too
-    return Layer("command line", values, labels=labels)
 
 
 def without_bad_images(source: object) -> str:
@@ -136,18 +49,6 @@ def without_bad_images(source: object) -> str:
     if not isinstance(source, str) or not source.startswith("folder:"):
         raise SpecError("--skip-bad-images is for a folder of images: --data folder:PATH.")
     return source.removesuffix(SKIP_BAD) + SKIP_BAD
-
-
-def _seeds(given: Mapping[str, Any], mistakes: list[str]) -> tuple[int, ...]:
-    if given.get("seeds") is None:
-        return ()
-    if given.get("seed") is not None:
-        mistakes.append("--seed and --seeds were both given. Leave out one.")
-    try:
-        return tuple(parse_seeds(given["seeds"]))
-    except SpecError as error:
-        mistakes.append(str(error))
-        return ()
 
 
 def parse_seeds(text: str) -> list[int]:

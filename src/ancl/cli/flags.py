@@ -1,235 +1,319 @@
-"""The flags that commands share: as types, and in groups."""
+"""Every option of the commands in one table, and the groups of options that commands share."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from typer import Argument, Option
+import typer
 
-from ancl.cli.flag_values import is_count, read_count
+from ancl.cli.flag_values import (
+    is_count,
+    parse_seeds,
+    read_count,
+    read_order,
+    read_text,
+    scalar,
+    without_bad_images,
+)
+from ancl.errors import SpecError
 
 if TYPE_CHECKING:
     from ancl.compute import ExecutorChoice
     from ancl.experiments.results import Places
+    from ancl.recipe.recipe import Layer
+    from ancl.recipe.request import Request
 
-# -- single flags ----------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------
 
-Method = Annotated[
-    str | None,
-    Argument(metavar="METHOD", show_default=False, help="Such as lwf or a-lwf: ancl list methods"),
-]
-Benchmark = Annotated[
-    str | None,
-    Argument(
-        metavar="BENCHMARK", show_default=False, help="Such as digits/5: ancl list benchmarks"
-    ),
-]
-Lamb = Annotated[
-    str | None,
-    Option("--lamb", metavar="X", help="λ, the pull towards the old network; or auto[:κ]."),
-]
-AuxiliaryLamb = Annotated[
-    str | None,
-    Option(
-        "--lamb-a", metavar="X", help="λ_a, the pull towards the auxiliary one; or balance[:ρ]."
-    ),
-]
-Seed = Annotated[str | None, Option("--seed", metavar="N", help="The seed of all randomness. [0]")]
-Seeds = Annotated[
-    str | None,
-    Option("--seeds", metavar="0-2,7", help="Several runs, one per seed, and their mean."),
-]
-Scenario = Annotated[
-    str | None,
-    Option(
-        "--scenario",
-        metavar="til|cil|dil|cir",
-        help="The task is known at test time, or not; new domains; known classes come again.",
-    ),
-]
-Tasks = Annotated[str | None, Option("--tasks", metavar="N", help="Number of equal tasks.")]
-Classes = Annotated[
-    str | None,
-    Option("--classes", metavar="50,10x5", help="Or the number of classes of each task."),
-]
-First = Annotated[
-    str | None,
-    Option("--first", metavar="N", help="Number of classes of the first task, if it is larger."),
-]
-Order = Annotated[
-    str | None,
-    Option(
-        "--order", metavar="ORDER", help="Order of classes: natural, icarl, seed:N, or 3,1,0,2."
-    ),
-]
-Data = Annotated[str | None, Option("--data", metavar="SOURCE", help="Images: ancl list data")]
-SkipBadImages = Annotated[
-    bool, Option("--skip-bad-images", help="Leave out files of the folder that are not images.")
-]
-Network = Annotated[
-    str | None,
-    Option("--network", metavar="NAME", help="ancl list networks, or your own: path/file.py:NAME"),
-]
-MemoryPerClass = Annotated[
-    str | None,
-    Option("--memory-per-class", metavar="N", help="Number of images to keep of each class."),
-]
-Memory = Annotated[
-    str | None,
-    Option("--memory", metavar="N", help="Or the number in total, shared by the classes."),
-]
-MemorySelection = Annotated[
-    str | None,
-    Option(
-        "--memory-selection",
-        metavar="RULE",
-        help="Which images: herding, random, entropy or distance.",
-    ),
-]
-Epochs = Annotated[
-    str | None, Option("--epochs", metavar="N", help="Largest number of epochs per task.")
-]
-LearningRate = Annotated[str | None, Option("--lr", metavar="X", help="Learning rate, or search.")]
-BatchSize = Annotated[
-    str | None, Option("--batch-size", metavar="N", help="Number of images in a batch.")
-]
-Set = Annotated[
-    list[str] | None,
-    Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Any setting; ancl list methods --options METHOD shows all. May be repeated.",
-    ),
-]
-Config = Annotated[
-    Path | None,
-    Option("--config", metavar="FILE.yaml", help="Settings from a file, such as a run's spec.yaml"),
-]
-Device = Annotated[str | None, Option("--device", metavar="D", help="auto, cpu, cuda, cuda:N, mps")]
-Threads = Annotated[
-    str | None,
-    Option(
-        "--threads", metavar="N", help="Number of CPU threads; it changes the last bits of results."
-    ),
-]
-Runs = Annotated[Path, Option("--runs", metavar="DIR", help="Where results go.")]
-Store = Annotated[
-    Path | None, Option("--store", metavar="DIR", help="Where stages are kept. [RUNS/.store]")
-]
-Executor = Annotated[
-    str | None,
-    Option("--executor", metavar="serial|pool|ray", help="Where stages are computed. [serial]"),
-]
-Workers = Annotated[
-    str | None,
-    Option("--workers", metavar="N", help="Number of processes that compute stages at once."),
-]
-Address = Annotated[
-    str | None,
-    Option("--address", metavar="A", help="Address of a running Ray cluster; else one is started."),
-]
-Preset = Annotated[
-    str,
-    Option(
-        "--preset",
-        metavar="paper|official",
-        help="Train as the paper says, or as its released code does.",
-    ),
-]
-Quick = Annotated[
-    bool, Option("--quick", help="Few epochs on few images: does it run? Not a result.")
-]
-Log = Annotated[
-    str | None,
-    Option("--log", metavar="tensorboard,wandb", help="Also write curves for these tools."),
-]
-Overwrite = Annotated[
-    bool, Option("--overwrite", help="Also replace files in the way that ancl did not write.")
-]
-DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and stop.")]
-Json = Annotated[bool, Option("--json", help="Print one JSON object on standard output.")]
-Quiet = Annotated[bool, Option("--quiet", help="Show no progress.")]
 
-DataRoot = Annotated[
-    Path | None,
-    Option(
-        "--data-root", metavar="DIR", help="Where data sets are. [$ANCL_DATA, $DATA_DIR or data]"
+class Row(NamedTuple):
+    """What a parameter of a command is on the command line.
+
+    Args:
+        metavar: What stands for its value; nothing for a switch.
+        help: Its line of help.
+        key: The setting of a run that it gives, if it gives one.
+        read: How its text becomes the setting's value.
+        flag: Its flags, if they are not the parameter's name.
+        least: The smallest number it takes.
+        is_argument: Whether it is given by its position.
+    """
+
+    metavar: str | None
+    help: str
+    key: str = ""
+    read: Callable[[str], Any] = scalar
+    flag: str = ""
+    least: int | None = None
+    is_argument: bool = False
+
+    def declared(self, parameter: str) -> Any:
+        """The row as Typer declares it."""
+        if self.is_argument:
+            return typer.Argument(metavar=self.metavar, show_default=False, help=self.help)
+        names = (self.flag or flag_name(parameter)).split()
+        return typer.Option(*names, metavar=self.metavar, help=self.help, min=self.least)
+
+
+def flag_name(parameter: str) -> str:
+    """The flag of a parameter: ``--lamb-a`` of ``lamb_a``."""
+    return "--" + parameter.replace("_", "-")
+
+
+_argument = functools.partial(Row, is_argument=True)
+
+ROWS: dict[str, Row] = {
+    # what is learned, and how: each gives a setting
+    "lamb": Row("X", "λ, the pull towards the old network; or auto[:κ].", "lamb"),
+    "lamb_a": Row("X", "λ_a, the pull towards the auxiliary one; or balance[:ρ].", "lamb_a"),
+    "scenario": Row(
+        "til|cil|dil|cir",
+        "The task is known at test time, or not; new domains; known classes come again.",
+        "data.scenario",
+        read_text,
     ),
-]
+    "tasks": Row("N", "Number of equal tasks.", "data.tasks"),
+    "classes": Row("50,10x5", "Or the number of classes of each task.", "data.classes", read_text),
+    "first": Row("N", "Number of classes of the first task, if it is larger.", "data.first"),
+    "order": Row(
+        "ORDER", "Order of classes: natural, icarl, seed:N, or 3,1,0,2.", "data.order", read_order
+    ),
+    "data": Row("SOURCE", "Images: ancl list data", "data.source", read_text),
+    "network": Row(
+        "NAME", "ancl list networks, or your own: path/file.py:NAME", "network.name", read_text
+    ),
+    "memory_per_class": Row("N", "Number of images to keep of each class.", "memory.per_class"),
+    "memory": Row("N", "Or the number in total, shared by the classes.", "memory.total"),
+    "memory_selection": Row(
+        "RULE", "Which images: herding, random, entropy or distance.", "memory.selection", read_text
+    ),
+    "epochs": Row("N", "Largest number of epochs per task.", "training.epochs"),
+    "lr": Row("X", "Learning rate, or search.", "training.lr"),
+    "batch_size": Row("N", "Number of images in a batch.", "training.batch_size"),
+    "device": Row("D", "auto, cpu, cuda, cuda:N, mps", "device", read_text),
+    "threads": Row("N", "Number of CPU threads; it changes the last bits of results.", "threads"),
+    "seed": Row("N", "The seed of all randomness. [0]", "seed"),
+    # the rest of what decides runs
+    "method": _argument("METHOD", "Such as lwf or a-lwf: ancl list methods"),
+    "benchmark": _argument("BENCHMARK", "Such as digits/5: ancl list benchmarks"),
+    "seeds": Row("0-2,7", "Several runs, one per seed, and their mean."),
+    "skip_bad_images": Row(None, "Leave out files of the folder that are not images."),
+    "setting": Row(
+        "KEY=VALUE",
+        "Any setting; ancl list methods --options METHOD shows all. May be repeated.",
+        flag="--set",
+    ),
+    "config": Row("FILE.yaml", "Settings from a file, such as a run's spec.yaml"),
+    "preset": Row("paper|official", "Train as the paper says, or as its released code does."),
+    "quick": Row(None, "Few epochs on few images: does it run? Not a result."),
+    # where it is computed and kept, and what is shown
+    "data_root": Row("DIR", "Where data sets are. [$ANCL_DATA, $DATA_DIR or data]"),
+    "executor": Row("serial|pool|ray", "Where stages are computed. [serial]"),
+    "workers": Row("N", "Number of processes that compute stages at once."),
+    "address": Row("A", "Address of a running Ray cluster; else one is started."),
+    "runs": Row("DIR", "Where results go."),
+    "store": Row("DIR", "Where stages are kept. [RUNS/.store]"),
+    "overwrite": Row(None, "Also replace files in the way that ancl did not write."),
+    "dry_run": Row(None, "Show what would be done, and stop."),
+    "as_json": Row(None, "Print one JSON object on standard output.", flag="--json"),
+    "quiet": Row(None, "Show no progress."),
+    "log": Row("tensorboard,wandb", "Also write curves for these tools."),
+    # a saved learner is opened
+    "learner": _argument("LEARNER", "A saved learner, or the directory of a finished run."),
+    "augment": Row("NAME", "The same for the augmentation."),
+    "accept_changed": Row(None, "Accept that code although it has changed since."),
+    "Opening.method": Row("NAME", "The method again, if it is your own code."),
+    "Opening.network": Row("NAME", "The same for the network."),
+    "Opening.store": Row("DIR", "The store of a run. [.store beside it]"),
+    # one command alone; it comes before a row of the same name above
+    "demo.quick": Row(None, "One seed and two epochs per task: a smoke test."),
+    "demo.seeds": Row("0-2,7", "One run per seed. [0-4]"),
+    "demo.threads": Row("N", "CPU threads. [1]"),
+    "compare.methods": _argument("METHOD…", "Such as lwf a-lwf joint"),
+    "compare.on": Row("BENCHMARK", "Such as digits/5: ancl list benchmarks"),
+    "compare.baseline": Row(
+        "METHOD", "The method that all differences are taken to. [each variant's host]"
+    ),
+    "search.protocol": Row(
+        "two-stage|per-task",
+        "One λ, then one λ_a, for all tasks; or at each task halve λ until it learns.",
+    ),
+    "search.lamb_grid": Row("1,10,100", "λ to try. [the benchmark's]"),
+    "search.lamb_a_grid": Row("0.1,1", "λ_a to try. [the benchmark's]"),
+    "search.search_seeds": Row("0-2,7", "Seeds that decide, by their mean."),
+    "search.race": Row(None, "Stop values that have no chance to win, from half of the tasks on."),
+    "search.seeds": Row("0-2,7", "Seeds of the command that runs what was found."),
+    "study.file": _argument("FILE.yaml", "The study file."),
+    "study.tables": Row(None, "Train nothing: make tables and figures from stored results."),
+    "study.folder": Row(
+        "DIR", "One small file per run. [results beside FILE.yaml]", flag="--results"
+    ),
+    "study.out": Row("DIR", "Where tables go. [beside FILE.yaml]", flag="--output -o"),
+    "analyze.method": _argument("METHOD", "One with an ANCL variant: ewc or a-ewc, …"),
+    "analyze.lamb_a": Row("10,100,…", "Every λ_a to compare."),
+    "analyze.lamb": Row("X", "λ, the pull towards the old network."),
+    "analyze.search_lamb": Row("1,10,…", "Choose λ from these by validation accuracy of CL."),
+    "analyze.task": Row("T", "The task; 1 is the first.", least=2),
+    "analyze.grid": Row("N", "N × N points of landscape; 0 for none.", least=0),
+    "analyze.split": Row(
+        "test|val|train|old",
+        "Images for CKA and landscape. [old for CKA, test for the landscape]",
+    ),
+    "analyze.images": Row("N", "Largest number of images per measurement; 0 for all.", least=0),
+    "analyze.estimator": Row("biased|unbiased|minibatch", "The estimator of CKA.", flag="--cka"),
+    "analyze.double": Row(None, "Compute the Hessian in double precision."),
+    "report.stored": _argument(
+        "[RUN]…", "Run directories, or runs/comparisons/NAME.json. [all below --runs]"
+    ),
+    "report.out": Row("DIR", "Where the report goes. [RUNS/report]", flag="--output -o"),
+    "learn.learner": _argument("LEARNER", "A saved learner, a finished run, or a new directory."),
+    "learn.data": Row("SOURCE", "The images to learn, such as folder:photos"),
+    "learn.output": Row("DIR", "Where the learner is saved. [LEARNER]", flag="--output -o"),
+    "learn.method": Row(
+        "NAME", "For a new learner: icarl, a-icarl, wa … Later only if it is your own code."
+    ),
+    "learn.network": Row("NAME", "The same: ancl list networks"),
+    "learn.store": Row("DIR", "Where stages are kept. [beside LEARNER, until it is saved]"),
+    "learn.wait": Row(
+        "SECONDS",
+        "How long to wait while another process changes the learner. [until it is done]",
+        least=0,
+    ),
+    "predict.images": _argument("IMAGES...", "Image files, or folders of them."),
+    "predict.top_k": Row("K", "How many labels for each image.", least=1),
+    "predict.task": Row("N", "Only the classes of this task compete; 1 is the first."),
+    "predict.as_csv": Row(None, "CSV on standard output: a line for each label.", flag="--csv"),
+    "evaluate.data": Row("SOURCE", "Images with labels, such as folder:photos"),
+    "export.output": Row("FILE", "The file. [LEARNER's name, here]", flag="--output -o"),
+    "export.format": Row("onnx|pt2", "For any ONNX runtime, or torch.export. [onnx]"),
+    "list.of": Row("METHOD", "Every setting of a method.", flag="--options"),
+    "data.name": _argument("NAME", "Such as cifar100: ancl data list"),
+    "check.name": _argument(
+        "NAME", "One data set, or your own: folder:PATH@32. Else all that are here."
+    ),
+    "data.path": _argument("PATH", "The archive as published, or the folder it holds."),
+    "data.offline": Row(None, "Use what is here; fetch nothing."),
+    "store.keep_runs": Row(
+        None, "Keep what runs and searches in --runs need, or nothing.", flag="--keep-runs/--all"
+    ),
+    "store.keep_searches": Row(
+        None,
+        "Keep what searches in --runs tried, or only their decisions.",
+        flag="--keep-searches/--drop-searches",
+    ),
+    "store.max_size": Row("2GB", "Remove the oldest first, only until the store fits."),
+}
+"""Rows by the name of the parameter; its command, module or group comes first where it differs."""
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with its rows of the table, each group spread out into the group's options.
+
+    Typer reads options off a signature, so the flat one is written onto the wrapper.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    owners = (command.__name__, command.__module__.rpartition(".")[2])
+    groups: dict[str, type[Any]] = {}
+    flat: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        kind = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[name] = kind
+            members = inspect.signature(kind, eval_str=True).parameters.values()
+            flat += [_declared(member, *owners, kind.__name__) for member in members]
+        else:
+            flat.append(_declared(parameter, *owners))
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{member.name: given.pop(member.name) for member in fields(group)})
+        command(**given)
+
+    wrapper.__dict__["__signature__"] = signature.replace(parameters=flat)
+    return wrapper
+
+
+def _declared(parameter: inspect.Parameter, *owners: str) -> inspect.Parameter:
+    names = [*(f"{owner}.{parameter.name}" for owner in owners), parameter.name]
+    row = next(ROWS[name] for name in names if name in ROWS)
+    return parameter.replace(
+        annotation=Annotated[parameter.annotation, row.declared(parameter.name)]
+    )
+
+
+# -- groups of options -----------------------------------------------------------------------
 
 RUNS = Path("runs")
-
-
-# -- groups of flags -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
     """Weights of the terms of the loss."""
 
-    lamb: Lamb = None
-    lamb_a: AuxiliaryLamb = None
+    lamb: str | None = None
+    lamb_a: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seeding:
     """Seeds: one run or several."""
 
-    seed: Seed = None
-    seeds: Seeds = None
+    seed: str | None = None
+    seeds: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What is learned, from how many images, and for how long."""
 
-    scenario: Scenario = None
-    tasks: Tasks = None
-    classes: Classes = None
-    first: First = None
-    order: Order = None
-    data: Data = None
-    data_root: DataRoot = None
-    skip_bad_images: SkipBadImages = False
-    network: Network = None
-    memory_per_class: MemoryPerClass = None
-    memory: Memory = None
-    memory_selection: MemorySelection = None
-    epochs: Epochs = None
-    lr: LearningRate = None
-    batch_size: BatchSize = None
-    setting: Set = None
-    config: Config = None
+    scenario: str | None = None
+    tasks: str | None = None
+    classes: str | None = None
+    first: str | None = None
+    order: str | None = None
+    data: str | None = None
+    data_root: Path | None = None
+    skip_bad_images: bool = False
+    network: str | None = None
+    memory_per_class: str | None = None
+    memory: str | None = None
+    memory_selection: str | None = None
+    epochs: str | None = None
+    lr: str | None = None
+    batch_size: str | None = None
+    setting: list[str] | None = None
+    config: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PresetSettings(Settings):
     """What is learned, with a preset under it."""
 
-    preset: Preset = "paper"
-    quick: Quick = False
+    preset: str = "paper"
+    quick: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """The device that computes."""
 
-    device: Device = None
-    threads: Threads = None
+    device: str | None = None
+    threads: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machines(Machine):
     """Where stages are computed, maybe several at the same time."""
 
-    executor: Executor = None
-    workers: Workers = None
-    address: Address = None
+    executor: str | None = None
+    workers: str | None = None
+    address: str | None = None
 
     def choose(self) -> ExecutorChoice:
         """The executor that the flags ask for."""
@@ -245,12 +329,12 @@ class Machines(Machine):
 class Results:
     """Where results go and what is shown of them."""
 
-    runs: Runs = RUNS
-    store: Store = None
-    overwrite: Overwrite = False
-    dry_run: DryRun = False
-    as_json: Json = False
-    quiet: Quiet = False
+    runs: Path = RUNS
+    store: Path | None = None
+    overwrite: bool = False
+    dry_run: bool = False
+    as_json: bool = False
+    quiet: bool = False
 
     def places(self, data_root: Path | None) -> Places:
         """Every place, with that of the data."""
@@ -259,27 +343,87 @@ class Results:
         return Places.of(self.runs, self.store, data_root, overwrite=self.overwrite)
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with each parameter that is a group spread out into the group's flags.
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """How a learner is opened: code from outside the package named again, and a run's store."""
 
-    Typer reads flags off a signature, so the flat one is written onto the wrapper.
+    method: str | None = None
+    network: str | None = None
+    augment: str | None = None
+    accept_changed: bool = False
+    store: Path | None = None
+
+
+# -- from options to settings ----------------------------------------------------------------
+
+
+def make_request(method: str | None, benchmark: str | None, *groups: object) -> Request:
+    """What groups of flags ask for; flags that are not about runs are ignored."""
+    from ancl.recipe.request import Request
+
+    given = {name: value for group in groups for name, value in vars(group).items()}
+    mistakes: list[str] = []
+    direct = ("config", "preset", "quick")
+    return Request(
+        method,
+        benchmark,
+        (_command_line(given, mistakes),),
+        seeds=_seeds(given, mistakes),
+        seeds_source="--seeds",
+        mistakes=tuple(mistakes),
+        **{name: given[name] for name in direct if name in given},
+    )
+
+
+def make_layer(*groups: object) -> Layer:
+    """The settings that groups of flags give.
+
+    Raises:
+        SpecError: All flags that cannot be read, each on its own line.
     """
-    own = inspect.signature(command, eval_str=True)
-    groups: dict[str, type[Any]] = {}
-    flat: list[inspect.Parameter] = []
-    for name, parameter in own.parameters.items():
-        kind = parameter.annotation
-        if isinstance(kind, type) and is_dataclass(kind):
-            groups[name] = kind
-            flat += inspect.signature(kind, eval_str=True).parameters.values()
+    mistakes: list[str] = []
+    given = {name: value for group in groups for name, value in vars(group).items()}
+    layer = _command_line(given, mistakes)
+    if mistakes:
+        raise SpecError("\n".join(mistakes))
+    return layer
+
+
+def _command_line(given: Mapping[str, Any], mistakes: list[str]) -> Layer:
+    """``--set`` and flags as one layer, so that neither replaces a rival that the other gives."""
+    from ancl.recipe.recipe import Layer
+
+    values: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    for text in given.get("setting") or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            mistakes.append(f"--set: {text!r} is not a setting. Write --set key=value.")
         else:
-            flat.append(parameter)
+            values[key.strip()], labels[key.strip()] = scalar(value), "--set"
+    for name, row in ROWS.items():
+        if row.key and (text := given.get(name)) is not None:
+            values[row.key], labels[row.key] = row.read(text), flag_name(name)
+    if given.get("skip_bad_images"):
+        try:
+            values["data.source"] = without_bad_images(values.get("data.source"))
+            labels["data.source"] = "--data"
+        except SpecError as error:
+            mistakes.append(str(error))
+    for name in ("epochs", "lr"):
+        key, flag = ROWS[name].key, flag_name(name)
+        if labels.get(key) == flag and f"{key}_first" not in values:
+            values[f"{key}_first"], labels[f"{key}_first"] = None, flag  # for the first task too
+    return Layer("command line", values, labels=labels)
 
-    @functools.wraps(command)
-    def wrapper(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
-        command(**given)
 
-    wrapper.__dict__["__signature__"] = own.replace(parameters=flat)
-    return wrapper
+def _seeds(given: Mapping[str, Any], mistakes: list[str]) -> tuple[int, ...]:
+    if given.get("seeds") is None:
+        return ()
+    if given.get("seed") is not None:
+        mistakes.append("--seed and --seeds were both given. Leave out one.")
+    try:
+        return tuple(parse_seeds(given["seeds"]))
+    except SpecError as error:
+        mistakes.append(str(error))
+        return ()

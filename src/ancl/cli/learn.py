@@ -6,91 +6,50 @@ import json
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from typer import Argument, Option
-
-from ancl.cli import flag_values, flags, learner_flags
-from ancl.cli.flags import Machine, Weights, grouped
+from ancl.cli.flag_values import read_count, without_bad_images
+from ancl.cli.flags import Machine, Weights, make_layer, with_flags
 
 if TYPE_CHECKING:
-    from ancl.learner.teaching import LearnOutcome
-
-Place = Annotated[
-    Path,
-    Argument(metavar="LEARNER", help="A saved learner, a finished run, or a new directory."),
-]
-Images = Annotated[
-    str,
-    Option("--data", metavar="SOURCE", help="The images to learn, such as folder:photos"),
-]
-Output = Annotated[
-    Path | None,
-    Option("--output", "-o", metavar="DIR", help="Where the learner is saved. [LEARNER]"),
-]
-Method = Annotated[
-    str | None,
-    Option(
-        "--method",
-        metavar="NAME",
-        help="For a new learner: icarl, a-icarl, wa … Later only if it is your own code.",
-    ),
-]
-Network = Annotated[
-    str | None, Option("--network", metavar="NAME", help="The same: ancl list networks")
-]
-Store = Annotated[
-    Path | None,
-    Option(
-        "--store", metavar="DIR", help="Where stages are kept. [beside LEARNER, until it is saved]"
-    ),
-]
-Wait = Annotated[
-    float | None,
-    Option(
-        "--wait",
-        metavar="SECONDS",
-        min=0,
-        help="How long to wait while another process changes the learner. [until it is done]",
-    ),
-]
+    from ancl.learner.directory import LearnOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
     """What a new learner is made of."""
 
-    scenario: flags.Scenario = None
-    memory_per_class: flags.MemoryPerClass = None
-    memory: flags.Memory = None
-    memory_selection: flags.MemorySelection = None
-    epochs: flags.Epochs = None
-    lr: flags.LearningRate = None
-    batch_size: flags.BatchSize = None
-    seed: flags.Seed = None
-    setting: flags.Set = None
+    scenario: str | None = None
+    memory_per_class: str | None = None
+    memory: str | None = None
+    memory_selection: str | None = None
+    epochs: str | None = None
+    lr: str | None = None
+    batch_size: str | None = None
+    seed: str | None = None
+    setting: list[str] | None = None
 
 
-@grouped
+@with_flags
 def learn(
-    learner: Place,
+    learner: Path,
     *,
-    data: Images,
-    skip_bad_images: flags.SkipBadImages = False,
-    output: Output = None,
-    method: Method = None,
-    network: Network = None,
-    augment: learner_flags.GivenAugment = None,
-    accept_changed: learner_flags.AcceptChanged = False,
+    data: str,
+    skip_bad_images: bool = False,
+    output: Path | None = None,
+    method: str | None = None,
+    network: str | None = None,
+    augment: str | None = None,
+    accept_changed: bool = False,
     weights: Weights,
     start: Start,
     machine: Machine,
-    data_root: flags.DataRoot = None,
-    store: Store = None,
-    overwrite: flags.Overwrite = False,
-    wait: Wait = None,
-    as_json: flags.Json = False,
-    quiet: flags.Quiet = False,
+    data_root: Path | None = None,
+    store: Path | None = None,
+    overwrite: bool = False,
+    wait: float | None = None,
+    as_json: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Learn the images of a folder; the same command resumes what was stopped.
 
@@ -102,18 +61,18 @@ def learn(
 
     A second command on the same learner waits for the first, and learns on from there.
     """
-    from ancl.learner.teaching import teach
+    from ancl.learner.directory import teach
     from ancl.recipe.build import threads
     from ancl.stages.progress import make_progress
 
     layer, count = (
-        flag_values.make_layer(weights, start),
-        flag_values.read_count("--threads", machine.threads),
+        make_layer(weights, start),
+        read_count("--threads", machine.threads),
     )
     with make_progress(quiet) as events, threads(count) if count else nullcontext():
         taught = teach(
             learner,
-            flag_values.without_bad_images(data) if skip_bad_images else data,
+            without_bad_images(data) if skip_bad_images else data,
             output=output,
             method=method,
             network=network,

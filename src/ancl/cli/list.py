@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ancl.cli import flags
+from ancl.cli.flags import with_flags
 from ancl.wording import table
 
 if TYPE_CHECKING:
@@ -23,13 +23,10 @@ _NOTE = (
 
 app = typer.Typer(no_args_is_help=True, help="List methods, benchmarks, data and networks.")
 
-Options = Annotated[
-    str | None, typer.Option("--options", metavar="METHOD", help="Every setting of a method.")
-]
-
 
 @app.command("methods")
-def methods(*, of: Options = None, as_json: flags.Json = False) -> None:
+@with_flags
+def methods(*, of: str | None = None, as_json: bool = False) -> None:
     """Methods and their variants, or every setting of one."""
     from ancl.methods.differences import list_differences
     from ancl.methods.registry import MethodRef, list_methods
@@ -47,7 +44,8 @@ def methods(*, of: Options = None, as_json: flags.Json = False) -> None:
 
 
 @app.command("benchmarks")
-def benchmarks(*, as_json: flags.Json = False) -> None:
+@with_flags
+def benchmarks(*, as_json: bool = False) -> None:
     """Streams of tasks with the training that goes with them."""
     from ancl.recipe.benchmarks import list_benchmarks
 
@@ -56,7 +54,8 @@ def benchmarks(*, as_json: flags.Json = False) -> None:
 
 
 @app.command("data")
-def data(*, as_json: flags.Json = False) -> None:
+@with_flags
+def data(*, as_json: bool = False) -> None:
     """Sources of images for --data."""
     from ancl.data.registry import FORMS, SOURCES
 
@@ -70,7 +69,8 @@ def data(*, as_json: flags.Json = False) -> None:
 
 
 @app.command("networks")
-def networks(*, as_json: flags.Json = False) -> None:
+@with_flags
+def networks(*, as_json: bool = False) -> None:
     """Networks for --network NAME, with their options."""
     from ancl.cli.text import shown_value
     from ancl.networks import NAMES
@@ -78,7 +78,11 @@ def networks(*, as_json: flags.Json = False) -> None:
 
     found = list_networks()
     rows = [
-        [name, ", ".join(f"network.{key}={shown_value(value)}" for key, value in given.items())]
+        [
+            name,
+            ", ".join(f"network.{key}={shown_value(value)}" for key, value in given.items())
+            or "none",
+        ]
         for name, given in found.items()
     ]
     named = [{"name": name, "options": given} for name, given in found.items()]

@@ -6,48 +6,35 @@ import csv
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from typer import Argument, Option
-
-from ancl.cli import flags, learner_flags
-from ancl.cli.flags import grouped
-from ancl.cli.learner_flags import GivenAgain
+from ancl.cli.flags import Opening, with_flags
 from ancl.errors import SpecError
 
 if TYPE_CHECKING:
     from ancl.learner.files import Answer
 
-Images = Annotated[
-    list[Path], Argument(metavar="IMAGES...", help="Image files, or folders of them.")
-]
-TopK = Annotated[int, Option("--top-k", metavar="K", min=1, help="How many labels for each image.")]
-Csv = Annotated[bool, Option("--csv", help="CSV on standard output: a line for each label.")]
 
-
-@grouped
+@with_flags
 def predict(
-    learner: learner_flags.Learner,
-    images: Images,
+    learner: Path,
+    images: list[Path],
     *,
-    top_k: TopK = 1,
-    task: learner_flags.TaskNumber = None,
-    given: GivenAgain,
-    store: learner_flags.LearnerStore = None,
-    device: flags.Device = None,
-    as_json: flags.Json = False,
-    as_csv: Csv = False,
+    top_k: int = 1,
+    task: int | None = None,
+    opening: Opening,
+    device: str | None = None,
+    as_json: bool = False,
+    as_csv: bool = False,
 ) -> None:
     """The most probable labels of image files, which are resized to the learner's size."""
+    from ancl.learner.directory import open_learner
     from ancl.learner.files import predict_files
-    from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
 
     if as_json and as_csv:
         raise SpecError("--json and --csv were both given. Leave out one.")
-    opened = open_learner(
-        learner, **vars(given), store=store, device=device or "auto", events=Progress()
-    )
+    opened = open_learner(learner, **vars(opening), device=device or "auto", events=Progress())
     answers = predict_files(opened, images, top_k, None if task is None else task - 1)
     if as_json:
         found = [{"image": str(a.image), "labels": [*map(_label_json, a.labels)]} for a in answers]

@@ -5,41 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from typer import Argument, Option
-
-from ancl.cli import flags
+from ancl.cli.flags import RUNS, with_flags
 from ancl.errors import counted
 from ancl.wording import table
 
 if TYPE_CHECKING:
-    from ancl.reporting import ReportResult, Table
-
-Stored = Annotated[
-    list[Path] | None,
-    Argument(
-        metavar="[RUN]…",
-        show_default=False,
-        help="Run directories, or runs/comparisons/NAME.json. [all below --runs]",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    Option("--output", "-o", metavar="DIR", help="Where the report goes. [RUNS/report]"),
-]
+    from ancl.reporting.report import ReportResult
+    from ancl.reporting.tables import Table
 
 
+@with_flags
 def report(
-    stored: Stored = None,
+    stored: list[Path] | None = None,
     *,
-    runs: flags.Runs = flags.RUNS,
-    out: Out = None,
-    overwrite: flags.Overwrite = False,
-    as_json: flags.Json = False,
+    runs: Path = RUNS,
+    out: Path | None = None,
+    overwrite: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Tables (Markdown, LaTeX, CSV), figures and one HTML page, from stored results alone."""
-    from ancl.reporting.write import report as write
+    from ancl.reporting.report import report as write
 
     result = write(stored, runs=runs, out=out, overwrite=overwrite)
     print(json.dumps(result.json()) if as_json else result_text(result))
@@ -72,7 +59,7 @@ def _overview_text(shown: Table) -> str:
 
 
 def _files_text(files: Sequence[Path]) -> str:
-    from ancl.reporting import INSTALL
+    from ancl.reporting.figures import INSTALL
     from ancl.runtime import can_draw
 
     page, *others = files

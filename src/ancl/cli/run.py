@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ancl.cli import flag_values, flags
-from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
+from ancl.cli.flags import (
+    Machines,
+    PresetSettings,
+    Results,
+    Seeding,
+    Weights,
+    make_request,
+    with_flags,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ancl.compute import ExecutorChoice
-    from ancl.experiments.paper_check import Verdict
+    from ancl.experiments.groups import Verdict
     from ancl.experiments.results import Places, RunResult
     from ancl.experiments.run import Outcome
     from ancl.metrics import Estimate
@@ -25,16 +32,16 @@ if TYPE_CHECKING:
 _INTRANSIGENCE = "1/T sum_j (R_joint[j,j] - R[j,j])"
 
 
-@grouped
+@with_flags
 def run(
-    method: flags.Method = None,
-    benchmark: flags.Benchmark = None,
+    method: str | None = None,
+    benchmark: str | None = None,
     *,
     weights: Weights,
     seeding: Seeding,
     settings: PresetSettings,
     machines: Machines,
-    log: flags.Log = None,
+    log: str | None = None,
     results: Results,
 ) -> None:
     """Learn a benchmark's tasks with a method; the same command resumes a stopped run.
@@ -42,7 +49,7 @@ def run(
     METHOD and BENCHMARK may also come from --config.
     """
     choice = machines.choose()
-    request = flag_values.make_request(method, benchmark, weights, seeding, settings, machines)
+    request = make_request(method, benchmark, weights, seeding, settings, machines)
     request = request.with_threads(choice.threads)
     places = results.places(settings.data_root)
     if results.dry_run:
@@ -65,7 +72,7 @@ def _train(
     from ancl.cli.progress import progress_and_log
     from ancl.cli.text import FAILED, failures_text, results_text
     from ancl.experiments.run import run_all
-    from ancl.reporting import page_of
+    from ancl.reporting.report import page_of
 
     began = monotonic()
     specs = [resolved.spec for resolved in request.resolve()]
@@ -107,7 +114,8 @@ def outcome_json(outcome: Outcome, seconds: float) -> dict[str, Any]:
 
 def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[str]:
     """The lines after the numbers: the gap to joint training, and the paper's numbers."""
-    from ancl.experiments.paper_check import joint_gap, verdict
+    from ancl.experiments.groups import verdict
+    from ancl.experiments.pairing import joint_gap
     from ancl.recipe.request import QUICK_LOOK
 
     found = None if quick else verdict(results)
@@ -123,7 +131,8 @@ def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[
 
 def closing_json(results: Sequence[RunResult], runs: Path, quick: bool) -> dict[str, Any]:
     """The same as JSON; what does not exist is null."""
-    from ancl.experiments.paper_check import joint_gap, verdict, verdict_json
+    from ancl.experiments.groups import verdict, verdict_json
+    from ancl.experiments.pairing import joint_gap
     from ancl.experiments.results import estimate_json
 
     found = verdict(results) if results and not quick else None

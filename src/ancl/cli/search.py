@@ -6,59 +6,40 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer import Option
 
-from ancl.cli import flag_values, flags
-from ancl.cli.flags import Machines, PresetSettings, Results, Seeding, Weights, grouped
+from ancl.cli.flag_values import parse_numbers, parse_seeds
+from ancl.cli.flags import (
+    Machines,
+    PresetSettings,
+    Results,
+    Seeding,
+    Weights,
+    make_request,
+    with_flags,
+)
 
 if TYPE_CHECKING:
     from ancl.experiments.search_base import SearchPlan, SearchRequest, SearchResult
 
-Protocol = Annotated[
-    str,
-    Option(
-        "--protocol",
-        metavar="two-stage|per-task",
-        help="One λ, then one λ_a, for all tasks; or at each task halve λ until it learns.",
-    ),
-]
-LambGrid = Annotated[
-    str | None, Option("--lamb-grid", metavar="1,10,100", help="λ to try. [the benchmark's]")
-]
-AuxiliaryGrid = Annotated[
-    str | None, Option("--lamb-a-grid", metavar="0.1,1", help="λ_a to try. [the benchmark's]")
-]
-SearchSeeds = Annotated[
-    str, Option("--search-seeds", metavar="0-2,7", help="Seeds that decide, by their mean.")
-]
-Race = Annotated[
-    bool,
-    Option("--race", help="Stop values that have no chance to win, from half of the tasks on."),
-]
-ReportSeeds = Annotated[
-    str | None,
-    Option("--seeds", metavar="0-2,7", help="Seeds of the command that runs what was found."),
-]
 
-
-@grouped
+@with_flags
 def search(
-    method: flags.Method = None,
-    benchmark: flags.Benchmark = None,
+    method: str | None = None,
+    benchmark: str | None = None,
     *,
-    protocol: Protocol = "two-stage",
-    lamb_grid: LambGrid = None,
-    lamb_a_grid: AuxiliaryGrid = None,
-    search_seeds: SearchSeeds = "0",
-    seeds: ReportSeeds = None,
-    race: Race = False,
+    protocol: str = "two-stage",
+    lamb_grid: str | None = None,
+    lamb_a_grid: str | None = None,
+    search_seeds: str = "0",
+    seeds: str | None = None,
+    race: bool = False,
     weights: Weights,
     settings: PresetSettings,
     machines: Machines,
-    log: flags.Log = None,
+    log: str | None = None,
     results: Results,
 ) -> None:
     """Search λ and λ_a on validation images, and print the command that runs what was found."""
@@ -66,14 +47,14 @@ def search(
 
     deciding = Seeding(seeds=search_seeds)
     grids = {
-        "lamb": flag_values.parse_numbers("--lamb-grid", lamb_grid),
-        "lamb_a": flag_values.parse_numbers("--lamb-a-grid", lamb_a_grid),
+        "lamb": parse_numbers("--lamb-grid", lamb_grid),
+        "lamb_a": parse_numbers("--lamb-a-grid", lamb_a_grid),
     }
     asked = SearchRequest(
-        flag_values.make_request(method, benchmark, weights, deciding, settings, machines),
+        make_request(method, benchmark, weights, deciding, settings, machines),
         protocol,
         grids,
-        flag_values.parse_seeds(seeds) if seeds is not None else None,
+        parse_seeds(seeds) if seeds is not None else None,
         results.places(settings.data_root),
         machines.choose(),
         race,

@@ -3,58 +3,40 @@
 import json
 import re
 import time
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
-from ancl.cli import flags
+from ancl.cli.flags import RUNS, with_flags
 from ancl.wording import byte_size, duration, table
 
 app = typer.Typer(no_args_is_help=True, help="List, verify and prune stored stages.")
 
-KeepRuns = Annotated[
-    bool,
-    typer.Option(
-        "--keep-runs/--all", help="Keep what runs and searches in --runs need, or nothing."
-    ),
-]
-KeepSearches = Annotated[
-    bool,
-    typer.Option(
-        "--keep-searches/--drop-searches",
-        help="Keep what searches in --runs tried, or only their decisions.",
-    ),
-]
-MaxSize = Annotated[
-    str | None,
-    typer.Option(
-        "--max-size", metavar="2GB", help="Remove the oldest first, only until the store fits."
-    ),
-]
 DAMAGED = 1
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 @app.command("list")
+@with_flags
 def list_entries(
     *,
-    runs: flags.Runs = flags.RUNS,
-    store: flags.Store = None,
-    as_json: flags.Json = False,
+    runs: Path = RUNS,
+    store: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """What is stored: key, stage, task, size and when it was last used; and for which searches."""
     from ancl.files import store_place
     from ancl.store.prune import held_by_searches
     from ancl.store.store import Store
 
-    place, now = store_place(runs, store), time.time()
-    found = list(Store(place).existing().entries())
-    total = sum(info.bytes for info in found)
-    searches = held_by_searches(runs, found)
+    root, now = store_place(runs, store), time.time()
+    infos = list(Store(root).existing().entries())
+    total = sum(info.bytes for info in infos)
+    searches = held_by_searches(runs, infos)
     if as_json:
-        entries = [info.__dict__ for info in found]
+        entries = [info.__dict__ for info in infos]
         held = [search._asdict() for search in searches]
-        content = {"store": str(place), "entries": entries, "bytes": total, "searches": held}
+        content = {"store": str(root), "entries": entries, "bytes": total, "searches": held}
         print(json.dumps(content))
         return
     rows = [
@@ -66,22 +48,23 @@ def list_entries(
             duration(max(now - info.modified, 0)),
             "" if info.state == "ok" else info.state,
         ]
-        for info in found
+        for info in infos
     ]
     if rows:
         print(table(["key", "stage", "task", "size", "last used", ""], rows, "llrrrl"))
     if searches:
         lines = [[s.name, str(s.entries), byte_size(s.bytes), s.state] for s in searches]
         print(table(["search", "entries", "size", ""], lines, "lrrl"))
-    print(f"{place}: {_entries(len(found))}, {byte_size(total)}")
+    print(f"{root}: {_entries(len(infos))}, {byte_size(total)}")
 
 
 @app.command("verify")
+@with_flags
 def verify(
     *,
-    runs: flags.Runs = flags.RUNS,
-    store: flags.Store = None,
-    as_json: flags.Json = False,
+    runs: Path = RUNS,
+    store: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Compare every checksum; the exit code is 1 where something is damaged."""
     from rich.console import Console
@@ -90,7 +73,7 @@ def verify(
     from ancl.files import store_place
     from ancl.store.store import Store
 
-    place, count = store_place(runs, store), 0
+    root, count = store_place(runs, store), 0
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
         bar = bars.add_task("entries")
@@ -100,29 +83,30 @@ def verify(
             count = total
             bars.update(bar, completed=done, total=total)
 
-        damaged = Store(place).existing().verify(told)
+        damaged = Store(root).existing().verify(told)
     if as_json:
         faults = [{"key": key, "reason": reason} for key, reason in damaged]
-        print(json.dumps({"store": str(place), "entries": count, "damaged": faults}))
+        print(json.dumps({"store": str(root), "entries": count, "damaged": faults}))
     else:
         for key, reason in damaged:
             print(f"{key}: {reason}")
         advice = "; runs that need them compute them again" if damaged else ""
-        print(f"{place}: {_entries(count)}, {len(damaged)} damaged{advice}.")
+        print(f"{root}: {_entries(count)}, {len(damaged)} damaged{advice}.")
     if damaged:
         raise typer.Exit(DAMAGED)
 
 
 @app.command("prune")
+@with_flags
 def prune(
     *,
-    runs: flags.Runs = flags.RUNS,
-    store: flags.Store = None,
-    keep_runs: KeepRuns = True,
-    keep_searches: KeepSearches = True,
-    max_size: MaxSize = None,
-    dry_run: flags.DryRun = False,
-    as_json: flags.Json = False,
+    runs: Path = RUNS,
+    store: Path | None = None,
+    keep_runs: bool = True,
+    keep_searches: bool = True,
+    max_size: str | None = None,
+    dry_run: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Remove what no run or search needs; stopped ones count too.
 
@@ -139,13 +123,13 @@ def prune(
         max_bytes=None if max_size is None else parse_size(max_size),
         dry_run=dry_run,
     )
-    place = store_place(runs, store)
+    root = store_place(runs, store)
     if as_json:
-        found = {"removed": removed, "bytes": freed, "dry_run": dry_run}
-        print(json.dumps({"store": str(place), **found}))
+        content = {"removed": removed, "bytes": freed, "dry_run": dry_run}
+        print(json.dumps({"store": str(root), **content}))
     else:
         verb = "would be removed" if dry_run else "removed"
-        print(f"{place}: {_entries(removed)} {verb}, {byte_size(freed)}.")
+        print(f"{root}: {_entries(removed)} {verb}, {byte_size(freed)}.")
 
 
 def parse_size(text: str) -> int:

@@ -4,49 +4,35 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Argument, Option
 
-from ancl.cli import flags
-from ancl.cli.flags import Machines, Results, grouped
+from ancl.cli.flags import Machines, Results, with_flags
 from ancl.errors import SpecError, counted
 
 if TYPE_CHECKING:
     from ancl.experiments.study import Forecast, StudyResult
 
-File = Annotated[Path, Argument(metavar="FILE.yaml", show_default=False, help="The study file.")]
-Tables = Annotated[
-    bool, Option("--tables", help="Train nothing: make tables and figures from stored results.")
-]
-ResultsFolder = Annotated[
-    Path | None,
-    Option("--results", metavar="DIR", help="One small file per run. [results beside FILE.yaml]"),
-]
-Out = Annotated[
-    Path | None, Option("--output", "-o", metavar="DIR", help="Where tables go. [beside FILE.yaml]")
-]
 
-
-@grouped
+@with_flags
 def study(
-    file: File,
+    file: Path,
     *,
-    tables: Tables = False,
-    folder: ResultsFolder = None,
-    out: Out = None,
-    data_root: flags.DataRoot = None,
-    executor: flags.Executor = None,
-    workers: flags.Workers = None,
-    address: flags.Address = None,
-    log: flags.Log = None,
+    tables: bool = False,
+    folder: Path | None = None,
+    out: Path | None = None,
+    data_root: Path | None = None,
+    executor: str | None = None,
+    workers: str | None = None,
+    address: str | None = None,
+    log: str | None = None,
     results: Results,
 ) -> None:
     """Run a study file: searches, then a table of every method. The same command resumes."""
     from ancl.cli.progress import progress_and_log
     from ancl.experiments.study import Study
-    from ancl.reporting import claim_study, write_study
+    from ancl.reporting.studies import claim_study, write_study
 
     if tables and results.dry_run:
         raise SpecError("--tables trains nothing, and --dry-run draws nothing. Leave out one.")

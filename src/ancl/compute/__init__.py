@@ -1,12 +1,13 @@
 """Where stages are computed: in this process, in a pool of processes, or on Ray."""
 
 import os
+from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ancl.errors import SpecError, counted, unknown
 
 if TYPE_CHECKING:
-    from ancl.compute.graph import Graph
+    from ancl.compute.graph import Graph, StageEnd
     from ancl.stages.events import Events
     from ancl.store.store import Store
 
@@ -16,8 +17,12 @@ EXECUTORS = ("serial", "pool", "ray")
 class Executor(Protocol):
     """Computes the stages of a graph that a store lacks."""
 
-    def run(self, graph: "Graph", store: "Store", events: "Events") -> dict[str, str]:
-        """Compute every stage that can be; returns why stages failed, by key.
+    def run(
+        self, graph: "Graph", store: "Store", events: "Events"
+    ) -> Generator["StageEnd", None, None]:
+        """Compute every stage that can be; each end is told once, and no stage after a failed one.
+
+        What it starts, such as processes, stops when the generator is closed.
 
         Raises:
             StoreError: The store cannot be written, so nothing more can be kept.
@@ -88,27 +93,27 @@ def _serial(threads: int | None) -> ExecutorChoice:
 def _pool(count: int, threads: int | None) -> ExecutorChoice:
     from ancl.compute.pool import Pool
 
-    each = threads or max(cores() // count, 1)
-    return ExecutorChoice(Pool(count), count, each, _shares(count, each))
+    share = threads or max(cores() // count, 1)
+    return ExecutorChoice(Pool(count), count, share, _shares(count, share))
 
 
 def _ray(count: int, address: str | None, threads: int | None) -> ExecutorChoice:
     from ancl.compute.ray import Cluster
 
-    each = threads or 1
+    share = threads or 1
     if address is None:
-        text = f"Ray on this machine: {_shares(count, each)}"
+        text = f"Ray on this machine: {_shares(count, share)}"
     else:
-        text = f"Ray on the cluster at {address}, {counted(each, 'thread')} per stage."
-    return ExecutorChoice(Cluster(address, count * each), count, each, text)
+        text = f"Ray on the cluster at {address}, {counted(share, 'thread')} per stage."
+    return ExecutorChoice(Cluster(address, count * share), count, share, text)
 
 
-def _shares(count: int, each: int) -> str:
+def _shares(count: int, threads: int) -> str:
     text = (
-        f"{counted(count, 'worker')}, each with {counted(each, 'thread')}, on "
+        f"{counted(count, 'worker')}, each with {counted(threads, 'thread')}, on "
         f"{counted(cores(), 'core')}."
     )
-    if count * each > cores():
+    if count * threads > cores():
         text += " More threads than cores are slow: lower --workers or --threads."
     return text
 

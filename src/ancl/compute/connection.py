@@ -52,8 +52,8 @@ def check_address(address: str, given: str = "--address") -> str:
             f"{given}: {address!r} is an address of Ray's client, which cannot be used here: run "
             f"the command on a machine of the cluster. {_HELP}"
         )
-    found = _HOST_AND_PORT.fullmatch(address)
-    if not found or not 0 < int(found[2]) < 65536:
+    match = _HOST_AND_PORT.fullmatch(address)
+    if not match or not 0 < int(match[2]) < 65536:
         raise SpecError(f"{given}: {address!r} is not an address of a Ray cluster. {_HELP}")
     return address
 
@@ -109,7 +109,7 @@ def _refusal(address: str) -> str:
     """Why Ray cannot connect; empty where it can."""
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path),
+        "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "RAY_gcs_server_request_timeout_seconds": str(int(_ANSWER_SECONDS / 2)),
     }
     try:
@@ -237,16 +237,16 @@ class Watch:
         elif now - self._answered > _SILENCE_SECONDS:
             raise AnclError(f"The Ray cluster at {self._address} does not answer any more.{_KEPT}")
 
-    def _compare(self, found: dict[str, float]) -> None:
-        if self._here not in found:
+    def _compare(self, present: dict[str, float]) -> None:
+        if self._here not in present:
             raise self.alone()
-        lost, self._machines = self._machines.keys() - found.keys(), found
+        lost, self._machines = self._machines.keys() - present.keys(), present
         if lost:
             self._say(
-                f"Ray lost {counted(len(lost), 'machine')} ({len(found)} left); stages that were "
+                f"Ray lost {counted(len(lost), 'machine')} ({len(present)} left); stages that were "
                 f"computed there start again."
             )
-        if lost and max(found.values()) < self._threads:
+        if lost and max(present.values()) < self._threads:
             self._say(
                 f"No machine that is left has {counted(self._threads, 'CPU')}, which a stage "
                 f"needs: the stages wait for one to join."

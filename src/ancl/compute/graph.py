@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, counted
@@ -68,7 +68,8 @@ class Plan(dict[str, Node]):
         newest_classes: The number of classes of the last task that brought any.
         notes: Limits of the data, which belong to the result.
         state: What the run leaves behind; none where its stages must not be stored.
-        experiment: The run as objects, kept only where its stages must not be stored.
+        unstored: Why its stages must not be stored; empty where they may be.
+        experiment: The run as objects, until the graph releases it.
     """
 
     def __init__(
@@ -94,8 +95,14 @@ class Plan(dict[str, Node]):
         self.state = _state(experiment)
         self.newest_classes = [len(task.names) for task in tasks if task.is_column][-1]
         self.notes = experiment.stream.source.notes
-        # Code without a source file has other keys each time it is built.
-        self.experiment: Experiment | None = experiment if experiment.unstored else None
+        self.unstored = experiment.unstored
+        self.lambs = tuple(lambs)
+        self.experiment: Experiment | None = experiment
+
+    def release(self) -> None:
+        """Forget the objects; code without a source file has other keys each time it is built."""
+        if not self.unstored:
+            self.experiment = None
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -146,13 +153,43 @@ class Graph:
     ) -> None:
         self.root = root
         self.read = lru_cache(maxsize=1)(load_source)  # once for all runs; a later graph reads anew
-        self.plans = [Plan(spec, root, self.read, lambs, first_tasks) for spec in _alike(specs)]
+        self.plans: list[Plan] = []
         self.nodes: dict[str, Node] = {}
-        for plan in self.plans:
+        self._plan_of: dict[str, Plan] = {}
+        for spec in _alike(specs):
+            plan = Plan(spec, root, self.read, lambs, first_tasks)
+            self._keep(plan)
+            self.plans.append(plan)
             for key, node in plan.items():
                 # A stage that one run must not store is stored for another that may.
                 if key not in self.nodes or self.nodes[key].stage.unstored:
-                    self.nodes[key] = node
+                    self.nodes[key], self._plan_of[key] = node, plan
+
+    def experiment(self, plan: Plan) -> Experiment:
+        """A run as objects: as it was built for its plan, or built again if it was released."""
+        if plan.experiment is None:
+            with threads(plan.spec.threads):
+                plan.experiment = build(plan.spec, self.root, self.read, plan.lambs)
+            self._keep(plan)
+        return plan.experiment
+
+    def experiment_with(self, key: str) -> Experiment:
+        """The run as objects that a stage is computed for."""
+        return self.experiment(self._plan_of[key])
+
+    def release(self) -> None:
+        """Forget all objects and images: other processes build and read their own."""
+        self.read.cache_clear()
+        for plan in self.plans:
+            plan.release()
+
+    def _keep(self, newest: Plan) -> None:
+        """Release the runs on other images than the newest's: one data set is held at a time."""
+        assert newest.experiment is not None
+        source = newest.experiment.stream.source
+        for plan in self.plans:
+            if plan.experiment and plan.experiment.stream.source is not source:
+                plan.release()
 
     def todo(self, store: Holds) -> list[str]:
         """The keys to compute; code without a source file is left to the run that has it."""
@@ -164,15 +201,15 @@ class Graph:
 
     def counts(self, store: Holds) -> dict[str, int]:
         """Numbers of stages and epochs: of all runs, deduplicated, and to do."""
-        each = [node for plan in self.plans for node in plan.values()]
+        planned = [node for plan in self.plans for node in plan.values()]
         # What must not be stored is computed in every run, though not by the executor.
         todo = [n for key, n in self.nodes.items() if n.stage.unstored or not store.has(key)]
         return {
             "runs": len(self.plans),
-            "stages": len(each),
+            "stages": len(planned),
             "unique_stages": len(self.nodes),
             "stages_to_do": len(todo),
-            "most_epochs": _total(each),
+            "most_epochs": _total(planned),
             "unique_most_epochs": _total(self.nodes.values()),
             "most_epochs_to_do": _total(todo),
         }
@@ -199,19 +236,27 @@ class Graph:
 
 
 def _alike(specs: Iterable[RunSpec]) -> list[RunSpec]:
-    found = list(specs)
-    counts = sorted({spec.threads for spec in found})
+    runs = list(specs)
+    counts = sorted({spec.threads for spec in runs})
     if len(counts) > 1:
         raise SpecError(
             f"Runs computed together need one number of threads, not {', '.join(map(str, counts))}:"
             f" bits depend on it. Give all the same threads."
         )
-    return found
+    return runs
 
 
 def _total(nodes: Iterable[Node]) -> int:
     """The most epochs in all."""
     return sum(node.epochs for node in nodes)
+
+
+class StageEnd(NamedTuple):
+    """A stage that is stored now, and the seconds it took; or why it failed."""
+
+    key: str
+    seconds: float = 0.0
+    failure: str | None = None
 
 
 class Schedule:
@@ -227,7 +272,6 @@ class Schedule:
         self._inputs = {key: left & set(nodes[key].stage.inputs.values()) for key in todo}
         self._waiting = list(todo)
         self._gone: set[str] = set()
-        self.failures: dict[str, str] = {}
 
     @property
     def finished(self) -> bool:
@@ -251,11 +295,10 @@ class Schedule:
         """A stage was lost with its worker: it comes first."""
         self._waiting.insert(0, key)
 
-    def fail(self, key: str, reason: str) -> None:
+    def fail(self, key: str) -> None:
         """A stage failed; what needs it is not computed."""
-        self.failures[key] = reason
         self._gone.add(key)
-        for each in list(self._waiting):  # inputs come first, so one pass finds all
-            if self._inputs[each] & self._gone:
-                self._gone.add(each)
-                self._waiting.remove(each)
+        for later in list(self._waiting):  # inputs come first, so one pass finds all
+            if self._inputs[later] & self._gone:
+                self._gone.add(later)
+                self._waiting.remove(later)

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ancl.compute.graph import Graph, Node, Schedule
+from ancl.compute.graph import Graph, Node, Schedule, StageEnd
 from ancl.compute.serial import Event, pass_on
 from ancl.errors import StoreError
 from ancl.stages.events import Events
@@ -33,15 +33,14 @@ class Pool:
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
-    def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
+    def run(self, graph: Graph, store: Store, events: Events) -> Generator[StageEnd, None, None]:
         """See :class:`~ancl.compute.Executor`."""
-        graph.read.cache_clear()  # every worker reads its own images
+        graph.release()  # every worker reads its own images
         schedule = Schedule(graph.nodes, graph.todo(store))
         count = min(self.workers, len(graph.todo(store)))
         threads = next((plan.spec.threads for plan in graph.plans), 1)
         with _crew(count, [store.root, *([graph.root] if graph.root else [])], threads) as crew:
-            _Shift(graph, schedule, events, crew).work()
-        return schedule.failures
+            yield from _Shift(graph, schedule, events, crew).work()
 
 
 class _Worker:
@@ -53,7 +52,7 @@ class _Worker:
         self._environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
-            "PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path),
+            "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         }
         self.node: Node | None = None
         self.start()
@@ -123,14 +122,14 @@ class _Shift:
         self._graph, self._schedule, self._events = graph, schedule, events
         self._crew, self._begun = crew, Counter[str]()
 
-    def work(self) -> None:
+    def work(self) -> Iterator[StageEnd]:
         """Compute everything that can be."""
         with selectors.DefaultSelector() as ears:
             for worker in self._crew:
                 ears.register(self._pipe(worker), selectors.EVENT_READ, worker)
             while self._hand_out():
                 for ready, _ in ears.select():
-                    self._listen(ready.data, ears)
+                    yield from self._listen(ready.data, ears)
 
     def _pipe(self, worker: _Worker) -> int:
         assert worker.process.stdout is not None
@@ -145,17 +144,17 @@ class _Shift:
                 self._events.stage_begins(self._graph.nodes[key].stage)
         return any(worker.node for worker in self._crew)
 
-    def _listen(self, worker: _Worker, ears: selectors.BaseSelector) -> None:
+    def _listen(self, worker: _Worker, ears: selectors.BaseSelector) -> Iterator[StageEnd]:
         events = worker.read_events()
         if events is None:
             ears.unregister(self._pipe(worker))
-            self._lost(worker)
+            yield from self._lost(worker)
             ears.register(self._pipe(worker), selectors.EVENT_READ, worker)
             return
         for event in events:
-            self._heard(worker, event)
+            yield from self._heard(worker, event)
 
-    def _heard(self, worker: _Worker, event: Event) -> None:
+    def _heard(self, worker: _Worker, event: Event) -> Iterator[StageEnd]:
         node = worker.node
         assert node is not None
         if event["kind"] == "store failed":
@@ -163,14 +162,14 @@ class _Shift:
         if event["kind"] == "done":
             worker.node = None
             self._schedule.done(node.stage.key)
-            self._events.stage_ends(node.stage, found=False, seconds=event["seconds"])
+            yield StageEnd(node.stage.key, event["seconds"])
         elif event["kind"] == "failed":
             worker.node = None
-            self._fail(node, event["reason"])
+            yield self._failed(node, event["reason"])
         else:
             pass_on(event, node, self._events)
 
-    def _lost(self, worker: _Worker) -> None:
+    def _lost(self, worker: _Worker) -> Iterator[StageEnd]:
         """A worker died: another takes its place, and its stage is started again."""
         code, node = worker.process.wait(), worker.node
         worker.close()
@@ -183,8 +182,9 @@ class _Shift:
             self._events.say(f"The worker of {node.title} {how}; another resumes it.")
             self._schedule.again(node.stage.key)
         else:
-            self._fail(node, f"Its worker {how}, {ATTEMPTS} times. Is there enough memory?")
+            why = f"Its worker {how}, {ATTEMPTS} times. Is there enough memory?"
+            yield self._failed(node, why)
 
-    def _fail(self, node: Node, why: str) -> None:
-        self._schedule.fail(node.stage.key, why)
-        self._events.stage_fails(node.stage, why)
+    def _failed(self, node: Node, why: str) -> StageEnd:
+        self._schedule.fail(node.stage.key)
+        return StageEnd(node.stage.key, failure=why)

@@ -6,7 +6,7 @@ into its store. Ray starts a stage again if its worker or machine is lost, not i
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from ancl.compute.connection import AUTO, Watch, check_address, connected, load_ray, try_address
-from ancl.compute.graph import Graph, Node
+from ancl.compute.graph import Graph, Node, StageEnd
 from ancl.compute.serial import Event, StageComputer, pass_on, reason
 from ancl.data.registry import names_code
 from ancl.errors import SpecError
@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.5
 _NEWS_SECONDS = 5.0
 
 
-class Outcome(NamedTuple):
+class RemoteResult(NamedTuple):
     """A stage's entry, or why there is none; a missing input is not counted as a failure."""
 
     entry: StageResult | None
@@ -79,18 +79,17 @@ class Cluster:
         self._address = address if address is None else check_address(address)
         self.cpus, self._tried = cpus, False
 
-    def run(self, graph: Graph, store: Store, events: Events) -> dict[str, str]:
+    def run(self, graph: Graph, store: Store, events: Events) -> Generator[StageEnd, None, None]:
         """See :class:`~ancl.compute.Executor`.
 
         Raises:
             AnclError: The cluster cannot be used, or is gone. What was finished is stored.
         """
-        graph.read.cache_clear()  # every machine reads its own images
+        graph.release()  # every machine reads its own images
         todo = graph.todo(store)
-        if not todo:
-            return {}
-        with connected(self._reached(), self.cpus) as ray:
-            return _Shift(ray, graph, store, events).work(todo)
+        if todo:
+            with connected(self._reached(), self.cpus) as ray:
+                yield from _Shift(ray, graph, store, events).work(todo)
 
     def _reached(self) -> str | None:
         """The address, tried once: a search connects many times."""
@@ -126,10 +125,9 @@ class _Shift:
         threads = next(plan.spec.threads for plan in graph.plans)
         self._watch = Watch(ray, threads, events.say)
         self._board = _beside(ray, _Board)
-        self._failures: dict[str, str] = {}
         self._gone: set[str] = set()
 
-    def work(self, todo: list[str]) -> dict[str, str]:
+    def work(self, todo: list[str]) -> Iterator[StageEnd]:
         """Compute everything that can be."""
         keys = self._submit(todo)
         while keys:
@@ -139,8 +137,7 @@ class _Shift:
             self._tell()
             self._watch.look()
             for reference in ready:
-                self._receive(keys.pop(reference), reference)
-        return self._failures
+                yield from self._receive(keys.pop(reference), reference)
 
     def _submit(self, todo: list[str]) -> dict[Any, str]:
         """A reference for each key; inputs are references too, so Ray orders the tasks."""
@@ -151,7 +148,7 @@ class _Shift:
             parts = list(dict.fromkeys(node.stage.inputs.values()))
             for part in parts:
                 if part not in references:
-                    references[part] = self._ray.put(Outcome(self._store.load(part)))
+                    references[part] = self._ray.put(RemoteResult(self._store.load(part)))
             options = {
                 "num_cpus": node.spec.threads,
                 "max_retries": RETRIES,
@@ -179,34 +176,33 @@ class _Shift:
             else:
                 pass_on(event, node, self._events)
 
-    def _receive(self, key: str, reference: Any) -> None:
+    def _receive(self, key: str, reference: Any) -> Iterator[StageEnd]:
         node = self._graph.nodes[key]
         try:
-            outcome: Outcome = self._ray.get(reference)
+            outcome: RemoteResult = self._ray.get(reference)
         except self._ray.exceptions.LocalRayletDiedError as error:
             raise self._watch.alone() from error
         except self._ray.exceptions.RayError as error:
             first = str(error).strip().split("\n")[0]
             why = f"It was lost {RETRIES + 1} times with its worker: {first}"
             lacking = not self._gone.isdisjoint(node.stage.inputs.values())
-            outcome = Outcome(None, why, lacking)
+            outcome = RemoteResult(None, why, lacking)
         if outcome.entry is not None:
             with self._store.lock(key):
                 self._store.save(key, outcome.entry)
-            self._events.stage_ends(node.stage, found=False, seconds=outcome.entry.meta["seconds"])
+            yield StageEnd(key, outcome.entry.meta["seconds"])
             return
         self._gone.add(key)
         if not outcome.lacking:
-            self._failures[key] = outcome.failed
-            self._events.stage_fails(node.stage, outcome.failed)
+            yield StageEnd(key, failure=outcome.failed)
 
 
-def _beside(ray: Any, made: type) -> Any:
+def _beside(ray: Any, kind: type) -> Any:
     """An actor on this machine, so that it is lost with this process or starts again."""
-    place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
-    return ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=place)(made).remote()
+    return ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(kind).remote()
 
 
 def ship(node: Node, root: Path | None) -> Shipped:
@@ -219,17 +215,17 @@ def ship(node: Node, root: Path | None) -> Shipped:
     named += [("data", "", data)] if names_code(data) else []
     augment = spec.data.augment
     named += [("augment", "", augment)] if is_outside(augment) else []
-    code = tuple(code for each in named for code in _code(*each))
+    code = tuple(code for part in named for code in _code(*part))
     return Shipped(spec.model_dump_json(), code, str(root) if root else None, node.lambs)
 
 
 def _code(setting: str, before: str, name: str) -> Iterator[Code]:
     """What must be sent; nothing of a package that is installed here, and must be there too."""
     sources = load(name, "code", SpecError, also=object).sources
-    place = sources.place
+    origin = sources.place
     if sources.files and not sources.installed:
-        entry = place.entry if name.rpartition(":")[0].endswith(".py") else ""
-        yield Code(setting, before, str(place.folder), entry, tuple(sources.files.items()))
+        entry = origin.entry if name.rpartition(":")[0].endswith(".py") else ""
+        yield Code(setting, before, str(origin.folder), entry, tuple(sources.files.items()))
 
 
 @lru_cache(maxsize=64)
@@ -272,25 +268,27 @@ def _directory(folder: str) -> TemporaryDirectory[str]:
 
 
 @lru_cache(maxsize=1)
-def _workshop(root: str | None) -> StageComputer:
+def _computer(root: str | None) -> StageComputer:
     return StageComputer(Path(root) if root else None)
 
 
-def _compute(shipped: Shipped, key: str, parts: list[str], board: Any, *inputs: Outcome) -> Outcome:
+def _compute(
+    shipped: Shipped, key: str, parts: list[str], board: Any, *inputs: RemoteResult
+) -> RemoteResult:
     """One stage, on whatever machine Ray chose."""
     store = MemoryStore()
     for part, outcome in zip(parts, inputs, strict=True):
         if outcome.entry is None:
-            return Outcome(None, lacking=True)
+            return RemoteResult(None, lacking=True)
         store.save(part, packed(outcome.entry))
     board.put.remote(key, {"kind": "begins"})
     try:
-        entry = _workshop(shipped.root).compute(
+        entry = _computer(shipped.root).compute(
             unpack(shipped), key, store, lambda event: board.put.remote(key, event), shipped.lambs
         )
     except Exception as error:  # a method from outside may raise anything
-        return Outcome(None, reason(error))
-    return Outcome(packed(entry))
+        return RemoteResult(None, reason(error))
+    return RemoteResult(packed(entry))
 
 
 def packed(entry: StageResult) -> StageResult:

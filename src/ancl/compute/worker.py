@@ -48,12 +48,12 @@ def _work(channel: TextIO) -> None:
             raise KeyboardInterrupt from None  # the command is gone: leave a checkpoint
 
     store = Store(Path(sys.argv[1]), lambda text: tell({"kind": "say", "text": text}))
-    workshop = StageComputer(Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    computer = StageComputer(Path(sys.argv[2]) if len(sys.argv) > 2 else None)
     for line in sys.stdin:
         job = json.loads(line)
         try:
             spec = RunSpec.model_validate(job["spec"])
-            entry = workshop.compute(spec, job["key"], store, tell, job["lambs"])
+            entry = computer.compute(spec, job["key"], store, tell, job["lambs"])
         except Exception as error:  # a method from outside may raise anything
             kind = "store failed" if isinstance(error, StoreError) else "failed"
             tell({"kind": kind, "reason": reason(error)})

@@ -8,8 +8,8 @@ from typing import Any
 
 from ancl.compute import ExecutorChoice, choose_executor
 from ancl.errors import SpecError, StoreError, unknown
-from ancl.experiments.groups import Difference, group_of
-from ancl.experiments.pairing import Pairing
+from ancl.experiments.groups import group_of
+from ancl.experiments.pairing import Difference, Pairing
 from ancl.experiments.results import Finished, Places, estimate_json, estimates
 from ancl.experiments.run import Outcome, run_all
 from ancl.files import MARK, claim, replace_text
@@ -52,11 +52,11 @@ class Comparison:
 
     def of(self, method: str) -> list[Finished]:
         """A method's finished runs."""
-        return [each for each in self.outcome.finished if each.result.spec.method == method]
+        return [run for run in self.outcome.finished if run.result.spec.method == method]
 
     def estimates(self, method: str) -> dict[str, Estimate]:
         """A method's metrics: mean and standard error over its finished runs."""
-        return estimates([each.result for each in self.of(method)])
+        return estimates([run.result for run in self.of(method)])
 
     def difference_to_baseline(self, method: str) -> Difference | None:
         """A method's runs beside its baseline's; nothing where there are none, or it is its own."""
@@ -92,7 +92,7 @@ class Comparison:
         }
 
     def _method_json(self, method: str) -> dict[str, Any]:
-        found = self.of(method)
+        finished = self.of(method)
         means, pair = self.estimates(method), self.pairing(method)
         return {
             "metrics": {name: estimate_json(each) for name, each in means.items()},
@@ -104,7 +104,7 @@ class Comparison:
             },
             "differs_also": list(pair.differing) if pair else [],
             "not_compared": list(pair.refused) if pair else [],
-            "runs": [str(each.directory) for each in found],
+            "runs": [str(run.directory) for run in finished],
         }
 
     def write(self, runs: Path, *, overwrite: bool = False) -> Path:
@@ -117,17 +117,17 @@ class Comparison:
         Raises:
             StoreError: The file cannot be written, or is there and not ours.
         """
-        place = _claimed(runs, self.specs, overwrite)
+        file = _claimed(runs, self.specs, overwrite)
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             content = {"format": f"comparison, {MARK}", **self.json()}
-            replace_text(place, json.dumps(content, indent=1))
+            replace_text(file, json.dumps(content, indent=1))
         except OSError as error:
             raise StoreError(
-                f"The comparison cannot be written to {place} ({error.strerror}). Make room or "
+                f"The comparison cannot be written to {file} ({error.strerror}). Make room or "
                 f"give another --runs DIR; the same command finds everything trained."
             ) from error
-        return place
+        return file
 
 
 def _claimed(runs: Path, specs: Sequence[RunSpec], overwrite: bool) -> Path:

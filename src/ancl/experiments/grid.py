@@ -17,13 +17,28 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ancl.errors import SpecError
 from ancl.metrics import Matrix, Sizes, final_accuracy, first_rows, t_quantile
+from ancl.recipe.recipe import RunSpec
 from ancl.wording import percent
 
 EXTENDED_FROM = 3
 """Values a grid needs for its edge to be extended: with two, each value is an edge."""
 
 Value = TypeVar("Value")
+
+
+def check_searchable(spec: RunSpec) -> None:
+    """Refuse a search that has no images to decide by.
+
+    Raises:
+        SpecError: There are no validation images.
+    """
+    if spec.data.val_fraction == 0:
+        raise SpecError(
+            "A search decides by validation images, but data.val_fraction is 0. Raise it, such as "
+            "--set data.val_fraction=0.1."
+        )
 
 
 def best_value(scores: Mapping[Value, Sequence[float]]) -> Value | None:
@@ -36,7 +51,7 @@ def best_value(scores: Mapping[Value, Sequence[float]]) -> Value | None:
     >>> best_value({1: []}) is None
     True
     """
-    means = {value: float(np.mean(found)) for value, found in scores.items() if len(found)}
+    means = {value: float(np.mean(values)) for value, values in scores.items() if len(values)}
     finite = {value: mean for value, mean in means.items() if math.isfinite(mean)}
     return max(finite, key=lambda value: finite[value]) if finite else None
 
@@ -200,7 +215,7 @@ def hopeless(
     if not standings:
         return {}
     best = max(standings, key=lambda value: _mean(standings[value][-1]))
-    found = {}
+    stops = {}
     for value, own in standings.items():
         gaps = [ours - theirs for ours, theirs in zip(standings[best], own, strict=True)]
         mean, reach, last = _mean(gaps[-1]), _reach(gaps[-1]), _last_gap(gaps, remaining)
@@ -208,8 +223,8 @@ def hopeless(
         if last > 0 and (proven or favoured(value, best)):
             low, high = (None if math.isnan(reach) else mean + x for x in (-reach, reach))
             pairs = int(gaps[-1].size)
-            found[value] = Stop(len(own), best, mean, low, high, pairs, favoured=not proven)
-    return found
+            stops[value] = Stop(len(own), best, mean, low, high, pairs, favoured=not proven)
+    return stops
 
 
 def _reach(gaps: Pairs) -> float:

@@ -1,4 +1,4 @@
-"""Groups of runs that differ only by seed: their means, and variants against their hosts."""
+"""Groups of runs that differ only by seed: their means, and the numbers expected of them."""
 
 import json
 import math
@@ -6,34 +6,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ancl.data import PUBLISHED
 from ancl.data.stream import SCENARIOS
-from ancl.experiments.pairing import Conditions, Pairing, conditions, pairing
-from ancl.experiments.paper_check import obstacles, protocol_differences
-from ancl.experiments.results import Damaged, Finished, RunResult
-from ancl.metrics import (
-    Estimate,
-    Interval,
-    Matrix,
-    main_metric,
-    mean_and_error,
-    paired,
-    t_interval,
-)
-from ancl.recipe.paper import Expected, expected
-from ancl.recipe.recipe import RunSpec
+from ancl.experiments.results import Damaged, Finished, RunResult, estimate_json, estimates
+from ancl.metrics import Estimate, Matrix, main_metric, mean_and_error
+from ancl.outside import is_outside
+from ancl.recipe.benchmarks import benchmark
+from ancl.recipe.paper import RUNS, Expected, expected
+from ancl.recipe.recipe import SEARCH, RunSpec
 from ancl.recipe.request import QUICK_LOOK, is_quick_look
-from ancl.wording import (
-    method_rank,
-    method_title,
-    natural,
-    setting_text,
-    split_method,
-    value_text,
-)
+from ancl.recipe.resolve import resolve
+from ancl.wording import method_rank, method_title, natural, setting_text, split_method, value_text
 
 Settings = dict[str, Any]
 
@@ -91,11 +78,6 @@ class Group:
         return main_metric(self.spec.task_aware)
 
     @cached_property
-    def conditions(self) -> Conditions:
-        """What decided the results, besides the seed."""
-        return conditions(self.runs[0].result)
-
-    @cached_property
     def unlike_expected(self) -> list[str]:
         """What is not as in the benchmark's recipe, where numbers are expected of the method."""
         return protocol_differences(self.results) if self._expected else []
@@ -111,8 +93,8 @@ class Group:
 
     def expected(self, metric: str) -> Expected | None:
         """The paper's or the benchmark's number, where it may stand beside the group's."""
-        found = () if self.obstacles else self._expected
-        return next((each for each in found if each.metric == metric), None)
+        numbers = () if self.obstacles else self._expected
+        return next((number for number in numbers if number.metric == metric), None)
 
     @cached_property
     def matrices(self) -> list[Matrix]:
@@ -134,10 +116,10 @@ class Group:
 
     def cells(self) -> list[list[Estimate | None]]:
         """Every entry of the accuracy matrix over seeds; none where a task was not yet learned."""
-        found = np.stack(self.matrices)
+        stacked = np.stack(self.matrices)
         return [
             [None if np.isnan(cell).any() else mean_and_error(cell.tolist()) for cell in row]
-            for row in np.moveaxis(found, 0, 2)
+            for row in np.moveaxis(stacked, 0, 2)
         ]
 
     def curves(self) -> dict[str, list[list[float]]]:
@@ -148,10 +130,10 @@ class Group:
         first task, after every step.
         """
         return {
-            "phases": [self._phases(each) for each in self.matrices],
-            "finals": [each[-1].tolist() for each in self.matrices],
-            "news": [_when_new(each) for each in self.matrices],
-            "first": [each[:, 0].tolist() for each in self.matrices],
+            "phases": [self._phases(matrix) for matrix in self.matrices],
+            "finals": [matrix[-1].tolist() for matrix in self.matrices],
+            "news": [_when_new(matrix) for matrix in self.matrices],
+            "first": [matrix[:, 0].tolist() for matrix in self.matrices],
         }
 
     def _phases(self, matrix: Matrix) -> list[float]:
@@ -165,7 +147,7 @@ class Group:
 
     def curve(self, name: str) -> list[Estimate]:
         """Mean and error over seeds along one of ``curves``."""
-        return [mean_and_error(list(each)) for each in zip(*self.curves()[name], strict=True)]
+        return [mean_and_error(list(values)) for values in zip(*self.curves()[name], strict=True)]
 
     def class_names(self) -> list[list[str]]:
         """The classes of every task that brought new ones, where the run knows them."""
@@ -176,7 +158,7 @@ class Group:
     def parameters(self) -> list[dict[str, int]]:
         """Parameters after every task, stored and trained, where the first run counted them."""
         counted = self.runs[0].result.parameters
-        return [{"stored": each.stored, "trained": each.trained} for each in counted]
+        return [{"stored": count.stored, "trained": count.trained} for count in counted]
 
     def seconds(self) -> dict[str, Estimate]:
         """Seconds by the name of the stage, all tasks together."""
@@ -184,13 +166,13 @@ class Group:
         # The last task has all stages, in their order; the first one lacks some.
         last_first = (task for run in self.runs for task in reversed(_tasks(run.result.seconds)))
         names = dict.fromkeys(stage for task in last_first for stage in task)
-        return {name: mean_and_error([each.get(name, 0.0) for each in by_run]) for name in names}
+        return {name: mean_and_error([spent.get(name, 0.0) for spent in by_run]) for name in names}
 
 
 def _when_new(matrix: Matrix) -> list[float]:
     """The first accuracy of each column."""
-    found = [column[~np.isnan(column)] for column in matrix.T]
-    return [float(each[0]) if len(each) else math.nan for each in found]
+    accuracies = [column[~np.isnan(column)] for column in matrix.T]
+    return [float(column[0]) if len(column) else math.nan for column in accuracies]
 
 
 def group_of(runs: Sequence[Finished]) -> Group:
@@ -201,142 +183,26 @@ def group_of(runs: Sequence[Finished]) -> Group:
 
 def group_runs(runs: Iterable[Finished]) -> tuple[list[Group], list[Damaged]]:
     """Groups in the order of the paper's tables, and runs left out as duplicates of a seed."""
-    found: dict[str, dict[int, Finished]] = defaultdict(dict)
+    by_settings: dict[str, dict[int, Finished]] = defaultdict(dict)
     settings: dict[str, Settings] = {}
     duplicates: list[Damaged] = []
-    for run in sorted(runs, key=lambda each: each.directory.name):
+    for run in sorted(runs, key=lambda run: run.directory.name):
         spec = run.result.spec
-        own = spec.settings()
-        key = json.dumps(own, sort_keys=True)
-        first = found[key].setdefault(spec.seed, run)
+        values = spec.settings()
+        key = json.dumps(values, sort_keys=True)
+        first = by_settings[key].setdefault(spec.seed, run)
         if first is not run:
             reason = (
                 f"left out: seed {spec.seed} is already in {first.directory.name}, with the same "
                 "settings but for threads, device or version"
             )
             duplicates.append(Damaged(run.directory, reason))
-        settings[key] = own
+        settings[key] = values
     plain = [
-        Group(tuple(found[key][seed] for seed in sorted(found[key])), settings[key], "", "")
-        for key in found
+        Group(tuple(by_seed[seed] for seed in sorted(by_seed)), settings[key], "", "")
+        for key, by_seed in by_settings.items()
     ]
     return _titled(plain), duplicates
-
-
-# -- a variant against its host --------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Difference:
-    """A variant minus its plain host, paired by seed.
-
-    Args:
-        group: The variant.
-        host: Its plain method on the same stream.
-        pairing: What else differs. Where it refuses, there is no number.
-    """
-
-    group: Group
-    host: Group
-    pairing: Pairing
-
-    @classmethod
-    def between(cls, group: Group, host: Group) -> Self:
-        """A group minus another, with what else differs."""
-        return cls(group, host, pairing(group.conditions, host.conditions))
-
-    @property
-    def title(self) -> str:
-        """Which is taken from which."""
-        return f"{self.group.title} − {self.host.title}"
-
-    def gaps(self, metric: str) -> dict[int, float]:
-        """Ours minus the host's by seed, on the seeds both have; empty where refused."""
-        if self.pairing.refused:
-            return {}
-        ours, theirs = (each.values(metric) for each in (self.group, self.host))
-        return paired(ours, theirs)
-
-    def estimate(self, metric: str) -> Estimate | None:
-        """Mean and standard error of the difference."""
-        gaps = list(self.gaps(metric).values())
-        return mean_and_error(gaps) if gaps else None
-
-    def interval(self, metric: str) -> Interval | None:
-        """Mean and 95 % interval of the difference, at least one test image each way."""
-        gaps = list(self.gaps(metric).values())
-        return t_interval(gaps, 1 / sum(self.group.results[0].sizes)) if gaps else None
-
-    def cells(self) -> list[list[float]]:
-        """The accuracy matrix minus the host's: the mean over the seeds that both have."""
-        if self.pairing.refused:
-            return []
-        ours, theirs = (
-            dict(zip(each.seeds, each.matrices, strict=True)) for each in (self.group, self.host)
-        )
-        gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-        found: list[list[float]] = np.mean(gaps, axis=0).tolist()
-        return found
-
-
-def differences(groups: Sequence[Group]) -> dict[Group, Difference]:
-    """Every variant that has a host with a seed in common, on the same stream.
-
-    Of several hosts the likest one is taken: one that is not refused, with the fewest settings
-    that differ.
-    """
-    found: dict[Group, Difference] = {}
-    for group in groups:
-        kind = (group.stream, group.base, "CL")
-        pairs = [
-            Difference.between(group, each)
-            for each in groups
-            if (each.stream, each.base, each.variant) == kind and set(each.seeds) & set(group.seeds)
-        ]
-        if pairs and group.variant != "CL":
-            found[group] = min(
-                pairs, key=lambda p: (bool(p.pairing.refused), len(p.pairing.differing))
-            )
-    return found
-
-
-class Sweep(NamedTuple):
-    """Groups that differ in one number only, in its order.
-
-    Args:
-        setting: ``lamb`` for plain methods, ``lamb_a`` for variants.
-        values: The numbers.
-        groups: One group each; with ``lamb_a`` of ANCL the host comes first, as 0.
-    """
-
-    setting: str
-    values: tuple[float, ...]
-    groups: tuple[Group, ...]
-
-
-def sweeps(groups: Sequence[Group], found: Mapping[Group, Difference]) -> list[Sweep]:
-    """Curves over λ of plain methods and over λ_a of variants, where there are several values."""
-    families: dict[str, list[tuple[float, Group]]] = defaultdict(list)
-    for group in groups:
-        setting = _swept(group)
-        value = group.settings.get(setting)
-        if isinstance(value, int | float):
-            rest = {k: v for k, v in group.settings.items() if k != setting}
-            families[json.dumps(rest, sort_keys=True)].append((float(value), group))
-    made = []
-    for members in families.values():
-        pair = found.get(members[0][1])
-        members.sort(key=lambda each: each[0])
-        if pair and pair.group.variant == "ANCL" and not any(pair.pairing):
-            members = [(0.0, pair.host), *(each for each in members if each[0])]
-        if len(members) > 1:
-            values, along = zip(*members, strict=True)
-            made.append(Sweep(_swept(along[-1]), tuple(values), tuple(along)))
-    return made
-
-
-def _swept(group: Group) -> str:
-    return "lamb" if group.variant == "CL" else "lamb_a"
 
 
 # -- titles ----------------------------------------------------------------------------------
@@ -369,13 +235,13 @@ _BENCHMARKS = (
 def _stream_rank(spec: RunSpec) -> tuple[int, int, str]:
     """The rank of a stream: by scenario, then as in the paper, then by name."""
     name = spec.stream
-    place = _BENCHMARKS.index(name) if name in _BENCHMARKS else len(_BENCHMARKS)
-    return SCENARIOS.index(spec.data.scenario), place, name
+    position = _BENCHMARKS.index(name) if name in _BENCHMARKS else len(_BENCHMARKS)
+    return SCENARIOS.index(spec.data.scenario), position, name
 
 
 def _rank(group: Group) -> tuple[Any, ...]:
-    own, method = _stream_rank(group.spec), method_rank(group.spec.method)
-    return *own, group.stream, *method, natural(group.title)
+    stream, method = _stream_rank(group.spec), method_rank(group.spec.method)
+    return *stream, group.stream, *method, natural(group.title)
 
 
 def _section(group: Group, *, data: bool) -> Settings:
@@ -389,20 +255,20 @@ def _distinct(
     like: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         like[name(group)].append(group)
-    found: dict[Group, str] = {}
+    names: dict[Group, str] = {}
     for title, members in like.items():
-        each = {group: settings(group) for group in members}
-        keys = _differing(list(each.values()))
+        values = {group: settings(group) for group in members}
+        keys = _differing(list(values.values()))
         for group in members:
-            texts = [f"{_short(key)}={value_text(each[group].get(key))}" for key in keys]
-            found[group] = f"{title} ({', '.join(texts)})" if texts else title
-    return found
+            texts = [f"{_short(key)}={value_text(values[group].get(key))}" for key in keys]
+            names[group] = f"{title} ({', '.join(texts)})" if texts else title
+    return names
 
 
 def _differing(settings: Sequence[Settings]) -> list[str]:
     """The keys with different values; what only follows another key is left out."""
-    keys = dict.fromkeys(key for each in settings for key in each)
-    unlike = [k for k in keys if len({json.dumps(each.get(k)) for each in settings}) > 1]
+    keys = dict.fromkeys(key for values in settings for key in values)
+    unlike = [k for k in keys if len({json.dumps(values.get(k)) for values in settings}) > 1]
     return [k for k in unlike if _twin(k) == k or _twin(k) not in unlike]
 
 
@@ -417,11 +283,11 @@ def _short(key: str) -> str:
 
 def _tasks(seconds: Mapping[str, float]) -> list[list[str]]:
     """The names of the stages of every task."""
-    found: dict[str, list[str]] = defaultdict(list)
+    by_task: dict[str, list[str]] = defaultdict(list)
     for name in seconds:
         stage, _, task = name.rpartition(" ")
-        found[task].append(stage)
-    return list(found.values())
+        by_task[task].append(stage)
+    return list(by_task.values())
 
 
 def _by_stage(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -429,3 +295,122 @@ def _by_stage(seconds: Mapping[str, float]) -> dict[str, float]:
     for name, value in seconds.items():
         total[name.rpartition(" ")[0]] += value
     return dict(total)
+
+
+# -- expected numbers -------------------------------------------------------------------------
+
+_RATES = frozenset({"lr", "lr_first", "lr_search"})
+
+
+class Verdict(NamedTuple):
+    """The paper's numbers for a method, and what keeps runs from being compared with them."""
+
+    numbers: tuple[Expected, ...]
+    differences: list[str]
+    notes: list[str]
+
+
+def verdict(results: Sequence[RunResult]) -> Verdict | None:
+    """The paper's numbers for these runs; nothing where it has none for what was learned."""
+    spec = results[0].spec
+    numbers = expected(spec.benchmark, spec.method)
+    if not numbers or spec.stream != spec.benchmark:
+        return None
+    return Verdict(numbers, protocol_differences(results), _notes(spec))
+
+
+def verdict_json(verdict: Verdict, results: Sequence[RunResult]) -> dict[str, Any]:
+    """Our numbers and the paper's as JSON, in fractions."""
+    got = estimates(results)
+    return {
+        "comparable": not verdict.differences,
+        "differences": verdict.differences,
+        "notes": verdict.notes,
+        "metrics": {
+            number.metric: {
+                "got": estimate_json(got[number.metric]),
+                "paper": {
+                    "mean": number.mean / 100,
+                    "standard_error": number.error / 100,
+                    "n": number.n,
+                    "table": number.table,
+                },
+            }
+            for number in verdict.numbers
+        },
+    }
+
+
+def _notes(spec: RunSpec) -> list[str]:
+    """What the benchmark had to choose because the paper does not say it."""
+    if spec.training.lr_search:
+        return [f"training.lr={SEARCH}: by the released code's rule."]
+    recipe, changed = benchmark(spec.benchmark), changed_settings(spec)
+    values = recipe.values(spec.method)
+    return [
+        f"{key} {values[key]} is {source}."
+        for key, source in recipe.sources(spec.method).items()
+        if source.startswith("ours") and key not in changed
+    ]
+
+
+def changed_settings(spec: RunSpec) -> dict[str, tuple[Any, Any]]:
+    """Settings that are not the recipe's, and the recipe's; a searched rate is the paper's rule."""
+    if is_outside(spec.method):  # read back from a run: its code is not ours to import
+        return {}
+    recipe = resolve(spec.method, spec.benchmark).spec.settings()
+    searched = _RATES if spec.training.lr_search else frozenset()
+    return {
+        key: (value, recipe.get(key))
+        for key, value in spec.settings().items()
+        if value != recipe.get(key) and key.rpartition(".")[2] not in searched
+    }
+
+
+def protocol_differences(results: Sequence[RunResult]) -> list[str]:
+    """Settings, images and seeds that are not the recipe's, each in a few words."""
+    first = results[0]
+    texts = [
+        f"{key} is {_text(ours)} instead of {_text(theirs)}"
+        for key, (ours, theirs) in changed_settings(first.spec).items()
+    ]
+    texts += _missing_images(first)
+    # Our own numbers are measured again by anybody, with any number of seeds.
+    measured = any(not number.table for number in expected(first.spec.benchmark, first.spec.method))
+    if len(results) != RUNS and not measured:
+        texts.append(f"n is {len(results)} instead of {RUNS} seeds")
+    return texts
+
+
+def obstacles(result: RunResult) -> list[str]:
+    """What keeps expected numbers from standing beside a run's: a quick look is never beside them.
+
+    The images and the network must be the recipe's, and the epochs at least as many. All else that
+    differs is named beside the numbers: ``protocol_differences``.
+    """
+    return [
+        f"{key} is {_text(ours)} instead of {_text(theirs)}"
+        for key, (ours, theirs) in changed_settings(result.spec).items()
+        if key.startswith(("data.", "network.")) or _fewer_epochs(key, ours, theirs)
+    ] + _missing_images(result)
+
+
+def _fewer_epochs(key: str, ours: Any, theirs: Any) -> bool:
+    numbers = isinstance(ours, int) and isinstance(theirs, int)
+    return key in ("training.epochs", "training.epochs_first") and numbers and ours < theirs
+
+
+def _missing_images(result: RunResult) -> list[str]:
+    whole = PUBLISHED.get(result.spec.data.source)
+    if whole is None or result.spec.data.per_class is not None:
+        return []
+    counts = (sum(train + val for train, val, _ in result.images), sum(result.sizes))
+    return [
+        f"{count:,} of the publisher's {total:,} {kind} images"
+        for kind, count, total in zip(("training", "test"), counts, whole.images, strict=True)
+        if count != total
+    ]
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value)

@@ -3,12 +3,22 @@
 Every output that takes a difference asks here: comparisons, tables, figures and the page.
 """
 
-from collections.abc import Mapping
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
+import numpy as np
+
+from ancl.errors import StoreError
+from ancl.experiments.groups import Group
+from ancl.experiments.read_results import read_run
 from ancl.experiments.results import RunResult
 from ancl.methods.registry import later_options
+from ancl.metrics import Estimate, Interval, intransigence, mean_and_error, paired, t_interval
 from ancl.wording import setting_text, split_method, value_text
 
 _SAME = ("data.", "network.")
@@ -67,16 +77,16 @@ def pairing(ours: Conditions, theirs: Conditions) -> Pairing:
     Settings that only one of them has do not count. λ and other options of a method count where
     both are the same method, with or without a variant.
     """
-    bases = [split_method(str(each.settings["method"]))[0] for each in (ours, theirs)]
-    own, other = ({**later_options(), **side.settings} for side in (ours, theirs))
+    bases = [split_method(str(side.settings["method"]))[0] for side in (ours, theirs)]
+    own_settings, other_settings = ({**later_options(), **side.settings} for side in (ours, theirs))
     keys = [
         key
-        for key, value in own.items()
-        if key in other and other[key] != value
+        for key, value in own_settings.items()
+        if key in other_settings and other_settings[key] != value
         if key not in ("method", "benchmark") and not key.startswith("auxiliary.")
         if "." in key or bases[0] == bases[1]
     ]
-    texts = {key: _unlike(key, own[key], other[key]) for key in keys}
+    texts = {key: _unlike(key, own_settings[key], other_settings[key]) for key in keys}
     refused = [text for key, text in texts.items() if key.startswith(_SAME)]
     if not refused and (ours.images != theirs.images or _other_tests(ours, theirs)):
         refused.append("the images are not the same")
@@ -90,7 +100,152 @@ def _other_tests(ours: Conditions, theirs: Conditions) -> bool:
 
 def _unlike(key: str, ours: object, theirs: object) -> str:
     name = setting_text(key)
-    values = [value_text(each) for each in (ours, theirs)]
+    values = [value_text(value) for value in (ours, theirs)]
     if max(map(len, values)) > _LONGEST:
         return f"another {name}"
     return f"{name} {values[0]} instead of {values[1]}"
+
+
+# -- groups against groups --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """A variant minus its plain host, paired by seed.
+
+    Args:
+        group: The variant.
+        host: Its plain method on the same stream.
+        pairing: What else differs. Where it refuses, there is no number.
+    """
+
+    group: Group
+    host: Group
+    pairing: Pairing
+
+    @classmethod
+    def between(cls, group: Group, host: Group) -> Self:
+        """A group minus another, with what else differs."""
+        return cls(group, host, pairing(*(conditions(side.results[0]) for side in (group, host))))
+
+    @property
+    def title(self) -> str:
+        """Which is taken from which."""
+        return f"{self.group.title} − {self.host.title}"
+
+    def gaps(self, metric: str) -> dict[int, float]:
+        """Ours minus the host's by seed, on the seeds both have; empty where refused."""
+        if self.pairing.refused:
+            return {}
+        ours, theirs = (side.values(metric) for side in (self.group, self.host))
+        return paired(ours, theirs)
+
+    def estimate(self, metric: str) -> Estimate | None:
+        """Mean and standard error of the difference."""
+        gaps = list(self.gaps(metric).values())
+        return mean_and_error(gaps) if gaps else None
+
+    def interval(self, metric: str) -> Interval | None:
+        """Mean and 95 % interval of the difference, at least one test image each way."""
+        gaps = list(self.gaps(metric).values())
+        return t_interval(gaps, 1 / sum(self.group.results[0].sizes)) if gaps else None
+
+    def cells(self) -> list[list[float]]:
+        """The accuracy matrix minus the host's: the mean over the seeds that both have."""
+        if self.pairing.refused:
+            return []
+        ours, theirs = (
+            dict(zip(side.seeds, side.matrices, strict=True)) for side in (self.group, self.host)
+        )
+        gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+        means: list[list[float]] = np.mean(gaps, axis=0).tolist()
+        return means
+
+
+def differences(groups: Sequence[Group]) -> dict[Group, Difference]:
+    """Every variant that has a host with a seed in common, on the same stream.
+
+    Of several hosts the likest one is taken: one that is not refused, with the fewest settings
+    that differ.
+    """
+    by_variant: dict[Group, Difference] = {}
+    for group in groups:
+        kind = (group.stream, group.base, "CL")
+        pairs = [
+            Difference.between(group, host)
+            for host in groups
+            if (host.stream, host.base, host.variant) == kind and set(host.seeds) & set(group.seeds)
+        ]
+        if pairs and group.variant != "CL":
+            by_variant[group] = min(
+                pairs, key=lambda p: (bool(p.pairing.refused), len(p.pairing.differing))
+            )
+    return by_variant
+
+
+class Sweep(NamedTuple):
+    """Groups that differ in one number only, in its order.
+
+    Args:
+        setting: ``lamb`` for plain methods, ``lamb_a`` for variants.
+        values: The numbers.
+        groups: One group each; with ``lamb_a`` of ANCL the host comes first, as 0.
+    """
+
+    setting: str
+    values: tuple[float, ...]
+    groups: tuple[Group, ...]
+
+
+def sweeps(groups: Sequence[Group], pairs: Mapping[Group, Difference]) -> list[Sweep]:
+    """Curves over λ of plain methods and over λ_a of variants, where there are several values."""
+    families: dict[str, list[tuple[float, Group]]] = defaultdict(list)
+    for group in groups:
+        setting = _swept(group)
+        value = group.settings.get(setting)
+        if isinstance(value, int | float):
+            rest = {k: v for k, v in group.settings.items() if k != setting}
+            families[json.dumps(rest, sort_keys=True)].append((float(value), group))
+    made = []
+    for members in families.values():
+        pair = pairs.get(members[0][1])
+        members.sort(key=lambda member: member[0])
+        if pair and pair.group.variant == "ANCL" and not any(pair.pairing):
+            members = [(0.0, pair.host), *(member for member in members if member[0])]
+        if len(members) > 1:
+            values, along = zip(*members, strict=True)
+            made.append(Sweep(_swept(along[-1]), tuple(values), tuple(along)))
+    return made
+
+
+def _swept(group: Group) -> str:
+    return "lamb" if group.variant == "CL" else "lamb_a"
+
+
+# -- runs against joint training ---------------------------------------------------------------
+
+
+def joint_gap(results: Sequence[RunResult], runs: Path) -> Estimate | None:
+    """Intransigence against joint runs on the same stream, where every seed has one."""
+    if results[0].spec.method == "joint":
+        return None
+    values = []
+    for result in results:
+        joint = _joint_run(result, runs)
+        if joint is None:
+            return None
+        values.append(intransigence(result.counted, joint.counted))
+    return mean_and_error(values)
+
+
+def _joint_run(result: RunResult, runs: Path) -> RunResult | None:
+    spec, ours = result.spec, conditions(result)
+    name = f"{spec.benchmark.replace('/', '-')}_joint_s{spec.seed}_*"
+    for directory in sorted(runs.glob(name)):
+        # A joint run that is incomplete or damaged must not hide this run's numbers.
+        with suppress(StoreError):
+            joint = read_run(directory)
+            refused = pairing(ours, conditions(joint)).refused
+            if not refused and joint.spec.training == spec.training:
+                return joint
+    return None

@@ -6,7 +6,6 @@ that follow from the accuracy matrices are computed from them again.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +22,7 @@ from ancl.experiments.results import (
     decode_matrix,
 )
 from ancl.files import read_plain
-from ancl.metrics import Matrix, read_matrix, summary
+from ancl.metrics import ROUNDED, Matrix, checked_summary, read_matrix
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.final_state import FinalState
 
@@ -48,7 +47,9 @@ def read_run(directory: Path) -> RunResult:
             found.spec,
             matrices,
             found.images,
-            derived(matrices[found.spec.accuracy], column_sizes(found.images), found.metrics),
+            checked_summary(
+                matrices[found.spec.accuracy], column_sizes(found.images), found.metrics
+            ),
             tuple(log),
             found.keys,
             found.seconds,
@@ -119,10 +120,6 @@ def _finite(text: str) -> float:
     return number
 
 
-_ROUNDED = 1e-6
-"""How far a number may be from the matrix of a file, which has six decimals."""
-
-
 def _matrices(directory: Path, found: _Written) -> dict[str, Matrix]:
     """The accuracy matrices of ``result.json``, which the CSV files hold with six decimals.
 
@@ -138,29 +135,10 @@ def _matrices(directory: Path, found: _Written) -> dict[str, Matrix]:
         rows = found.matrices.get(name)
         exact = rounded if rows is None else decode_matrix(rows)
         alike = exact.shape == rounded.shape
-        if not alike or not np.allclose(exact, rounded, rtol=0, atol=_ROUNDED, equal_nan=True):
+        if not alike or not np.allclose(exact, rounded, rtol=0, atol=ROUNDED, equal_nan=True):
             raise ValueError(f"result.json and accuracy_{name}.csv hold different accuracies")
         made[name] = exact
     return made
-
-
-def derived(
-    matrix: Matrix, sizes: Sequence[int], written: Mapping[str, float | None]
-) -> dict[str, float]:
-    """The metrics of a matrix, which a file must not contradict.
-
-    Raises:
-        ValueError: A number that was written is not the matrix's.
-    """
-    metrics = summary(matrix, sizes)
-    for name in (name for name in metrics if name in written):
-        given = written[name]
-        number = math.nan if given is None else given
-        if not np.isclose(number, metrics[name], rtol=0, atol=_ROUNDED, equal_nan=True):
-            raise ValueError(
-                f"{name} is {given}, and the accuracy matrix beside it gives {metrics[name]:.6f}"
-            )
-    return metrics
 
 
 def _check_state(result: RunResult) -> None:

@@ -1,14 +1,15 @@
 """One engine for runs: specs become a graph, an executor computes it, results are written."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, overload
 
 from ancl.compute import ExecutorChoice, choose_executor
-from ancl.compute.graph import Graph, Node, Plan
+from ancl.compute.graph import Graph, Node, Plan, StageEnd
 from ancl.compute.serial import reason, runner_of
 from ancl.errors import SpecError, StoreError, TrainingError, counted
 from ancl.experiments.results import (
@@ -26,8 +27,7 @@ from ancl.recipe.build import build, threads
 from ancl.recipe.outside_parts import Digests
 from ancl.recipe.recipe import SEARCH, Resolved, RunSpec
 from ancl.recipe.request import spec as make_spec
-from ancl.stages.events import Events, Forward
-from ancl.stages.stage import Stage
+from ancl.stages.events import Events
 from ancl.store.store import Store
 
 
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     @property
     def results(self) -> list[RunResult]:
         """The results alone."""
-        return [each.result for each in self.finished]
+        return [run.result for run in self.finished]
 
 
 @overload
@@ -152,29 +152,65 @@ def run_all(
     graph = Graph(unique.values(), places.data)
     store = Store(places.store, events.say)
     store.check()
-    collector = _Collector(graph, store, places, events)
-    collector.begin()
+    engine = _Engine(graph, store, places, events)
+    runs = [_Run(plan, directory) for directory, plan in zip(unique, graph.plans, strict=True)]
+    engine.prepare(runs)
+    for run in runs:
+        events.run_begins(run.directory, run.plan.spec.plain(), [*run.plan])
+        run.missing = {key for key in run.plan if not store.has(key)}
+        if not run.missing:
+            engine.finish(run)
     if choice.description:
         events.note(choice.description)
-    failures = compute(graph, store, choice, collector)
-    return collector.end(failures)
+    failures: list[Failure] = []
+    with closing(stage_ends(graph, store, choice, events)) as ends:
+        for end in ends:
+            if end.failure is not None:
+                failures.append(_failure(graph, graph.nodes[end.key], end.failure))
+                continue
+            for run in runs:
+                if run.completed_by(end.key):
+                    engine.finish(run)
+    failed = {failure.node.stage.key for failure in failures}
+    for run in runs:  # that must not be stored, or that another process completed
+        if not run.ended and not failed & run.plan.keys():
+            engine.finish(run)
+    finished = [run.finished for run in runs if run.finished]
+    outside = {spec_hash(plan.spec): plan.outside for plan in graph.plans}
+    return Outcome(finished, [*failures, *engine.failures], outside)
 
 
 def compute(
     graph: Graph, store: Store, choice: ExecutorChoice, events: Events | None = None
 ) -> list[Failure]:
     """Compute the stages of a graph that the store lacks; a failure stops only its dependents."""
-    events = events or Events()
+    return [
+        _failure(graph, graph.nodes[end.key], end.failure)
+        for end in stage_ends(graph, store, choice, events or Events())
+        if end.failure is not None
+    ]
+
+
+def stage_ends(
+    graph: Graph, store: Store, choice: ExecutorChoice, events: Events
+) -> Generator[StageEnd, None, None]:
+    """Compute the stages of a graph that the store lacks, each told when it ended."""
     events.note(graph.summary(store))
     epochs = {key: node.epochs for key, node in graph.nodes.items()}
     events.work_begins(graph.titles(), epochs, graph.todo(store), choice.workers)
-    reasons = choice.executor.run(graph, store, events)
-    return [_failure(graph, graph.nodes[key], why) for key, why in reasons.items()]
+    with closing(choice.executor.run(graph, store, events)) as ends:
+        for end in ends:
+            stage = graph.nodes[end.key].stage
+            if end.failure is None:
+                events.stage_ends(stage, found=False, seconds=end.seconds)
+            else:
+                events.stage_fails(stage, end.failure)
+            yield end
 
 
 def failures_message(failures: Sequence[Failure]) -> str:
     """What failed and why, one line for each."""
-    lines = [f"  {each.node.title}: {each.reason}" for each in failures]
+    lines = [f"  {failure.node.title}: {failure.reason}" for failure in failures]
     return "\n".join([f"{counted(len(failures), 'stage')} failed:", *lines])
 
 
@@ -182,68 +218,57 @@ def _failure(graph: Graph, node: Node, why: str) -> Failure:
     return Failure(node, why, sum(node.stage.key in plan for plan in graph.plans))
 
 
-class _Collector(Forward):
-    """Follows the stages of all runs, and writes each run when its last stage is stored."""
+@dataclass(eq=False)
+class _Run:
+    """One run on its way: the keys of stages that it waits for, and its result once written."""
+
+    plan: Plan
+    directory: Path
+    missing: set[str] = field(default_factory=set)
+    ended: bool = False
+    finished: Finished | None = None
+
+    def completed_by(self, key: str) -> bool:
+        """Whether a stage that is stored now was the last; not where a run must not be stored."""
+        self.missing.discard(key)
+        return not (self.missing or self.ended or self.plan.unstored)
+
+
+class _Engine:
+    """Begins runs and finishes them, from what their stages stored."""
 
     def __init__(self, graph: Graph, store: Store, places: Places, events: Events) -> None:
-        super().__init__(events)
-        self._graph, self._store, self._where = graph, store, places
-        self._places = [run_directory(places.runs, plan.spec) for plan in graph.plans]
-        self._missing: dict[int, set[str]] = {}
+        self._graph, self._store, self._places, self._events = graph, store, places, events
         self._metas: dict[str, Mapping[str, Any]] = {}
-        self._finished: dict[int, Finished] = {}
-        self._failures: list[Failure] = []
+        self.failures: list[Failure] = []
 
-    def begin(self) -> None:
-        """Warn, write every spec, and finish the runs that have all their stages."""
-        plans = self._graph.plans
-        for message in dict.fromkeys(text for plan in plans for text in plan.warnings):
-            self.say(message)
-        for plan, directory in zip(plans, self._places, strict=True):
-            prepare_run(directory, plan.spec, plan, overwrite=self._where.overwrite)
-        for index, plan in enumerate(plans):
-            self.run_begins(self._places[index], plan.spec.plain(), [*plan])
-            self._missing[index] = {key for key in plan if not self._store.has(key)}
-            if not self._missing[index]:
-                self._finish(index)
+    def prepare(self, runs: Sequence[_Run]) -> None:
+        """Warn, and write every spec."""
+        for message in dict.fromkeys(text for run in runs for text in run.plan.warnings):
+            self._events.say(message)
+        for run in runs:
+            overwrite = self._places.overwrite
+            prepare_run(run.directory, run.plan.spec, run.plan, overwrite=overwrite)
 
-    def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
-        """Pass it on, then finish the runs that waited for this stage alone."""
-        super().stage_ends(stage, found=found, seconds=seconds)
-        for index, missing in list(self._missing.items()):
-            missing.discard(stage.key)
-            if not missing and index in self._missing and not self._graph.plans[index].experiment:
-                self._finish(index)
-
-    def end(self, failures: Sequence[Failure]) -> Outcome:
-        """Finish what is left: runs that are not stored, or that another process completed."""
-        failed = {each.node.stage.key for each in failures}
-        for index, plan in enumerate(self._graph.plans):
-            if index in self._missing and not failed & plan.keys():
-                self._finish(index)
-        finished = [self._finished[index] for index in sorted(self._finished)]
-        outside = {spec_hash(plan.spec): plan.outside for plan in self._graph.plans}
-        return Outcome(finished, [*failures, *self._failures], outside)
-
-    def _finish(self, index: int) -> None:
+    def finish(self, run: _Run) -> None:
         """Write a run's directory; ``result.json`` makes it complete."""
-        self._missing.pop(index)
-        plan, directory = self._graph.plans[index], self._places[index]
+        run.ended = True
+        plan = run.plan
         metas = self._stored(plan) or self._computed(plan)
         if metas is None:
             return
         made = make_result(plan.spec, plan.stages, plan.sizes, metas, plan.state)
         notes = (*plan.notes, *chance_note(made, plan.newest_classes))
-        result = replace(made, notes=notes, outside=plan.outside, places=self._where)
-        write_run(directory, result)
-        self._finished[index] = Finished(directory, result)
-        self.run_ends(directory, {**result_json(result), "log": list(result.log)})
+        result = replace(made, notes=notes, outside=plan.outside, places=self._places)
+        write_run(run.directory, result)
+        run.finished = Finished(run.directory, result)
+        self._events.run_ends(run.directory, {**result_json(result), "log": list(result.log)})
 
     def _stored(self, plan: Plan) -> Mapping[str, Mapping[str, Any]] | None:
         """What stages stored besides tensors, from headers; nothing where one is damaged."""
         for key in plan:
             if key not in self._metas:
-                meta = None if plan.experiment else self._store.load_meta(key)
+                meta = None if plan.unstored else self._store.load_meta(key)
                 if meta is None:
                     return None
                 self._metas[key] = meta
@@ -253,17 +278,16 @@ class _Collector(Forward):
         """The same, computed in this process; nothing where a stage fails."""
         metas: dict[str, Mapping[str, Any]] = {}
         with threads(plan.spec.threads):
-            made = plan.experiment or build(plan.spec, self._graph.root, self._graph.read)
-            runner = runner_of(made, self._store, self)
-            for stage in made.stages:
+            runner = runner_of(self._graph.experiment(plan), self._store, self._events)
+            for stage in plan.stages:
                 try:
                     metas[stage.key] = runner.obtain(stage.key).meta
                 except StoreError:
                     raise
                 except Exception as error:  # a method from outside may raise anything
                     why = reason(error)
-                    self._failures.append(_failure(self._graph, plan[stage.key], why))
-                    self.stage_fails(stage, why)
+                    self.failures.append(_failure(self._graph, plan[stage.key], why))
+                    self._events.stage_fails(stage, why)
                     return None
         return metas
 

@@ -8,11 +8,13 @@ from torch import Tensor
 
 from ancl.data import Samples
 from ancl.errors import ScenarioError, StoreError, unknown
+from ancl.methods.parts import read_base
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Network
 from ancl.recipe.build import Experiment, build, threads
 from ancl.recipe.recipe import RunSpec
-from ancl.state import AUXILIARY, NETWORK
+from ancl.state import AUXILIARY, BASE, NETWORK
+from ancl.store.entry import StageResult
 from ancl.store.store import Store
 from ancl.types import strip_prefix
 
@@ -94,14 +96,20 @@ def _network(experiment: Experiment, store: Path, task: int, role: Role) -> Netw
             f"{experiment.method.name} stores no auxiliary network of task {task}. ANCL's variants "
             f"(a-NAME) train one in every task after task 0; AFEC's is never stored by itself."
         )
-    key = by_name[AUXILIARY].key if role == "auxiliary" else by_name["evaluate"].inputs[NETWORK]
-    entry = Store(store, lambda message: None).load(key)
-    if entry is None:
-        raise StoreError(
-            f"The store {store} does not hold the {role} network of task {task} ({key[:12]}). Run "
-            f"the same spec again with this store: what is missing is computed."
-        )
+    read = by_name["evaluate"].inputs
+    keys = {NETWORK: by_name[AUXILIARY].key if role == "auxiliary" else read[NETWORK]}
+    if BASE in read:
+        keys[BASE] = read[BASE]
+    entries: dict[str, StageResult] = {}
+    for part, key in keys.items():
+        entry = Store(store, lambda message: None).load(key)
+        if entry is None:
+            raise StoreError(
+                f"The store {store} does not hold the {role} network of task {task} ({key[:12]}). "
+                f"Run the same spec again with this store: what is missing is computed."
+            )
+        entries[part] = entry
     blocks = ClassHistory.of(experiment.stream.tasks[: after + 1]).blocks
-    tensors = strip_prefix(NETWORK, entry.tensors)
-    network = experiment.setting.architecture.restore(blocks, tensors)
+    tensors = strip_prefix(NETWORK, entries[NETWORK].tensors)
+    network = experiment.setting.architecture.restore(blocks, tensors, read_base(entries))
     return network.eval().requires_grad_(False)

@@ -14,7 +14,6 @@ import numpy as np
 from ancl.compute import choose_executor
 from ancl.compute.graph import Plan
 from ancl.errors import SpecError, TrainingError, unknown
-from ancl.experiments.forecast import seconds_to_train
 from ancl.experiments.grid import (
     FAVOURED,
     Standing,
@@ -29,7 +28,6 @@ from ancl.experiments.results import Places, decode_matrix
 from ancl.experiments.run import Failure, failures_message
 from ancl.experiments.search_base import (
     Search,
-    SearchDirectory,
     SearchPlan,
     SearchRequest,
     SearchResult,
@@ -124,8 +122,7 @@ class TwoStageSearch(Search):
                 f"and rules (--lamb auto, --lamb-a balance)."
             )
         self.grids = {step: self._grid(step) for step in self.steps}
-        decisive = [self.grids, self.seeds, *(["race"] if asked.race else [])]
-        self.directory = SearchDirectory(asked.places, "two-stage", self.spec, decisive)
+        self.decided_by = f"validation {METRICS[main_metric(self.spec.task_aware)].label}"
         self.chosen: dict[str, float] = {}
         self.trials: list[Trial] = []
         self.failures: list[Failure] = []
@@ -140,22 +137,19 @@ class TwoStageSearch(Search):
                 specs += self._specs({**chosen, step: value})
             chosen[step] = self.grids[step][0]
         graph = self.graph(specs)
-        counts = graph.counts(self.store)
-        if self.asked.race:
-            first = earliest(len(graph.plans[0].sizes))
-            least = self.graph(specs, first).counts(self.store)["most_epochs_to_do"]
-            counts |= {"earliest_stop": first, "least_epochs_to_do": least}
-        todo = [graph.nodes[key] for key in graph.todo(self.store)]
-        cost = (
-            seconds_to_train(self.spec, todo, self.asked.places.data) / self.asked.executor.workers
-        )
-        return SearchPlan(
-            score_name(self.spec),
-            tuple((step, self._method_of(step).name, self.grids[step]) for step in self.steps),
-            counts,
-            graph.summary(self.store),
-            cost,
-        )
+        tried = tuple((s, self._method_of(s).name, self.grids[s]) for s in self.steps)
+        plan = self.plan_of(graph, tried, self.asked.executor.workers)
+        if not self.asked.race:
+            return plan
+        first = earliest(len(graph.plans[0].sizes))
+        least = self.graph(specs, first).counts(self.store)["most_epochs_to_do"]
+        race_counts = {"earliest_stop": first, "least_epochs_to_do": least}
+        return replace(plan, counts={**plan.counts, **race_counts})
+
+    @property
+    def decisive(self) -> list[Any]:
+        """The grids, the seeds, and whether values race."""
+        return [self.grids, self.seeds, *(["race"] if self.asked.race else [])]
 
     def decide(self) -> SearchResult:
         """Every step: all its trials, then its decision."""
@@ -236,15 +230,15 @@ class TwoStageSearch(Search):
     ) -> list[Trial]:
         """Train values on all tasks, or on this number of first ones."""
         graph = self.graph([spec for specs in tried.values() for spec in specs], tasks)
-        failures = self.compute(graph, self.directory)
+        failures = self.compute(graph)
         self.failures += failures
         lacking = {failure.node.stage.key: failure.reason for failure in failures}
         plans = iter(graph.plans)
         trials = []
         for value, specs in tried.items():
-            own = [next(plans) for _ in specs]
-            why = next((lacking[key] for plan in own for key in plan if key in lacking), "")
-            trials.append(make_trial(step, value, own, self.store, why))
+            by_seed = [next(plans) for _ in specs]
+            why = next((lacking[key] for plan in by_seed for key in plan if key in lacking), "")
+            trials.append(make_trial(step, value, by_seed, self.store, why))
         return trials
 
     def _stops(self) -> list[dict[str, Any]]:
@@ -265,15 +259,9 @@ class TwoStageSearch(Search):
         )
         for step, value in self.chosen.items():
             follow_up = follow_up.with_values(f"--{step.replace('_', '-')}", {step: value})
-        result = SearchResult(
-            "two-stage",
-            self.spec.method,
-            self.spec.stream,
-            score_name(self.spec),
-            self.seeds,
+        result = self.result(
             dict(self.chosen),
-            tuple(trial.json(self.chosen) for trial in self.trials),
-            self.directory.path,
+            [trial.json(self.chosen) for trial in self.trials],
             notes=(*self.notes, *noted),
             details={"race": self._stops()} if self.asked.race else {},
             failures=tuple(self.failures),
@@ -282,11 +270,6 @@ class TwoStageSearch(Search):
         )
         self.directory.write(result)
         return result
-
-
-def score_name(spec: RunSpec) -> str:
-    """What decides: the metric the scenario is reported in, on validation images."""
-    return f"validation {METRICS[main_metric(spec.task_aware)].label}"
 
 
 def make_trial(
@@ -299,8 +282,8 @@ def make_trial(
         return Trial(*tried, {}, failed, tasks=tasks)
     runs = [(validation_matrix(plan, store), plan.val_sizes) for plan in plans]
     scores = {
-        plan.spec.seed: validation_score(plan, matrix)
-        for plan, (matrix, _) in zip(plans, runs, strict=True)
+        plan.spec.seed: score(matrix, sizes, spec.task_aware)
+        for plan, (matrix, sizes) in zip(plans, runs, strict=True)
     }
     compared = standing(runs, task_aware=spec.task_aware)
     return Trial(*tried, scores, standing=compared, tasks=tasks)
@@ -315,11 +298,6 @@ def validation_matrix(plan: Plan, store: Storage) -> Matrix:
             assert entry is not None, "the executor stored it"
             rows.append(entry.meta[f"{plan.spec.accuracy}_val"])
     return decode_matrix(rows)
-
-
-def validation_score(plan: Plan, matrix: Matrix) -> float:
-    """The metric that counts, of a run's accuracy on validation images."""
-    return score(matrix, plan.val_sizes, plan.spec.task_aware)
 
 
 # -- every search ----------------------------------------------------------------------------

@@ -8,15 +8,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ancl.compute import ExecutorChoice
 from ancl.compute.graph import Graph
-from ancl.errors import SpecError, StoreError
+from ancl.errors import SpecError
+from ancl.experiments.forecast import seconds_to_train
+from ancl.experiments.grid import check_searchable
 from ancl.experiments.results import Places, run_directory
 from ancl.experiments.run import Failure, compute
-from ancl.files import STAGES, claim, csv_cell, read_stages, replace_text, write_stages
+from ancl.files import STAGES, claim, csv_cell, read_stages, replace_text, write_stages, writing
 from ancl.hashing import digest
 from ancl.recipe.recipe import RunSpec
 from ancl.recipe.request import Request
@@ -50,20 +53,24 @@ class SearchRequest:
     race: bool = False
 
 
+Tried = tuple[tuple[str, str, tuple[float, ...]], ...]
+"""What is tried in turn: ``lamb`` or ``lamb_a``, the method, and the values."""
+
+
 @dataclass(frozen=True)
 class SearchPlan:
     """What a search would do.
 
     Args:
         decided_by: The score that decides.
-        tried: What is tried in turn: ``lamb`` or ``lamb_a``, the method, and the values.
+        tried: What is tried in turn.
         counts: Runs, stages and epochs; see ``Graph.counts``.
         summary: The same in words.
         most_seconds: At most about this long, estimated from a few timed steps.
     """
 
     decided_by: str
-    tried: tuple[tuple[str, str, tuple[float, ...]], ...]
+    tried: Tried
     counts: Mapping[str, int]
     summary: str
     most_seconds: float
@@ -105,7 +112,7 @@ class SearchResult:
 
     def specs(self) -> list[RunSpec]:
         """Runs of the method with what was chosen, one per report seed."""
-        return [each.spec for each in self.follow_up.resolve()] if self.follow_up else []
+        return [resolved.spec for resolved in self.follow_up.resolve()] if self.follow_up else []
 
     @property
     def command(self) -> str:
@@ -131,10 +138,14 @@ class SearchResult:
 class Search(ABC):
     """A search whose settings are checked."""
 
+    decided_by: str
+    """The score that decides."""
+
     def __init__(self, asked: SearchRequest, specs: Sequence[RunSpec], events: Events) -> None:
         self.asked, self.events = asked, events
         self.specs, self.spec = specs, specs[0]
         check_searchable(self.spec)
+        self.seeds = tuple(spec.seed for spec in specs)
         self.store = Store(asked.places.store, events.say)
 
     @abstractmethod
@@ -153,21 +164,27 @@ class Search(ABC):
     def decide(self) -> SearchResult:
         """Try the values and decide; called by ``run``."""
 
-    def compute(self, graph: Graph, directory: "SearchDirectory") -> list[Failure]:
+    @property
+    @abstractmethod
+    def decisive(self) -> Any:
+        """What decides the result besides the protocol and the first run, as JSON."""
+
+    @cached_property
+    def directory(self) -> "SearchDirectory":
+        """Where the search is written."""
+        asked = self.asked
+        return SearchDirectory(asked.places, asked.protocol, self.spec, self.decisive)
+
+    def compute(self, graph: Graph) -> list[Failure]:
         """Compute what the store lacks of a graph; its stages are noted before."""
-        directory.add_stages(graph.nodes)
+        self.directory.add_stages(graph.nodes)
         for plan in graph.plans:
             name = run_directory(Path(), plan.spec).name
             # λ that is decided task by task is not part of the spec.
             name = "_".join([name, *(f"{lamb:g}" for lamb in next(iter(plan.values())).lambs)])
             values = plan.spec.plain()
-            self.events.run_begins(directory.path / "trials" / name, values, [*plan])
+            self.events.run_begins(self.directory.path / "trials" / name, values, [*plan])
         return compute(graph, self.store, self.asked.executor, self.events)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds that decide."""
-        return tuple(spec.seed for spec in self.specs)
 
     def graph(self, specs: Sequence[RunSpec], first_tasks: int | None = None) -> Graph:
         """The stages of some runs, or those of their first tasks.
@@ -181,17 +198,27 @@ class Search(ABC):
             raise SpecError(f"A search needs stages that can be stored. {unstored}")
         return graph
 
+    def plan_of(self, graph: Graph, tried: Tried, workers: int = 1) -> SearchPlan:
+        """The work of a graph, with its cost at this number of stages at the same time."""
+        todo = [graph.nodes[key] for key in graph.todo(self.store)]
+        seconds = seconds_to_train(self.spec, todo, self.asked.places.data) / workers
+        counts, summary = graph.counts(self.store), graph.summary(self.store)
+        return SearchPlan(self.decided_by, tried, counts, summary, seconds)
 
-def check_searchable(spec: RunSpec) -> None:
-    """Refuse a search that has no images to decide by.
-
-    Raises:
-        SpecError: There are no validation images.
-    """
-    if spec.data.val_fraction == 0:
-        raise SpecError(
-            "A search decides by validation images, but data.val_fraction is 0. Raise it, such as "
-            "--set data.val_fraction=0.1."
+    def result(
+        self, chosen: Mapping[str, Any], trials: Iterable[Mapping[str, Any]], **more: Any
+    ) -> SearchResult:
+        """What was chosen, of which trials; with more fields of ``SearchResult``."""
+        return SearchResult(
+            self.asked.protocol,
+            self.spec.method,
+            self.spec.stream,
+            self.decided_by,
+            self.seeds,
+            chosen,
+            tuple(trials),
+            self.directory.path,
+            **more,
         )
 
 
@@ -322,13 +349,11 @@ class SearchDirectory:
         """
         names = [STAGES, "decision.json", *texts]
         claim(self.path, names, [STAGES], overwrite=self._overwrite)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
+        advice = (
+            "Free some space or give another --runs DIR; the same command finds everything that "
+            "is trained."
+        )
+        with writing(self.path, "The search", advice):
             write_stages(self.path, keys)
             for name, text in texts.items():
                 replace_text(self.path / name, text)
-        except OSError as error:
-            raise StoreError(
-                f"The search cannot be written to {self.path} ({error.strerror}). Free some space "
-                f"or give another --runs DIR; the same command finds everything that is trained."
-            ) from error

@@ -4,7 +4,7 @@ Fine-tuning shows what accuracy the task allows, and its search finds the learni
 starts high and is halved until the method comes near enough to that accuracy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,14 @@ import numpy as np
 
 from ancl.compute.graph import Graph
 from ancl.errors import SpecError, TrainingError
-from ancl.experiments.forecast import seconds_to_train
 from ancl.experiments.results import column_sizes, decode_matrix
 from ancl.experiments.run import failures_message
-from ancl.experiments.search_base import (
-    Search,
-    SearchDirectory,
-    SearchPlan,
-    SearchRequest,
-    SearchResult,
-)
+from ancl.experiments.search_base import Search, SearchPlan, SearchRequest, SearchResult
 from ancl.metrics import summary
 from ancl.recipe.build import build, threads
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.events import Events
 from ancl.stages.runner import Storage
-from ancl.store.entry import StageResult
-
-_DECIDED_BY = "validation accuracy on the current task"
 
 
 @dataclass(frozen=True)
@@ -85,6 +75,8 @@ class PerTaskSearch(Search):
         SpecError: The settings do not fit, or there is no λ to halve.
     """
 
+    decided_by = "validation accuracy on the current task"
+
     def __init__(self, asked: SearchRequest, events: Events) -> None:
         if any(grid is not None for grid in asked.grids.values()):
             raise SpecError(
@@ -107,19 +99,16 @@ class PerTaskSearch(Search):
                 "scenario cir known classes come with them. Give --protocol two-stage."
             )
         self.decay = Decay()
-        self.directory = SearchDirectory(asked.places, "per-task", self.spec, self.seeds)
 
     def plan(self) -> SearchPlan:
         """The stages where the first λ is kept; every halving trains a task again."""
-        graph = self.graph(self.specs)
-        todo = [graph.nodes[key] for key in graph.todo(self.store)]
-        return SearchPlan(
-            _DECIDED_BY,
-            (("lamb", self.spec.method, (float(self.spec.options["lamb"]),)),),
-            graph.counts(self.store),
-            graph.summary(self.store),
-            seconds_to_train(self.spec, todo, self.asked.places.data),
-        )
+        first = (float(self.spec.options["lamb"]),)
+        return self.plan_of(self.graph(self.specs), (("lamb", self.spec.method, first),))
+
+    @property
+    def decisive(self) -> tuple[int, ...]:
+        """The seeds."""
+        return self.seeds
 
     def decide(self) -> SearchResult:
         """Decide at every task, for each seed in turn."""
@@ -131,7 +120,7 @@ class PerTaskSearch(Search):
         return self._result(followed)
 
     def _compute(self, graph: Graph) -> None:
-        failures = self.compute(graph, self.directory)
+        failures = self.compute(graph)
         if failures:  # the next decision would need it
             raise TrainingError(failures_message(failures))
 
@@ -144,26 +133,16 @@ class PerTaskSearch(Search):
             )
 
     def _result(self, followed: dict[int, Followed]) -> SearchResult:
-        taken = {
-            str(seed): [attempt.lamb for attempt in each.attempts if attempt.taken]
-            for seed, each in followed.items()
-        }
-        result = SearchResult(
-            "per-task",
-            self.spec.method,
-            self.spec.stream,
-            _DECIDED_BY,
-            self.seeds,
+        attempts = [(seed, a) for seed, run in followed.items() for a in run.attempts]
+        taken: dict[str, list[float | None]] = {str(seed): [] for seed in followed}
+        for seed, attempt in attempts:
+            taken[str(seed)] += [attempt.lamb] if attempt.taken else []
+        result = self.result(
             {"lamb_by_task": taken},
-            tuple(
-                {"seed": seed, **asdict(attempt)}
-                for seed, each in followed.items()
-                for attempt in each.attempts
-            ),
-            self.directory.path,
+            [{"seed": seed, **asdict(attempt)} for seed, attempt in attempts],
             details={"decay": asdict(self.decay)},
         )
-        accuracy = {str(seed): _accuracy(self.spec, each) for seed, each in followed.items()}
+        accuracy = {str(seed): _accuracy(self.spec, run) for seed, run in followed.items()}
         self.directory.write(result, {"result.json": accuracy})
         return result
 
@@ -196,64 +175,39 @@ def follow(
         decay: When λ is halved.
         on_attempt: Receives every attempt.
     """
-    return _Decisions(spec, store, compute, root, decay or Decay(), on_attempt).run()
-
-
-class _Decisions:
-    """The decisions of one run in turn; each has its own graph."""
-
-    def __init__(
-        self,
-        spec: RunSpec,
-        store: Storage,
-        compute: Callable[[Graph], None],
-        root: Path | None,
-        decay: Decay,
-        on_attempt: Callable[[Attempt], None],
-    ) -> None:
-        self._spec, self._store, self._compute, self._root = spec, store, compute, root
-        self._decay, self._on_attempt = decay, on_attempt
-        with threads(spec.threads):
-            self._tasks = build(spec, root).stream.tasks
-        self._first = float(spec.options["lamb"])
-        self._attempts: list[Attempt] = []
-        self._rows: list[dict[str, Any]] = []
-
-    def run(self) -> Followed:
-        """Every task in turn."""
-        lambs: list[float] = []
-        for _ in self._tasks:
-            lambs.append(self._decide(lambs))
-        sizes = column_sizes([task.sizes for task in self._tasks])
-        return Followed(tuple(self._attempts), tuple(self._rows), sizes)
-
-    def _decide(self, before: Sequence[float]) -> float:
-        """The λ of the task that follows those decided before."""
-        index, lamb = len(before), self._first
-        for number in range(self._decay.trials + 1):
-            entries = self._obtain([*before, lamb])
-            rate, answer = entries["rate"].meta, entries["evaluate"].meta
+    decay = decay or Decay()
+    with threads(spec.threads):
+        tasks = build(spec, root).stream.tasks
+    attempts: list[Attempt] = []
+    rows: list[dict[str, Any]] = []
+    lambs: list[float] = []
+    for index in range(len(tasks)):
+        lamb = float(spec.options["lamb"])
+        for number in range(decay.trials + 1):
+            graph = Graph([spec], root, [*lambs, lamb])
+            compute(graph)
+            rate, answer = (_stored_meta(graph, store, index, name) for name in _DECIDING)
             reachable = max(accuracy for _, accuracy in rate["trials"])
             accuracy = answer["taw_val"][index]
-            near = accuracy >= (1 - self._decay.drop) * reachable
-            taken = index == 0 or near or number == self._decay.trials
+            near = accuracy >= (1 - decay.drop) * reachable
+            taken = index == 0 or near or number == decay.trials
             shown = lamb if index else None
-            self._attempts.append(Attempt(index, shown, rate["lr"], reachable, accuracy, taken))
-            self._on_attempt(self._attempts[-1])
+            attempts.append(Attempt(index, shown, rate["lr"], reachable, accuracy, taken))
+            on_attempt(attempts[-1])
             if taken:
                 break
-            lamb *= self._decay.factor
-        self._rows.append(answer)
-        return lamb
+            lamb *= decay.factor
+        lambs.append(lamb)
+        rows.append(answer)
+    return Followed(tuple(attempts), tuple(rows), column_sizes([task.sizes for task in tasks]))
 
-    def _obtain(self, lambs: Sequence[float]) -> dict[str, StageResult]:
-        """The newest task's results by stage, once everything is in the store."""
-        graph = Graph([self._spec], self._root, lambs)
-        self._compute(graph)
-        found: dict[str, StageResult] = {}
-        for key, node in graph.nodes.items():
-            if node.stage.task == len(lambs) - 1 and node.stage.name in ("rate", "evaluate"):
-                entry = self._store.load(key)
-                assert entry is not None, "it was computed"
-                found[node.stage.name] = entry
-        return found
+
+_DECIDING = ("rate", "evaluate")
+
+
+def _stored_meta(graph: Graph, store: Storage, task: int, name: str) -> dict[str, Any]:
+    """What a stage of a task stored besides tensors."""
+    [key] = [k for k, n in graph.nodes.items() if (n.stage.task, n.stage.name) == (task, name)]
+    entry = store.load(key)
+    assert entry is not None, "it was computed"
+    return entry.meta

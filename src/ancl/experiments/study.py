@@ -25,19 +25,23 @@ from ancl.experiments.grid import around
 from ancl.experiments.results import Places, spec_hash
 from ancl.experiments.run import failures_message, run_all
 from ancl.experiments.study_plan import BenchmarkPlan, StudyPlan, read_study_plan
-from ancl.experiments.study_results import ResultFolder, StudyRun
-from ancl.experiments.study_rows import (
+from ancl.experiments.study_results import (
     Batch,
     Get,
     Images,
+    ResultFolder,
+    Runs,
+    StudyRun,
+    study_specs,
+)
+from ancl.experiments.study_rows import (
     MethodFollower,
     MethodResult,
     RowFollower,
     RowTrials,
-    Runs,
-    study_specs,
+    RuleFollower,
+    kind_of,
 )
-from ancl.experiments.study_rules import RuleFollower, kind_of
 from ancl.methods.registry import MethodRef
 from ancl.metrics import SEEDS, Interval, holm, t_interval
 from ancl.recipe.recipe import RunSpec
@@ -77,22 +81,22 @@ class StudyResult:
     @property
     def missing(self) -> tuple[str, ...]:
         """What another study has not chosen yet, method by method."""
-        return tuple(each.missing for each in self.methods if each.missing)
+        return tuple(method.missing for method in self.methods if method.missing)
 
     def primary(self) -> Interval | None:
         """ANCL minus equal-search CL, averaged over methods, with the seed as the unit.
 
         Of the methods whose two rows are complete; nothing where there are none.
         """
-        gaps = [gap for each in self.methods if (gap := each.gaps("ancl", "equal_search"))]
-        seeds = [s for s in self.plan.table_seeds if gaps and all(s in each for each in gaps)]
-        means = [float(np.mean([each[seed] for each in gaps])) for seed in seeds]
+        gaps = [gap for method in self.methods if (gap := method.gaps("ancl", "equal_search"))]
+        seeds = [s for s in self.plan.table_seeds if gaps and all(s in by_seed for by_seed in gaps)]
+        means = [float(np.mean([by_seed[seed] for by_seed in gaps])) for seed in seeds]
         images = [e.rows["ancl"][0].test_image for e in self.methods if e.rows.get("ancl")]
         return t_interval(means, max(images)) if means else None
 
     def adjusted(self) -> dict[str, float]:
         """Holm's p-values of ANCL minus equal-search CL, by method."""
-        gaps = {each.method: each.difference("ancl", "equal_search") for each in self.methods}
+        gaps = {method.method: method.difference("ancl", "equal_search") for method in self.methods}
         return holm({name: gap.p for name, gap in gaps.items() if gap and gap.n >= SEEDS})
 
     def json(self) -> dict[str, Any]:
@@ -104,7 +108,7 @@ class StudyResult:
             "primary": primary.json() if primary else None,
             "rules": dict(self.rules),
             "methods": [
-                {**each.json(), "holm": adjusted.get(each.method)} for each in self.methods
+                {**method.json(), "holm": adjusted.get(method.method)} for method in self.methods
             ],
         }
 
@@ -211,15 +215,15 @@ class Study:
 
     def _result(self, runs: Runs, others: Sequence[MethodResult]) -> StudyResult:
         plan, followers = self.plan, self._followers(runs)
-        for index, each in enumerate(followers):
+        for index, follower in enumerate(followers):
             if self._other:
-                each.result = others[index].of_another(self._other.path)
+                follower.result = others[index].of_another(self._other.path)
             else:
-                each.follow()
+                follower.follow()
         rows = RowFollower(plan, runs)
         rows.follow()
         rules = RuleFollower(plan, followers).follow() if plan.rules else {}
-        methods = tuple(each.result for each in followers)
+        methods = tuple(follower.result for follower in followers)
         done = tuple(run for batch in runs.done.values() for run in batch.values())
         todo = {name: tuple(batch.values()) for name, batch in runs.todo.items()}
         return StudyResult(plan, methods, rows.rows, rows.trials, rules, done, todo)
@@ -243,8 +247,8 @@ class Study:
                 "lamb": around(entry.lamb, entry.lamb[1])[2],
                 "lamb_a": entry.lamb_a[1],
             }
-            for benchmark, own in self.benchmarks.items()
-            for method, entry in own.methods.items()
+            for benchmark, plan in self.benchmarks.items()
+            for method, entry in plan.methods.items()
         }
 
         def get(spec: RunSpec) -> StudyRun | None:
@@ -292,7 +296,7 @@ class Study:
         outcome = run_all(list(todo), places, choice, _Saver(self.folder, events))
         for spec in todo:
             if self.folder.get(spec) is None:
-                failures = [each for each in outcome.failures if each.node.spec == spec]
+                failures = [failure for failure in outcome.failures if failure.node.spec == spec]
                 why = failures_message(failures or outcome.failures)
                 self.folder.fail(spec, why, outcome.outside[spec_hash(spec)])
 
@@ -308,15 +312,13 @@ class Study:
         counts: dict[str, tuple[int, int]] = {}
         seconds = 0.0
         for benchmark in self.benchmarks:
-            batches = {
-                name: runs.done[place, name] for place, name in runs.done if place == benchmark
-            }
+            batches = {name: runs.done[on, name] for on, name in runs.done if on == benchmark}
             first = {} if self.plan.of else {"references": batches.pop("references", {})}
             todo: list[RunSpec] = []
             for name, batch in {**first, **batches}.items():
-                own = [run.spec for run in batch.values() if self.folder.get(run.spec) is None]
-                counts[f"{benchmark} {name}"] = (len(batch), len(own))
-                todo += own
+                missing = [run.spec for run in batch.values() if self.folder.get(run.spec) is None]
+                counts[f"{benchmark} {name}"] = (len(batch), len(missing))
+                todo += missing
             if todo:
                 graph = Graph(todo, root)
                 speed, sizes = seconds_an_image(todo[0], root), graph.plans[0].sizes

@@ -127,7 +127,7 @@ class RulesPlan(_Section):
 
     def of(self, kind: str) -> tuple[str, ...]:
         """Rules that compete: for ``lamb_a``, or for λ of Ω on ``answers`` or ``weights``."""
-        rules: dict[str, tuple[str, ...]] = {str(name): each for name, each in self.lamb.items()}
+        rules: dict[str, tuple[str, ...]] = {str(name): texts for name, texts in self.lamb.items()}
         return {"lamb_a": self.lamb_a, **rules}.get(kind, ())
 
 
@@ -177,14 +177,14 @@ def read_study_plan(path: Path) -> StudyPlan:
 
 def _mistakes(path: Path, error: ValidationError) -> Iterator[str]:
     """One line for each mistake; of a list and a value in it, the value's."""
-    places = [each["loc"] for each in error.errors()]
-    for each in error.errors():
-        place = each["loc"]
-        if any(other[: len(place)] == place and other != place for other in places):
+    locations = [mistake["loc"] for mistake in error.errors()]
+    for mistake in error.errors():
+        location = mistake["loc"]
+        if any(other[: len(location)] == location and other != location for other in locations):
             continue
         said = {
             "model_type": "must be names with values, such as 'table_seeds: [20, 21]'",
-            "too_short": f"must have {each.get('ctx', {}).get('min_length')} or more",
-        }.get(each["type"], readable(each["msg"]))
-        name = ".".join(printable(str(part), 60) for part in place) or "the file"
+            "too_short": f"must have {mistake.get('ctx', {}).get('min_length')} or more",
+        }.get(mistake["type"], readable(mistake["msg"]))
+        name = ".".join(printable(str(part), 60) for part in location) or "the file"
         yield f"{path}: {name}: {said}."

@@ -1,9 +1,12 @@
-"""What a study keeps of its runs: one small JSON file each, so that it resumes without a store."""
+"""The runs of a study: those that are kept, one small JSON file each, and those it asks for.
+
+The small files are all that is needed to resume it: no store.
+"""
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -12,7 +15,6 @@ from annotated_types import Ge, Le, MinLen
 
 from ancl.checks import checked
 from ancl.errors import SpecError, StoreError, counted, printable
-from ancl.experiments.read_results import derived
 from ancl.experiments.results import (
     ParameterCount,
     column_sizes,
@@ -21,12 +23,16 @@ from ancl.experiments.results import (
     spec_hash,
 )
 from ancl.files import MARK, carries_mark, claim, read_json, replace_text
-from ancl.metrics import main_metric, score
+from ancl.metrics import checked_summary, main_metric, score
+from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.build import validation_weights
 from ancl.recipe.outside_parts import UNKNOWN, Digests, outside_digests, part_name
 from ancl.recipe.recipe import RunSpec
+from ancl.recipe.request import make_request, resolve_methods
 from ancl.runtime import NUMERICS
 
+Images = tuple[tuple[int, int, int], ...]
+"""The number of images of every task to train, validate and test on."""
 _Count = Annotated[int, Ge(0), Le(10**12)]
 _Images = Annotated[tuple[tuple[_Count, _Count, _Count], ...], MinLen(1)]
 _Rows = tuple[tuple[Annotated[float, Ge(0), Le(1)] | None, ...], ...]
@@ -53,7 +59,7 @@ class StudyRun:
     spec: RunSpec
     score: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-    images: tuple[tuple[int, int, int], ...] = ()
+    images: Images = ()
     seconds: float = 0.0
     numerics: Mapping[str, Any] = field(default_factory=dict)
     parameters: tuple[ParameterCount, ...] = ()
@@ -90,7 +96,7 @@ class StudyRun:
         test = decode_matrix(checked(_Rows, stored["matrices"][spec.accuracy]))
         if test.shape != (len(images), len(column_sizes(images))):
             raise ValueError(f"accuracies of shape {test.shape} for {counted(len(images), 'task')}")
-        metrics = derived(test, column_sizes(images), written)
+        metrics = checked_summary(test, column_sizes(images), written)
         if not (math.isfinite(validated) and 0 <= metrics[main_metric(spec.task_aware)] <= 1):
             raise ValueError("an accuracy is missing")
         seconds, numerics = checked(_Seconds, stored["seconds"]), stored["numerics"]
@@ -187,9 +193,9 @@ class ResultFolder:
         """Keep a finished run, given as in ``result.json``."""
         spec, outside = RunSpec.model_validate(result["spec"]), result["outside"]
         names = ("metrics", "images", "matrices", "numerics", "parameters")
-        kept = {name: result[name] for name in names}
+        fields = {name: result[name] for name in names}
         seconds = round(sum(result["seconds"].values()), 1)
-        self._write(spec, {"failed": "", "seconds": seconds, **kept}, outside)
+        self._write(spec, {"failed": "", "seconds": seconds, **fields}, outside)
 
     def fail(self, spec: RunSpec, reason: str, outside: Digests) -> None:
         """Keep that a run failed, so that it is not tried again with the same parts."""
@@ -231,3 +237,68 @@ class ResultFolder:
     def file(self, spec: RunSpec) -> Path:
         """Where the result of a run is, or will be."""
         return self.path / f"{run_directory(Path(), spec).name}.json"
+
+
+# -- what a study asks for ------------------------------------------------------------------
+
+Get = Callable[[RunSpec], StudyRun | None]
+"""The run of a spec, if it is done."""
+Batch = tuple[str, str]
+"""A benchmark, and the method or row whose runs are carried out together."""
+
+
+def study_specs(
+    method: str,
+    benchmark: str,
+    settings: Mapping[str, Any],
+    seeds: Sequence[int],
+    among: Sequence[str] = (),
+) -> list[RunSpec]:
+    """Runs of a study: on the CPU with one thread unless the benchmark or the file says otherwise.
+
+    Neither depends on the machine, so that a spec has the same hash everywhere.
+    """
+    known = BENCHMARKS[benchmark].settings if benchmark in BENCHMARKS else {}
+    where = {"threads": known.get("threads", 1), "device": "cpu"}
+    request = make_request(None, benchmark, {**where, **settings}, seeds)
+    return resolve_methods(request, [method], among)
+
+
+class Runs:
+    """The runs that a study asks for: those that are done, and those that can be carried out now.
+
+    Args:
+        get: The run of a spec, if it is done.
+        specs: Specs by what they are made from; those made now are added.
+    """
+
+    def __init__(self, get: Get, specs: dict[str, list[RunSpec]] | None = None) -> None:
+        self._get, self._specs = get, {} if specs is None else specs
+        self.done: dict[Batch, dict[str, StudyRun]] = {}
+        self.todo: dict[Batch, dict[str, RunSpec]] = {}
+
+    def specs(
+        self,
+        method: str,
+        benchmark: str,
+        settings: Mapping[str, Any],
+        seeds: Sequence[int],
+        among: Sequence[str] = (),
+    ) -> list[RunSpec]:
+        """As ``study_specs``; the same ones are made once."""
+        made_from = json.dumps([method, benchmark, settings, seeds, among], default=repr)
+        if made_from not in self._specs:
+            self._specs[made_from] = study_specs(method, benchmark, settings, seeds, among)
+        return self._specs[made_from]
+
+    def take(self, batch: Batch, specs: Sequence[RunSpec]) -> tuple[StudyRun, ...] | None:
+        """The runs of specs; nothing while one of them is missing."""
+        runs: list[StudyRun] = []
+        for spec in specs:
+            # Two rows may be the same run: an equal search's best λ may be the first one's.
+            if run := self._get(spec):
+                self.done.setdefault(batch, {})[spec_hash(spec)] = run
+                runs.append(run)
+            else:
+                self.todo.setdefault(batch, {})[spec_hash(spec)] = spec
+        return tuple(runs) if len(runs) == len(specs) else None

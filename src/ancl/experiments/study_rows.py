@@ -1,7 +1,6 @@
-"""What finished runs of a study decide: values by grids, rows, and what can be run next."""
+"""What finished runs of a study decide: values by grids, rules, rows, and what can be run next."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -9,17 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ancl.experiments.grid import around, best_value, extension
-from ancl.experiments.results import spec_hash
-from ancl.experiments.search_base import check_searchable
+from ancl.experiments.grid import around, best_value, check_searchable, extension
 from ancl.experiments.study_plan import BenchmarkPlan, GridValue, RowValue, StudyPlan
-from ancl.experiments.study_results import StudyRun
+from ancl.experiments.study_results import Batch, Runs, StudyRun
 from ancl.methods.registry import MethodRef
 from ancl.metrics import Interval, frontier_difference, paired, t_interval
-from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.build import equal_epochs
 from ancl.recipe.recipe import RunSpec
-from ancl.recipe.request import make_request, resolve_methods
 from ancl.wording import SIGNS
 
 ROWS = {
@@ -38,73 +33,10 @@ RULE_ROWS = {
 }
 """The rows that rules are compared in, and what their table calls them."""
 
-Images = tuple[tuple[int, int, int], ...]
-"""The number of images of every task to train, validate and test on."""
-Get = Callable[[RunSpec], StudyRun | None]
-"""The run of a spec, if it is done."""
-Batch = tuple[str, str]
-"""A benchmark, and the method or row whose runs are carried out together."""
 Tried = dict[float, tuple[StudyRun, ...]]
 """The runs of each value, one per search seed."""
 RowTrials = dict[tuple[Any, ...], tuple[StudyRun, ...]]
 """The runs of each combination of a row's values, one per search seed."""
-
-
-def study_specs(
-    method: str,
-    benchmark: str,
-    settings: Mapping[str, Any],
-    seeds: Sequence[int],
-    among: Sequence[str] = (),
-) -> list[RunSpec]:
-    """Runs of a study: on the CPU with one thread unless the benchmark or the file says otherwise.
-
-    Neither depends on the machine, so that a spec has the same hash everywhere.
-    """
-    known = BENCHMARKS[benchmark].settings if benchmark in BENCHMARKS else {}
-    where = {"threads": known.get("threads", 1), "device": "cpu"}
-    request = make_request(None, benchmark, {**where, **settings}, seeds)
-    return resolve_methods(request, [method], among)
-
-
-class Runs:
-    """The runs that a study asks for: those that are done, and those that can be carried out now.
-
-    Args:
-        get: The run of a spec, if it is done.
-        specs: Specs by what they are made from; those made now are added.
-    """
-
-    def __init__(self, get: Get, specs: dict[str, list[RunSpec]] | None = None) -> None:
-        self._get, self._specs = get, {} if specs is None else specs
-        self.done: dict[Batch, dict[str, StudyRun]] = {}
-        self.todo: dict[Batch, dict[str, RunSpec]] = {}
-
-    def specs(
-        self,
-        method: str,
-        benchmark: str,
-        settings: Mapping[str, Any],
-        seeds: Sequence[int],
-        among: Sequence[str] = (),
-    ) -> list[RunSpec]:
-        """As ``study_specs``; the same ones are made once."""
-        made_from = json.dumps([method, benchmark, settings, seeds, among], default=repr)
-        if made_from not in self._specs:
-            self._specs[made_from] = study_specs(method, benchmark, settings, seeds, among)
-        return self._specs[made_from]
-
-    def take(self, batch: Batch, specs: Sequence[RunSpec]) -> tuple[StudyRun, ...] | None:
-        """The runs of specs; nothing while one of them is missing."""
-        runs: list[StudyRun] = []
-        for spec in specs:
-            # Two rows may be the same run: an equal search's best λ may be the first one's.
-            if run := self._get(spec):
-                self.done.setdefault(batch, {})[spec_hash(spec)] = run
-                runs.append(run)
-            else:
-                self.todo.setdefault(batch, {})[spec_hash(spec)] = spec
-        return tuple(runs) if len(runs) == len(specs) else None
 
 
 def finished(runs: Sequence[StudyRun]) -> tuple[StudyRun, ...]:
@@ -372,3 +304,114 @@ class RowFollower:
     ) -> list[RunSpec]:
         given = dict(settings)
         return self._runs.specs(str(given.pop("method")), benchmark, given, seeds)
+
+
+# -- rules -----------------------------------------------------------------------------------
+
+
+class RuleFollower:
+    """Follows rules for λ and λ_a: what some methods decide for all, and the rows with it.
+
+    Args:
+        plan: The study.
+        methods: Those whose λ is known, or will be.
+    """
+
+    def __init__(self, plan: StudyPlan, methods: Sequence[MethodFollower]) -> None:
+        assert plan.rules is not None, "the study has rules"
+        self._plan, self._rules, self._methods = plan, plan.rules, methods
+
+    def check(self) -> None:
+        """Refuse, as ``SpecError``, a rule that a method cannot have."""
+        for follower in self._methods:
+            name = follower.result.method
+            for lamb, lamb_a in product(self._rules.of(kind_of(name)), self._rules.lamb_a):
+                values = {"lamb": lamb, "lamb_a": lamb_a}
+                follower.specs(f"a-{name}", values, self._plan.search_seeds[:1])
+
+    def follow(self) -> dict[str, str]:
+        """The rules taken, once all that decides is done; the rows with them are added."""
+        searched = [each for each in self._methods if "lamb" in each.result.chosen]
+        for each in searched:
+            self._count(each.result)
+            if each.result.method in self._rules.deciding:
+                self._try(each)
+        taken = self._choose()
+        for each in searched:
+            self._fill(each, taken)
+        return taken
+
+    def _count(self, method: MethodResult) -> None:
+        """The epochs of the rows whose values come from grids."""
+        tried = {
+            kind: [run for runs in method.trials.get(kind, {}).values() for run in runs]
+            for kind in SIGNS
+        }
+        searches = {"cl": tried["lamb"], "ancl": tried["lamb"] + tried["lamb_a"]}
+        for row in (row for row in searches if row in method.rows):
+            method.epochs[row] = _epochs(searches[row]) + _epochs(method.rows[row][:1])
+
+    def _try(self, follower: MethodFollower) -> None:
+        """Every rule on the search seeds; a single rule needs no decision."""
+        method = follower.result
+        for kind in ("lamb_a", kind_of(method.method)):
+            rules = self._rules.of(kind)
+            for rule in rules if len(rules) > 1 else ():
+                values: dict[str, str | float] = {"lamb": rule}
+                if kind == "lamb_a":
+                    values = {"lamb": method.chosen["lamb"], "lamb_a": rule}
+                runs = follower.take_variant(values, self._plan.search_seeds)
+                if runs is not None:
+                    method.tries.setdefault(kind, {})[rule] = runs
+
+    def _choose(self) -> dict[str, str]:
+        """One rule of each kind: the best mean over deciding methods, the first of equals."""
+        taken = dict[str, str]()
+        deciding = [e.result for e in self._methods if e.result.method in self._rules.deciding]
+        for kind in self._rules.kinds:
+            rules = self._rules.of(kind)
+            voters = [voter for voter in deciding if kind in ("lamb_a", kind_of(voter.method))]
+            if len(rules) == 1:
+                taken[kind] = rules[0]
+            elif all(len(voter.tries.get(kind, {})) == len(rules) for voter in voters):
+                means = {r: [voter.rule_score(kind, r) for voter in voters] for r in rules}
+                if (best := best_value(means)) is not None:
+                    taken[kind] = best
+        return taken
+
+    def _fill(self, follower: MethodFollower, taken: Mapping[str, str]) -> None:
+        """The rows whose rules are taken."""
+        method = follower.result
+        lambs: dict[str, str | float] = {"balance": method.chosen["lamb"]}
+        if (kind := kind_of(method.method)) in taken:
+            lambs["both"] = taken[kind]
+        for row, lamb in lambs.items() if "lamb_a" in taken else ():
+            values = {"lamb": lamb, "lamb_a": taken["lamb_a"]}
+            runs = follower.take_variant(values, self._plan.table_seeds)
+            if runs is not None:
+                method.rows[row] = finished(runs)
+                before = method.epochs.get("cl", 0) if row == "balance" else 0
+                # λ of its grid had to be searched; one run of CL is in that number, and not here.
+                plain = _epochs(method.rows.get("cl", ())[:1]) if before else 0
+                method.epochs[row] = before - plain + _epochs(finished(runs)[:1])
+
+
+def kind_of(method: str) -> str:
+    """What its Ω is on: ``weights`` or ``answers``."""
+    return "weights" if MethodRef(method).make({}).needs_importance else "answers"
+
+
+def _epochs(runs: Sequence[StudyRun]) -> int:
+    """The epochs of runs one by one, nothing shared: auxiliary networks' included."""
+    total = 0
+    for run in finished(runs):
+        training, auxiliary, tasks = run.spec.training, run.spec.auxiliary, len(run.images)
+        first = training.epochs_first or training.epochs
+        later = training.epochs + (auxiliary.epochs if _trains_two(run.spec) else 0)
+        total += first + (tasks - 1) * later
+    return total
+
+
+def _trains_two(spec: RunSpec) -> bool:
+    """Whether every task after the first trains an auxiliary network too."""
+    return MethodRef(spec.method).make(spec.options).auxiliary is not None

@@ -265,6 +265,7 @@ def _reasons(method: Method) -> list[str]:
         "it has a training of its own": method.trainer or method.start == "fresh",
         "its network grows": method.growth,
         "it learns from all images so far": method.data == "all",
+        "it learns from replay batches": method.replays,
         f"it trains {method.trains} alone": method.trains in ("head", "new rows"),
         "auxiliary_data=combined needs the strategy's memory": auxiliary
         and auxiliary.data == "combined",

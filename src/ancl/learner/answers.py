@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ancl.data import Label, Samples, Task
+from ancl.data import ImageView, Label, Samples, Task
 from ancl.data.samples import not_in
 from ancl.errors import ScenarioError
 from ancl.inference import InferenceInputs
@@ -23,19 +23,19 @@ from ancl.learner.measures import (
     Confusion,
     calibration_error,
     confused,
-    fit_temperature,
     report_of,
 )
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
-from ancl.methods.parts import inference_inputs
+from ancl.methods.parts import inference_inputs, read_base
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.networks import Network
 from ancl.stages.plan import Setting
+from ancl.statistics import fit_temperature
 from ancl.store.entry import StageResult
 from ancl.types import strip_prefix
 
-Scorer = Callable[[Tensor], Tensor]
+Scorer = Callable[[Tensor | ImageView], Tensor]
 """Images in the learner's form -> scores (N, C)."""
 
 
@@ -51,7 +51,7 @@ class Answers(ABC):
     """What was fitted on held images, with the task known or not."""
 
     @abstractmethod
-    def _score(self, x: Tensor) -> Tensor:
+    def _score(self, x: Tensor | ImageView) -> Tensor:
         """The scores of all classes for images in the learner's form."""
 
     @abstractmethod
@@ -226,7 +226,7 @@ class Answers(ABC):
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _images(self, data: Data) -> Tensor:
+    def _images(self, data: Data) -> Tensor | ImageView:
         if self._form is None:
             raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
         return read_images(data, self._form, self._say)
@@ -326,8 +326,9 @@ def built(
 ) -> tuple[Network, InferenceInputs]:
     """The network that tasks left behind, and what inference may look at besides its output."""
     found = strip_prefix("network", entries["network"].tensors)
-    network = setting.architecture.restore(ClassHistory.of(tasks).blocks, found)
-    network.to(setting.device)
+    base = {name: tensor.to(setting.device) for name, tensor in read_base(entries).items()}
+    blocks = ClassHistory.of(tasks).blocks
+    network = setting.architecture.restore(blocks, found, base, device=setting.device)
     read = {part: entry for part, entry in entries.items() if part in method.infer.reads}
     classes = tasks[-1].classes.stop
     return network, inference_inputs(network, setting.images, setting.device, classes, read)
@@ -337,7 +338,7 @@ def make_scorer(method: Method, network: Network, looked: InferenceInputs) -> Sc
     """From images to scores, as the method chooses classes."""
     score = method.infer.scorer(looked)
 
-    def scores(x: Tensor) -> Tensor:
+    def scores(x: Tensor | ImageView) -> Tensor:
         return score(looked.answer(Samples(x, torch.zeros(len(x), dtype=torch.long))))
 
     return scores
@@ -374,7 +375,7 @@ def measured(
     return tuple(float(each.double().mean()) if len(each) else None for each in own)
 
 
-def set_apart(tasks: Sequence[Task], most: int, before: Exemplars | None) -> Exemplars | None:
+def hold_out_images(tasks: Sequence[Task], most: int, before: Exemplars | None) -> Exemplars | None:
     """Held images with those of the last task: the first ``most`` validation images of each class.
 
     They are in the order of their hashes, so the first are as good as any. None of them is
@@ -398,7 +399,8 @@ def set_apart(tasks: Sequence[Task], most: int, before: Exemplars | None) -> Exe
         return before
     n = len(samples)
     own = Exemplars(samples, _brought_by(tasks, samples.y), torch.ones(n, dtype=torch.bool))
-    return Exemplars.joined([before, own]) if before else own
+    # A copy of these few: a view would keep all images of their task.
+    return Exemplars.of((Exemplars.joined([before, own]) if before else own).tensors())
 
 
 def _brought_by(tasks: Sequence[Task], y: Tensor) -> Tensor:

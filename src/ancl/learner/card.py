@@ -15,7 +15,9 @@ from ancl.checks import checked
 from ancl.data import Label
 from ancl.errors import printable
 from ancl.files import MARK
-from ancl.learner.config import LearnerConfig
+from ancl.methods.method import Method
+from ancl.networks import weights_notice
+from ancl.recipe.recipe import Recipe
 from ancl.stages.final_state import FinalState, TaskState
 
 CARD = "README.md"
@@ -55,7 +57,7 @@ def read_measured(values: Any, columns: Sequence[int]) -> tuple[Measured | None,
 
 
 def model_card(
-    config: LearnerConfig,
+    recipe: Recipe,
     state: FinalState,
     measured: Sequence[Measured | None],
     *,
@@ -67,7 +69,7 @@ def model_card(
     """The card of a learner.
 
     Args:
-        config: What the learner was made of.
+        recipe: What the learner was made of.
         state: What it learned.
         measured: What was measured after each task; none where nothing was.
         parameters: The number of the network's parameters.
@@ -76,12 +78,12 @@ def model_card(
         file: Lines on an exported file.
     """
     classes = len({name for task in state.tasks for name in task.names})
-    method = config.method_name or config.method.name
+    method = recipe.method.name if isinstance(recipe.method, Method) else recipe.method
     parts = [
         f"<!-- A model card, {MARK}. The next save or export replaces it. -->\n",
         f"# A classifier of {classes} classes\n\nLearned in {len(state.tasks)} "
         f"{'task' if len(state.tasks) == 1 else 'tasks'} with {_code(method)}.\n",
-        _facts(config, state, method, parameters, kept),
+        _facts(recipe, state, method, parameters, kept),
         _data(state.tasks),
         _accuracy(measured, [number for number, t in enumerate(state.tasks, 1) if t.names]),
         "## Limits\n\nIt answers one of its classes for every image, also for images of none of "
@@ -97,25 +99,31 @@ def model_card(
     return "\n".join(parts)
 
 
-def _facts(
-    config: LearnerConfig, state: FinalState, method: str, parameters: int, kept: int
-) -> str:
+def _facts(recipe: Recipe, state: FinalState, method: str, parameters: int, kept: int) -> str:
     """One row for each decision."""
-    settings = ", ".join(f"{name} = {value}" for name, value in config.settings.items())
-    network = config.network if isinstance(config.network, str) else type(config.network).__name__
+    settings = ", ".join(f"{name} = {value}" for name, value in recipe.options.items())
+    data, network = recipe.data, network_title(recipe)
     rows = {
         "method": f"{_code(method)}{f', {_plain(settings)}' if settings else ''}",
-        "scenario": f"`{config.scenario}`: {_SCENARIOS[config.scenario]}",
+        "scenario": f"`{data.scenario}`: {_SCENARIOS[data.scenario]}",
         "network": f"{_code(network)}, {parameters:,} parameters",
         "input": _input(state),
         "images kept": f"{kept:,}" if kept else "none",
-        "training": f"{config.training.epochs} epochs at most, augmentation `{config.augment}`",
-        "seed": str(config.seed),
+        "training": f"{recipe.training.epochs} epochs at most, augmentation `{data.augment}`",
+        "seed": str(recipe.seed),
         "versions": f"ancl {version('ancl')}, torch {torch.__version__}, "
         f"Python {platform.python_version()}",
     }
+    if notice := weights_notice(state.pretrained):
+        rows["pretrained weights"] = notice
     lines = [f"| {name} | {value} |" for name, value in rows.items()]
     return "\n".join(["| | |", "|---|---|", *lines, ""])
+
+
+def network_title(recipe: Recipe) -> str:
+    """What the network is called: its name, or the class of a user's own."""
+    network = recipe.network["name"]
+    return network if isinstance(network, str) else type(network).__name__
 
 
 def _input(state: FinalState) -> str:

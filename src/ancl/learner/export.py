@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ancl.data import Normalization
+from ancl.data import ImageView, Normalization
 from ancl.errors import ExportError, SpecError, StoreError, printable, unknown
 from ancl.files import MARK, carries_mark, check_place, read_plain, replace_text
 from ancl.inference import Infer
@@ -35,7 +35,7 @@ BATCHES = (1, 3, 17)
 ABSOLUTE, RELATIVE = 1e-4, 1e-5
 _MOST = 4 << 30
 
-Answers = Callable[[Tensor], Tensor]
+AnswerFunction = Callable[[Tensor], Tensor]
 """Images -> the scores that a file gives them."""
 
 
@@ -142,7 +142,7 @@ def export_format(path: Path, given: str | None) -> str:
     return name
 
 
-def examples(shape: tuple[int, ...], *, uint8: bool, kept: Tensor | None) -> Tensor:
+def examples(shape: tuple[int, ...], *, uint8: bool, kept: ImageView | None) -> Tensor:
     """Images to compare answers on: half from the memory where there is one, the rest noise.
 
     Args:
@@ -228,7 +228,7 @@ def _claim(path: Path, card: Path, overwrite: bool) -> None:
     )
 
 
-def _compared(answers: Answers, images: Tensor, expected: Tensor) -> float:
+def _compared(answers: AnswerFunction, images: Tensor, expected: Tensor) -> float:
     """The largest difference to the expected scores, in batches of several sizes.
 
     Raises:
@@ -301,7 +301,7 @@ class _Format(NamedTuple):
 
     check: Callable[[], None]
     write: Callable[[nn.Module, Tensor, Mapping[str, str], Path], None]
-    open: Callable[[Path], Answers]
+    open: Callable[[Path], AnswerFunction]
 
 
 _BATCH = {"images": {0: torch.export.Dim("batch")}}
@@ -334,7 +334,7 @@ def _write_onnx(module: nn.Module, two: Tensor, metadata: Mapping[str, str], pat
     program.save(path, external_data=False)
 
 
-def _open_onnx(path: Path) -> Answers:
+def _open_onnx(path: Path) -> AnswerFunction:
     runtime: Any = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # an error comes as an exception too
@@ -352,7 +352,7 @@ def _write_pt2(module: nn.Module, two: Tensor, metadata: Mapping[str, str], path
     torch.export.save(program, path, extra_files=dict(metadata))
 
 
-def _open_pt2(path: Path) -> Answers:
+def _open_pt2(path: Path) -> AnswerFunction:
     module = torch.export.load(path).module()
 
     @torch.no_grad()

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from ancl.data import Label, is_picture
+from ancl.data import ImageView, Label, is_picture
 from ancl.errors import ScenarioError
 from ancl.learner.learner import Learner
 from ancl.learner.measures import GIVEN, ClassRates, confused, report_of
@@ -92,7 +91,7 @@ class Evaluation(NamedTuple):
     classes: list[ClassRates]
 
 
-def evaluate_tasks(learner: Learner, x: Tensor, labels: Sequence[Label]) -> Evaluation:
+def evaluate_tasks(learner: Learner, x: ImageView, labels: Sequence[Label]) -> Evaluation:
     """The accuracy of a learner; with ``til`` each image is answered within its own task.
 
     Raises:
@@ -124,9 +123,9 @@ def evaluate_tasks(learner: Learner, x: Tensor, labels: Sequence[Label]) -> Eval
     return Evaluation(sum(right) / len(right), len(right), task_known, rates, list(found.rows))
 
 
-def _within_tasks(learner: Learner, x: Tensor, tasks: Sequence[int]) -> list[Label]:
+def _within_tasks(learner: Learner, x: ImageView, tasks: Sequence[int]) -> list[Label]:
     answers: dict[int, Label] = {}
     for task in sorted(set(tasks)):
         here = [index for index, of in enumerate(tasks) if of == task]
-        answers |= zip(here, learner.predict(x[torch.tensor(here)], task), strict=True)
+        answers |= zip(here, learner.predict(x.take(torch.tensor(here)), task), strict=True)
     return [answers[index] for index in range(len(tasks))]

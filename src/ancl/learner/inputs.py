@@ -11,16 +11,33 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ancl.data import Label, Samples, as_images, as_labels
-from ancl.data.convert import check_finite, read_items, read_loader, stacked, to_tensor
+from ancl.data import Label, Samples, Task, as_labels, task_from
+from ancl.data.convert import (
+    as_view,
+    check_finite,
+    is_mapped,
+    read_items,
+    read_loader,
+    stacked,
+    to_tensor,
+)
 from ancl.data.pictures import is_picture_like, read_pictures
-from ancl.errors import ScenarioError
+from ancl.data.source import value_range
+from ancl.data.storage import ImageView
+from ancl.errors import ScenarioError, SpecError
+from ancl.memory import Memory
+from ancl.methods.method import Method
+from ancl.methods.task_history import check_hold_out
+from ancl.recipe.recipe import Recipe
+from ancl.recipe.resolve import memory_problems
 
 Data = Any
-"""Images: an array or tensor, one image or many; a list of arrays, of Pillow images or of files;
-a map-style torch ``Dataset`` or a ``DataLoader``, of images or of (image, label)."""
+"""Images: an array or tensor, one image or many; a memory-mapped array, which stays in its file; a
+view (``source.train.x``); a list of arrays, of Pillow images or of files; a map-style torch
+``Dataset`` or a ``DataLoader``, of images or of (image, label)."""
 
 _CHANNELS = (1, 3, 4)
+_SHOWN = 5
 _DARK = 128
 """Bytes that end below this may have another largest value than 255."""
 _FAR = 10
@@ -42,14 +59,14 @@ class Form:
     values: tuple[float, float] | None = None
 
     @classmethod
-    def of(cls, x: Tensor) -> Self:
+    def of(cls, x: ImageView) -> Self:
         """The form of checked images."""
         shape = Samples(x, torch.zeros(len(x), dtype=torch.long)).input_shape
-        return cls(shape, x.dtype == torch.uint8, _range(x))
+        return cls(shape, x.dtype == torch.uint8, value_range(x))
 
-    def widened(self, x: Tensor) -> Self:
+    def widened(self, x: ImageView) -> Self:
         """The same after more images were learned from."""
-        (low, high), before = _range(x), self.values
+        (low, high), before = value_range(x), self.values
         return replace(self, values=(min(before[0], low), max(before[1], high)) if before else None)
 
     @property
@@ -65,8 +82,10 @@ class Form:
         c, h, w = self.shape
         return c, h, w
 
-    def fit(self, x: Tensor, say: Callable[[str], None]) -> Tensor:
+    def fit(self, x: Tensor | ImageView, say: Callable[[str], None]) -> Tensor | ImageView:
         """Images in this form; a single one gets an axis for their number.
+
+        A view of images that have it already stays a view.
 
         Args:
             x: Bytes or floats, channels first or last.
@@ -75,6 +94,11 @@ class Form:
         Raises:
             ScenarioError: They have another size, or what their values stand for is not certain.
         """
+        if isinstance(x, ImageView):
+            c, h, w = self.picture or (0, 0, 0)
+            if self.pixels and x.dtype == torch.uint8 and len(x) and x.shape[1:] == (h, w, c):
+                return x
+            x = x.dense()
         if x.numel() == 0:
             raise ScenarioError(f"There are no images: the array has the shape {tuple(x.shape)}.")
         x = self._arranged(x)
@@ -210,18 +234,18 @@ def _shares(x: Tensor) -> bool:
 # -- reading ---------------------------------------------------------------------------------
 
 
-def read_images(data: Data, form: Form | None, say: Callable[[str], None]) -> Tensor:
+def read_images(data: Data, form: Form, say: Callable[[str], None]) -> Tensor | ImageView:
     """Images alone, in the learner's form; labels that come with them are left out.
 
     Raises:
         ScenarioError: They cannot be read, or do not have the form.
     """
-    return _formed(_read(data, form, ordered=True)[0], form, say)
+    return form.fit(_read(data, form, ordered=True)[0], say)
 
 
 def read_labelled(
     data: Data, labels: Any, form: Form | None, say: Callable[[str], None]
-) -> tuple[Tensor, list[Label]]:
+) -> tuple[ImageView, list[Label]]:
     """Images and their labels, from both or from a dataset or loader that yields pairs.
 
     Raises:
@@ -238,7 +262,7 @@ def read_labelled(
             f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
             f"Dataset of (image, label)."
         )
-    x = _formed(raw, form, say)
+    x = as_view(raw if form is None else form.fit(raw, say))
     if len(x) != len(given):
         raise ScenarioError(
             f"There are {len(x)} images and {len(given)} labels. Give one label per image."
@@ -253,12 +277,14 @@ def _labels(labels: Any) -> list[Label] | None:
     return as_labels([labels] if isinstance(labels, str | int) else labels)
 
 
-def _formed(x: Tensor, form: Form | None, say: Callable[[str], None]) -> Tensor:
-    return as_images(x) if form is None else form.fit(x, say)
-
-
-def _read(data: Data, form: Form | None, *, ordered: bool) -> tuple[Tensor, list[Label] | None]:
+def _read(
+    data: Data, form: Form | None, *, ordered: bool
+) -> tuple[Tensor | ImageView, list[Label] | None]:
     """Images as bytes or floats, and labels that come with them."""
+    if isinstance(data, ImageView):
+        return data, None
+    if is_mapped(data) and (form is None or data.ndim == 4):
+        return as_view(data), None
     if isinstance(data, DataLoader):
         return read_loader(data, ordered=ordered)
     if isinstance(data, Dataset):
@@ -273,3 +299,96 @@ def _read(data: Data, form: Form | None, *, ordered: bool) -> tuple[Tensor, list
         if all(hasattr(each, "shape") for each in data):
             return stacked(data), None
     return to_tensor(data), None
+
+
+# -- the next task ---------------------------------------------------------------------------
+
+
+def next_task(
+    x: ImageView, labels: Sequence[Label], before: Sequence[Task], recipe: Recipe
+) -> Task:
+    """The task that images and labels make after others.
+
+    In ``dil`` it has the first task's classes, in their order. Else it adds those of its classes
+    that are new to all, maybe none; known ones come again.
+
+    Raises:
+        ScenarioError: Its classes are not those that the scenario lets it bring.
+    """
+    known: tuple[Label, ...] = ()
+    scenario = recipe.data.scenario
+    if scenario == "dil" and before:
+        names, start = before[0].names, 0
+        _check_same(labels, names)
+    else:
+        known = tuple(name for task in before for name in task.names)
+        new = set(labels) - set(known)
+        names = tuple(sorted(new, key=lambda name: (isinstance(name, str), name)))
+        start = len(known)
+        if scenario != "cil" or not before:
+            _check_several(names)
+    position = {name: index for index, name in enumerate((*known, *names))}
+    return task_from(
+        Samples(x, torch.tensor([position[name] for name in labels])),
+        index=len(before),
+        classes=slice(start, start + len(names)),
+        names=names,
+        seed=recipe.seed,
+        val_fraction=recipe.data.val_fraction,
+        test=None,
+        known=known,
+    )
+
+
+def _check_several(names: Sequence[Label]) -> None:
+    """Refuse a single new class, where there is nothing to tell it from."""
+    if len(names) == 1:
+        raise ScenarioError(
+            f"This task has only the new class {names[0]!r}, and no other to tell it from. "
+            f"Give at least 2 new classes, or none."
+        )
+
+
+def _check_same(labels: Sequence[Label], names: Sequence[Label]) -> None:
+    """Refuse other classes than the first task's: old and auxiliary network know all of them."""
+    strangers = sorted(set(labels) - set(names), key=str)
+    if strangers:
+        raise ScenarioError(
+            f"The classes {_listed(strangers)} are new, but in the scenario dil every task has the "
+            f"first one's classes: {_listed(names)}. Leave out their images, or learn new classes "
+            f"with scenario='cil' or 'til'."
+        )
+    missing = [name for name in names if name not in set(labels)]
+    if missing:
+        raise ScenarioError(
+            f"There are no images of the classes {_listed(missing)}, but in the scenario dil every "
+            f"task has all of the first one's classes. Add images of them."
+        )
+
+
+def _listed(names: Sequence[Label]) -> str:
+    """The first few, as they would be written: 1 and '1' are two labels."""
+    return ", ".join(map(repr, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
+
+
+def check_learnable(
+    recipe: Recipe, method: Method, tasks: Sequence[Task], memory: Memory | None
+) -> None:
+    """Refuse tasks whose images the memory cannot be shared by, or that come again in vain.
+
+    Raises:
+        SpecError: It is too small for the number of classes (and domains), or the method
+            cannot learn known classes again.
+        ScenarioError: A class has too few images to hold any of them out.
+    """
+    groups = sum(len(task.names) for task in tasks)
+    problems = memory_problems(recipe.memory, method, recipe.data.scenario, groups)
+    if tasks[-1].returning and method.why_once:
+        problems.append(
+            f"{method.name} cannot learn known classes again: {method.why_once}. "
+            f"Leave their images out, or begin with another method, such as lwf or icarl"
+            f"{method.way_out}."
+        )
+    if problems:
+        raise SpecError("\n".join(problems))
+    check_hold_out(memory, method.hold_out, tasks)

@@ -7,77 +7,84 @@ from typing import Any, Literal, Self
 
 from torch import Tensor, nn
 
-from ancl.checks import checked
-from ancl.data import Augment, Task, channel_statistics, chosen_normalization, raw_floats
-from ancl.errors import ScenarioError, StoreError, counted
+from ancl.data import (
+    Augment,
+    ImageView,
+    Normalization,
+    Task,
+    channel_statistics,
+    chosen_normalization,
+    raw_floats,
+)
+from ancl.errors import ScenarioError, SpecError, StoreError, counted
 from ancl.inference import InferenceInputs
 from ancl.learner.answers import (
     Answers,
     Scorer,
     built,
+    hold_out_images,
     make_scorer,
     measured,
     numbers,
-    set_apart,
 )
-from ancl.learner.card import CARD, Measured, model_card, read_measured
-from ancl.learner.config import (
-    HELD,
-    KIND,
-    LearnerConfig,
-    SuppliedCode,
-    config_of_meta,
-    decided_memory,
-    decided_trainings,
-    named_method,
-    read_saved,
-    whole_section,
-)
+from ancl.learner.card import CARD, Measured, model_card, network_title
 from ancl.learner.export import Exported, ImageClassifier, export_learner
-from ancl.learner.inputs import Data, Form, read_labelled
-from ancl.learner.new_task import next_task
+from ancl.learner.inputs import Data, Form, check_learnable, next_task, read_labelled
+from ancl.learner.measures import Size, sizes
 from ancl.learner.notices import Warner, announce, reporting
 from ancl.learner.place import check_descent, claimed, learner_place
-from ancl.learner.saved import Size, checked_scorer, explained, read_held, read_values, sizes
+from ancl.learner.saved import (
+    KIND,
+    Learned,
+    SuppliedCode,
+    checked_scorer,
+    explained,
+    read_learner,
+)
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Network
-from ancl.recipe.data_spec import DataSpec
-from ancl.recipe.recipe import DEFAULT_NETWORK, GENERAL
+from ancl.recipe.build import make_setting
+from ancl.recipe.recipe import GENERAL, Layer, Recipe, RunSpec
+from ancl.recipe.request import dotted_settings
+from ancl.recipe.resolve import CALL, resolve_recipe
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState, TaskState
 from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
-from ancl.state import StateKeys, without_backbone
+from ancl.state import StateKeys
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
 from ancl.types import prefixed, strip_prefix
 from ancl.wording import byte_size
 
+HELD = 20
+"""How many validation images of each class a learner keeps, at most."""
+
 
 class Learner(Answers):
     """Learns tasks one after another, with any method, and answers with the user's own labels.
 
     Args:
-        method: A name such as ``a-lwf``, or a ``Method``.
-        network: A name such as ``resnet32``, ``timm:NAME`` or ``torchvision:NAME``;
-            ``path/file.py:NAME`` or ``package.module:NAME``, see ``ancl.networks.architecture``;
-            or a module that yields features (B, D).
-        scenario: ``cil`` answers among all classes; with ``til`` the task is known; with ``dil``
-            every task has the first one's classes, in another domain.
-        seed: Where all randomness comes from.
+        method: A name such as ``a-lwf``, a ``Method``, or a ``Recipe``, which says all settings.
+        network: A name such as ``resnet32``, which it is if left out, ``timm:NAME`` or
+            ``torchvision:NAME``; ``path/file.py:NAME`` or ``package.module:NAME``, see
+            ``ancl.networks.architecture``; or a module that yields features (B, D).
+        scenario: ``cil``, which it is if left out, answers among all classes; with ``til`` the
+            task is known; with ``dil`` every task has the first one's classes, in another domain.
+        seed: Where all randomness comes from; 0 if left out.
         training: How networks are trained: a ``Training``, or its settings, ``dict(epochs=3)``.
         auxiliary: How the auxiliary network is trained; if left out as ``training``, but with
             what the method decides, which is a weight decay of 5e-4 for ``a-NAME``.
         network_options: Options of a named network, such as ``width``.
         memory: What is kept of earlier tasks' images: a ``Memory``, its settings, or a number of
             images per class; as the method says if left out, and ``Memory()`` keeps nothing.
-        val_fraction: Share of each class's images kept for validation.
-        augment: Augmentation of training images: a name, or your own function of a batch of uint8
-            images (N, H, W, C), or of a batch and a ``torch.Generator``.
+        val_fraction: Share of each class's images kept for validation; a tenth if left out.
+        augment: Augmentation of training images, none if left out: a name, or your own function of
+            a batch of uint8 images (N, H, W, C), or of a batch and a ``torch.Generator``.
         normalization: ``moments`` (each channel's own in the first task), ``none``, or numbers:
             (mean, std), or every channel's mean, then every std. Left out, bytes have moments, or
             what pretrained weights expect, and floats are read as they are.
@@ -94,18 +101,18 @@ class Learner(Answers):
 
     def __init__(
         self,
-        method: str | Method,
-        network: str | nn.Module = DEFAULT_NETWORK,
+        method: str | Method | Recipe,
+        network: str | nn.Module | None = None,
         *,
-        scenario: Literal["til", "cil", "dil"] = "cil",
-        seed: int = GENERAL["seed"].default,
+        scenario: Literal["til", "cil", "dil"] | None = None,
+        seed: int | None = None,
         training: Training | Mapping[str, Any] | None = None,
         auxiliary: Training | Mapping[str, Any] | None = None,
         network_options: Mapping[str, Any] | None = None,
         memory: Memory | Mapping[str, Any] | int | None = None,
-        val_fraction: float = DataSpec.val_fraction,
-        augment: Augment = DataSpec.augment,
-        normalization: str | tuple[float, ...] | None = DataSpec.normalization,
+        val_fraction: float | None = None,
+        augment: Augment | None = None,
+        normalization: str | tuple[float, ...] | None = None,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         held: int = HELD,
@@ -113,43 +120,37 @@ class Learner(Answers):
         events: Events | None = None,
         **settings: Any,
     ) -> None:
-        name, taken, made = named_method(method, settings)
-        both = decided_trainings(
-            made,
-            whole_section(Training, "training", training),
-            whole_section(Training, "auxiliary", auxiliary),
-        )
-        config = LearnerConfig(
-            method=made,
-            method_name=name,
-            settings=taken,
-            network=network,
-            network_options=dict(network_options or {}),
-            memory=whole_section(Memory, "memory", memory) or decided_memory(made),
-            scenario=scenario,
-            seed=seed,
-            training=both[0],
-            auxiliary=both[1],
-            val_fraction=val_fraction,
-            augment=augment,
-            held=held,
-            normalization=normalization,
-        )
-        self._begin(config, device, store, events, verbose)
-
-    def _begin(
-        self,
-        config: LearnerConfig,
-        device: str,
-        store: str | Path | None,
-        events: Events | None,
-        verbose: bool | None,
-    ) -> None:
-        """Nothing is learned yet."""
-        self._config, self._device = config, device
+        given = {
+            "seed": seed,
+            "network": network_options,
+            "memory": memory,
+            "training": training,
+            "auxiliary": auxiliary,
+            "network.name": network,
+            "data.scenario": scenario,
+            "data.val_fraction": val_fraction,
+            "data.augment": augment,
+            "data.normalization": normalization,
+        }
+        given = {name: value for name, value in given.items() if value is not None} | settings
+        if isinstance(method, RunSpec):
+            raise SpecError(
+                "A learner is given its images when it learns, and a run's spec names them. Give "
+                "the method and settings; ancl.load_run opens a finished run as a learner."
+            )
+        if isinstance(method, Recipe):
+            if given:
+                raise SpecError(f"{', '.join(given)}: a recipe has its settings already.")
+            recipe = method
+        else:
+            recipe = resolve_recipe(method, [Layer(CALL, dotted_settings(given))])
+        if held < 0:
+            raise SpecError(f"held is {held}; it must be 0 or more.")
+        self._recipe, self._most_held, self._device = recipe, held, device
         self._events, self._verbose = events, verbose
         self._say, self._said = (events or Warner()).say, set[str]()
-        self.method, self.scenario, self.seed = config.method, config.scenario, config.seed
+        self.method = recipe.make_method()
+        self.scenario, self.seed = recipe.data.scenario, recipe.seed
         self._memory = MemoryStore()
         self._store: Storage = Store(Path(store), self._say) if store else self._memory
         self._setting: Setting | None = None
@@ -164,8 +165,7 @@ class Learner(Answers):
 
     def __repr__(self) -> str:
         """What it is, what it knows and how large it is."""
-        named = self._config.network
-        network = named if isinstance(named, str) else type(named).__name__
+        network = network_title(self._recipe)
         start = f"<Learner {self.method.name} on {network}, {self.scenario}: "
         if self._setting is None:
             return f"{start}nothing learned>"
@@ -208,23 +208,15 @@ class Learner(Answers):
             Its number, new classes, known ones that came again, and the main network's epochs.
         """
         x, given = read_labelled(data, labels, self._form, self._say)
-        config = self._config
-        task = next_task(
-            x,
-            given,
-            self._tasks,
-            scenario=config.scenario,
-            seed=config.seed,
-            val_fraction=config.val_fraction,
-        )
+        task = next_task(x, given, self._tasks, self._recipe)
         form = self._form.widened(x) if self._form else Form.of(x)
-        device = resolve_device(self._device)
         setting = self._setting
         if setting is None:
-            for note in raw_floats(x, config.normalization):
+            asked = self._recipe.data.normalization
+            for note in raw_floats(x, asked):
                 self._say_once("floats", note)
-            moments = chosen_normalization(config.normalization, x, channel_statistics(x))
-            setting = config.setting(form.shape, moments, device)
+            moments = chosen_normalization(asked, x, channel_statistics(x))
+            setting = self._setting_for(form.shape, moments)
         with reporting(self._events, self._verbose) as events:
             return self._learn_task(task, setting, form, events)
 
@@ -262,7 +254,7 @@ class Learner(Answers):
         network, _ = self._built()
         kept = self._exemplars()
         return model_card(
-            self._config,
+            self._recipe,
             self._final_state(),
             self._measured,
             parameters=sum(each.numel() for each in network.parameters()),
@@ -302,7 +294,8 @@ class Learner(Answers):
         meta = {
             "kind": KIND,
             "accepted_changes": list(self.accepted_changes),
-            **self._config.meta(),
+            "recipe": self._recipe.values(),
+            "held": self._most_held,
             "state": self._final_state().model_dump(mode="json"),
             "measured": [None if row is None else row._asdict() for row in self._measured],
             "values": self._form.values if self._form else None,
@@ -341,27 +334,32 @@ class Learner(Answers):
         Raises:
             StoreError: The directory is not a saved learner, or is damaged.
         """
-        entry = read_saved(Path(path))
-        meta = entry.meta
-        given = SuppliedCode(Path(path), "Learner.load", method, network, augment, accept_changed)
-        with explained(given.path, "Give a directory that Learner.save wrote."):
-            state = FinalState.read(meta["state"])
-            config = config_of_meta(meta, given, state)
-            changes = config.check_given(given, state, meta["network"], meta["augment"])
-            learner = cls.__new__(cls)
-            learner._begin(config, device, store, events, verbose)
-            learner._accept(changes, checked(list[str], meta["accepted_changes"]))
-            parts = {
-                part: StageResult(strip_prefix(part, entry.tensors), meta["metas"][part])
-                for part in state.keys
-            }
-            learner._continue_from(state, parts, read_values(meta["values"]))
-            tensors, form = strip_prefix("held", entry.tensors), learner._form
-            assert form is not None
-            count = len(learner.classes), len(learner._tasks)
-            learner._held = read_held(tensors, form, *count)
-            learner._measured = read_measured(meta["measured"], state.columns)
-        learner._descent.add(entry.digest)
+        supplied = SuppliedCode(
+            Path(path), "Learner.load", method, network, augment, accept_changed
+        )
+        opened = {"device": device, "store": store, "verbose": verbose, "events": events}
+        return cls._of(read_learner(supplied), supplied.path, **opened)
+
+    @classmethod
+    def _of(cls, learned: Learned, path: Path, **opened: Any) -> Self:
+        """The door: a learner of what another one, or a run, left behind at a path.
+
+        Args:
+            learned: What it left behind.
+            path: Where that is, for messages.
+            opened: ``device``, ``store``, ``verbose`` and ``events``.
+
+        Raises:
+            StoreError: Its parts do not fit together.
+        """
+        held = HELD if learned.most_held is None else learned.most_held
+        learner = cls(learned.recipe, held=held, **opened)
+        for change in learned.changes:
+            learner._say(f"Accepted, although its code has changed: {change}.")
+        learner.accepted_changes = tuple(dict.fromkeys([*learned.accepted, *learned.changes]))
+        with explained(path, learned.remedy):
+            learner._continue_from(learned)
+        learner._descent |= {learned.digest} if learned.digest else set()
         return learner
 
     # -- inside ------------------------------------------------------------------------------
@@ -371,23 +369,20 @@ class Learner(Answers):
             self._said.add(subject)
             self._say(message)
 
-    def _accept(self, changes: Sequence[str], before: Sequence[str] = ()) -> None:
-        """Record parts that differ from what was trained with."""
-        for change in changes:
-            self._say(f"Accepted, although its code has changed: {change}.")
-        self.accepted_changes = tuple(dict.fromkeys([*before, *changes]))
+    def _setting_for(self, shape: Sequence[int], moments: Normalization | None) -> Setting:
+        device = resolve_device(self._device)
+        return make_setting(self._recipe, self.method, shape, moments, device)
 
     def _learn_task(
         self, task: Task, setting: Setting, form: Form, events: Events
     ) -> dict[str, Any]:
         tasks = (*self._tasks, task)
-        self._config.check_tasks(tasks, setting)
-        stages, planned = plan_task(self.method, tasks, setting, self._state)
-        state = without_backbone(planned)
+        check_learnable(self._recipe, self.method, tasks, setting.memory)
+        stages, state = plan_task(self.method, tasks, setting, self._state)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
             events.say(f"What is learned is not stored: {unstored}")
-        announce(self._config, tasks, setting, stages, events)
+        announce(self.method, self.scenario, tasks, setting, stages, events)
         layered = Layered(self._memory, self._memory if unstored else self._store)
         runner = Runner(stages, tasks, setting.device, layered, events)
         entries = {part: runner.obtain(key) for part, key in state.items()}
@@ -397,7 +392,7 @@ class Learner(Answers):
             epochs = runner.obtain(stage.key).meta["log"]
             log = [epoch for epoch in epochs if epoch["role"] == stage.name]
         scorer = make_scorer(self.method, *built(self.method, setting, tasks, entries))
-        held = set_apart(tasks, self._config.held, self._held)
+        held = hold_out_images(tasks, self._most_held, self._held)
         if self.method.data == "current":  # else its images are read again with every task
             tasks = (*self._tasks, TaskState.of(task).task(task.index))
         row = measured(scorer, held, tasks, task_known=self.scenario == "til")
@@ -416,7 +411,7 @@ class Learner(Answers):
             raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
         return self._setting
 
-    def _score(self, x: Tensor) -> Tensor:
+    def _score(self, x: Tensor | ImageView) -> Tensor:
         if self._scorer is None:
             self._scorer = make_scorer(self.method, *self._built())
         return numbers(self._scorer(x))
@@ -442,23 +437,15 @@ class Learner(Answers):
         assert entry is not None
         return entry
 
-    def _continue_from(
-        self,
-        state: FinalState,
-        entries: Mapping[str, StageResult],
-        values: tuple[float, float] | None = None,
-    ) -> None:
+    def _continue_from(self, learned: Learned) -> None:
         """Take over what was learned.
 
-        Args:
-            state: What is known of it.
-            entries: The results that the state's keys name.
-            values: The smallest and the largest value learned from, where that is known.
+        Raises:
+            ValueError: Its parts do not belong together.
         """
+        state, entries = learned.state, learned.entries
         tasks = state.learned(self.scenario)
-        setting = self._config.setting(
-            state.input_shape, state.moments, resolve_device(self._device)
-        )
+        setting = self._setting_for(state.input_shape, state.moments)
         wanted = {
             "importance": drop_zero_terms(self.method).needs_importance,
             "memory": setting.memory is not None and self.method.data == "current",
@@ -470,7 +457,7 @@ class Learner(Answers):
         for part, key in state.keys.items():
             self._memory.save(key, entries[part])
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
-        self._form = Form(state.input_shape, state.pixels, values)
-        self._measured, self._opened = (None,) * len(tasks), len(tasks)
+        self._form, self._held = learned.form, learned.held
+        self._measured, self._opened = learned.measured, len(tasks)
         parts = (entries, *self._built(), self._form, len(tasks))
         self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

@@ -1,6 +1,6 @@
-"""What is measured on held images: temperature, calibration error, confusions, per-class rates."""
+"""What is measured: on held images calibration, confusions and rates per class; and the size."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,16 +8,14 @@ from torch import Tensor
 
 from ancl.data import Label
 from ancl.errors import counted, one_line
-from ancl.wording import percent
+from ancl.memory import Exemplars
+from ancl.store.entry import StageResult
+from ancl.types import Params
+from ancl.wording import byte_size, percent
 
 ALL, NEWEST, NONE, GIVEN = "all tasks", "newest task only", "not measured", "given images"
 """What a measurement stands on: held images of all tasks, of the newest alone (``NEWEST``), no
 images at all, or those that were given."""
-
-_COLDEST, _HOTTEST = 1e-3, 1e3
-_HALVINGS = 60
-_UNKNOWN = 0.25
-"""Images of unknown class that a fit adds. More made probabilities too careful on test images."""
 
 
 @dataclass(frozen=True)
@@ -37,36 +35,6 @@ class Calibration:
     basis: str
     error: float | None = None
     error_before: float | None = None
-
-
-def fit_temperature(scores: Tensor, labels: Tensor) -> float:
-    """T that minimises the cross-entropy of softmax(scores / T) to smoothed labels.
-
-    A quarter of an image is added whose class is unknown, every class equally likely: without
-    it, images that are all answered right would ask for a temperature of 0. The loss is convex in 1
-    / T; its derivative is brought to 0 by halving.
-
-    Args:
-        scores: (N, C); minus infinity for classes that are not possible.
-        labels: The position of each image's own class.
-    """
-    scores = scores.double()
-    possible = scores.isfinite()
-    known = torch.where(possible, scores, 0.0)
-    unknown = _UNKNOWN / (len(labels) + _UNKNOWN)
-    wanted = known.gather(1, labels.unsqueeze(1)).squeeze(1) * (1 - unknown)
-    wanted = wanted + unknown * known.sum(dim=1) / possible.sum(dim=1)
-    coldest, hottest = torch.tensor([_COLDEST, _HOTTEST], dtype=torch.double).log().tolist()
-    for _ in range(_HALVINGS):
-        middle = (coldest + hottest) / 2
-        shares = (scores / torch.tensor(middle).double().exp()).softmax(dim=1)
-        slope = ((shares * known).sum(dim=1) - wanted).mean()
-        # The loss falls with 1 / T while the mean score is below the one wanted.
-        if slope < 0:
-            hottest = middle
-        else:
-            coldest = middle
-    return float(torch.tensor((coldest + hottest) / 2).exp())
 
 
 def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 10) -> float:
@@ -212,3 +180,50 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
         )
         for row in rows
     )
+
+
+# -- size ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Size:
+    """The bytes of a learner.
+
+    Args:
+        disk: Of what ``save`` writes.
+        memory: Of what is kept in memory, with the network that answers.
+        parts: The same by part; ``images`` are those that a method reads again with every task.
+    """
+
+    disk: int
+    memory: int
+    parts: Mapping[str, int]
+
+    def __str__(self) -> str:
+        """Both sums, and the parts."""
+        parts = ", ".join(f"{part} {byte_size(count)}" for part, count in self.parts.items())
+        return f"{byte_size(self.disk)} on disk, {byte_size(self.memory)} in memory ({parts})"
+
+
+def sizes(
+    entries: Mapping[str, StageResult], held: Exemplars | None, images: int, answering: bool
+) -> Size:
+    """The size of a learner.
+
+    Args:
+        entries: What was learned, by part.
+        held: The held images.
+        images: The bytes of images that are kept in memory alone.
+        answering: Whether a network is ready to answer.
+    """
+    parts = {part: _bytes(entry.tensors) for part, entry in entries.items()}
+    parts["held"] = _bytes(held.tensors()) if held else 0
+    disk = sum(parts.values())
+    ready = _bytes(entries["network"].tensors) if answering else 0
+    if images:
+        parts["images"] = images
+    return Size(disk, disk + ready + images, parts)
+
+
+def _bytes(tensors: Params) -> int:
+    return sum(tensor.nbytes for tensor in tensors.values())

@@ -10,7 +10,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from ancl.data import Task
-from ancl.learner.config import LearnerConfig
+from ancl.methods.method import Method
 from ancl.networks import Architecture
 from ancl.seeding import seeded
 from ancl.stages.events import Events, Forward
@@ -56,14 +56,15 @@ def reporting(events: Events | None, verbose: bool | None) -> Iterator[Events]:
 
 
 def announce(
-    config: LearnerConfig,
+    method: Method,
+    scenario: str,
     tasks: Sequence[Task],
     setting: Setting,
     stages: Sequence[Stage],
     events: Events,
 ) -> None:
     """Say what a user should know before a task is learned, and what is computed for it."""
-    for note in task_notes(config, tasks, setting):
+    for note in task_notes(method, scenario, tasks, setting):
         events.say(note)
     # Nothing is evaluated here, nor are features computed of images that only that would read.
     kept = [stage for stage in stages if stage.name != "evaluate"]
@@ -73,19 +74,19 @@ def announce(
     events.work_begins(titles, {key: stage.epochs for key, stage in todo.items()}, todo)
 
 
-def task_notes(config: LearnerConfig, tasks: Sequence[Task], setting: Setting) -> list[str]:
+def task_notes(method: Method, scenario: str, tasks: Sequence[Task], setting: Setting) -> list[str]:
     """What a user should know before the last of these tasks is learned."""
     index = tasks[-1].index
     if index < 2:
-        found = list(notes(config, setting.architecture)) if index == 0 else []
-        return found + plan_notes(config.method, tasks, setting)
-    return [] if tasks[-1].is_column else left_out(config.method, tasks[-1:])
+        found = list(notes(method, scenario, setting)) if index == 0 else []
+        return found + plan_notes(method, tasks, setting)
+    return [] if tasks[-1].is_column else left_out(method, tasks[-1:])
 
 
-def notes(config: LearnerConfig, net: Architecture) -> Iterator[str]:
+def notes(method: Method, scenario: str, setting: Setting) -> Iterator[str]:
     """What a user should know before the first task is learned."""
-    method = config.method
-    if method.collapses(config.scenario, config.memory):
+    net = setting.architecture
+    if method.collapses(scenario, setting.memory):
         yield (
             f"{method.name} keeps no images of earlier tasks, and with scenario='cil' it must tell "
             f"old classes from new ones that it never saw together: from the second task on, "

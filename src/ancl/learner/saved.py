@@ -1,71 +1,279 @@
-"""What a learner carries with it besides what it learned: checked when read, and its size."""
+"""What a learner leaves on disk, read back: checked, never trusted, and no code of it executed."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from annotated_types import Ge
+from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.errors import AnclError, StoreError
+from ancl.data import Augment, find_augmentation
+from ancl.errors import AnclError, MethodError, SpecError, StoreError
+from ancl.hashing import describe, digest
 from ancl.inference import InferenceInputs
 from ancl.learner.answers import Scorer, make_scorer
+from ancl.learner.card import Measured, read_measured
 from ancl.learner.inputs import Form
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
-from ancl.networks import Network
+from ancl.methods.registry import MethodRef
+from ancl.networks import Network, network_maker
+from ancl.outside import is_outside
+from ancl.recipe.recipe import Layer, Recipe, dotted
+from ancl.recipe.resolve import resolve_recipe
 from ancl.regularizers import WeightRegularizer
+from ancl.stages.final_state import FinalState, augment_digest
 from ancl.state import read_importance
-from ancl.store.entry import StageResult
+from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.types import Params, strip_prefix
-from ancl.wording import byte_size
+
+Count = Annotated[int, Ge(0)]
+KIND = "learner 6"
+"""What the header of a learner's directory calls it: raised with the form of what it holds."""
+_AGAIN = "Give a directory that Learner.save wrote."
+
+
+class Learned(NamedTuple):
+    """What a learner or a run left behind: all that a learner is made of again.
+
+    Args:
+        recipe: What decides its learning.
+        state: What is known of what was learned.
+        entries: The results that the state's keys name.
+        measured: What was measured after each task.
+        changes: Parts that differ from those it was trained with, as the caller accepts.
+        accepted: Those that were accepted before.
+        held: Its held images.
+        most_held: How many images of each class it holds, at most; nothing where that is open.
+        values: The smallest and the largest value learned from, where that is known.
+        digest: That of the directory, where it is a learner's.
+        remedy: What to do where its parts do not fit together.
+    """
+
+    recipe: Recipe
+    state: FinalState
+    entries: Mapping[str, StageResult]
+    measured: tuple[Measured | None, ...]
+    changes: Sequence[str] = ()
+    accepted: Sequence[str] = ()
+    held: Exemplars | None = None
+    most_held: int | None = None
+    values: tuple[float, float] | None = None
+    digest: str | None = None
+    remedy: str = _AGAIN
+
+    @property
+    def form(self) -> Form:
+        """What its images are."""
+        return Form(self.state.input_shape, self.state.pixels, self.values)
+
+
+def read_learner(supplied: "SuppliedCode") -> Learned:
+    """A saved learner; code of the user's own is supplied again.
+
+    Raises:
+        StoreError: The directory is not a saved learner, or is damaged.
+    """
+    entry = _read_saved(supplied.path)
+    meta = entry.meta
+    with explained(supplied.path, _AGAIN):
+        state = FinalState.read(meta["state"])
+        recipe, changes = supplied.recipe(meta["recipe"], state)
+        parts = {
+            part: StageResult(strip_prefix(part, entry.tensors), meta["metas"][part])
+            for part in state.keys
+        }
+        learned = Learned(
+            recipe,
+            state,
+            parts,
+            read_measured(meta["measured"], state.columns),
+            changes,
+            checked(list[str], meta["accepted_changes"]),
+            most_held=checked(Count, meta["held"]),
+            values=read_values(meta["values"]),
+            digest=entry.digest,
+        )
+        classes = len({name for task in state.tasks for name in task.names})
+        held = strip_prefix("held", entry.tensors)
+        return learned._replace(held=read_held(held, learned.form, classes, len(state.tasks)))
+
+
+def _read_saved(path: Path) -> StageResult:
+    """The directory a learner was saved to.
+
+    Raises:
+        StoreError: It is not a saved learner, or is damaged, or of another version.
+    """
+    try:
+        entry = read_entry(path)
+    except DamagedError as error:
+        raise StoreError(
+            f"{path} is not a saved learner: {error.reason}. Give a directory that Learner.save "
+            f"wrote."
+        ) from error
+    kind = str(entry.meta.get("kind"))
+    if re.fullmatch(r"learner \d{1,9}", kind) and kind != KIND:
+        raise StoreError(
+            f"{path} was saved by another version of ancl ({kind}; this one reads {KIND}). Open it "
+            f"with that version, or learn its images again with this one."
+        )
+    if kind != KIND:
+        raise StoreError(f"{path} holds no learner. Give a directory that Learner.save wrote.")
+    return entry
+
+
+# -- code that is given again ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Size:
-    """The bytes of a learner.
+class SuppliedCode:
+    """Parts that a caller gives again: what a directory names is never executed.
 
     Args:
-        disk: Of what ``save`` writes.
-        memory: Of what is kept in memory, with the network that answers.
-        parts: The same by part; ``images`` are those that a method reads again with every task.
+        path: The directory that is read.
+        call: The call that they are given to, for messages.
+        method: The method, or where its code lies.
+        network: The network, or where its code lies.
+        augment: The augmentation, or where its code lies.
+        accept_changed: Whether they may differ from those that were trained with.
     """
 
-    disk: int
-    memory: int
-    parts: Mapping[str, int]
+    path: Path
+    call: str
+    method: str | Method | None = None
+    network: str | nn.Module | None = None
+    augment: Augment | None = None
+    accept_changed: bool = False
 
-    def __str__(self) -> str:
-        """Both sums, and the parts."""
-        parts = ", ".join(f"{part} {byte_size(count)}" for part, count in self.parts.items())
-        return f"{byte_size(self.disk)} on disk, {byte_size(self.memory)} in memory ({parts})"
+    def method_or(self, saved: str | None) -> str | Method:
+        """The method given, or one of ours by its saved name.
+
+        Raises:
+            MethodError: Both are ours, and not the same.
+        """
+        if self.method is None:
+            return self._ours("method", saved)
+        names = [each for each in (self.method, saved) if isinstance(each, str)]
+        if len(names) == 2 and not any(map(is_outside, names)) and not self.accept_changed:
+            given, own = (MethodRef(name).name for name in names)
+            if given != own:
+                raise MethodError(
+                    f"The method given to {self.call} is not the one that {self.path} was trained "
+                    f"with ({own}). Leave it out, or begin a new learner in another directory."
+                )
+        return self.method
+
+    def network_or(self, saved: str | None) -> str | nn.Module:
+        """The network given, or one of ours by its saved name."""
+        return self.network if self.network is not None else self._ours("network", saved)
+
+    def augment_or(self, saved: str | None) -> Augment:
+        """The augmentation given, or one of ours by its saved name."""
+        return self.augment if self.augment is not None else self._ours("augment", saved)
+
+    def _ours(self, part: str, saved: str | None) -> str:
+        if saved is not None and not is_outside(saved):
+            return saved
+        noun = {"augment": "augmentation"}.get(part, part)
+        own = f"the {noun} {saved}" if saved else f"{noun} code of your own"
+        example = f"{saved!r}" if saved else "…"
+        raise SpecError(
+            f"{self.path} was trained with {own}. Code from outside is executed only where you "
+            f"name it yourself. Give it again: {self.call}(path, {part}={example})."
+        )
+
+    def recipe(self, saved: Any, state: FinalState) -> tuple[Recipe, tuple[str, ...]]:
+        """What was learned with, from JSON values, and what differs from it, as is accepted.
+
+        Once there is a state, a file of weights is known by its hash: what was learned is stored,
+        and no file that a directory names is read.
+
+        Args:
+            saved: The recipe that the state was learned with.
+            state: What was learned.
+
+        Raises:
+            SpecError: A part is not given again, or not the same, or has no such setting or not
+                of this value.
+            MethodError: The method is not the same.
+        """
+        values = dotted(saved)
+        method = self.method_or(saved["method"])
+        network = self.network_or(values["network.name"])
+        augment = self.augment_or(values["data.augment"])
+        changes = self._changed_augment(augment, state, values["data.augment"])
+        changes += self._changed_network(network, state, values["network.name"])
+        if isinstance(method, Method):
+            values = {key: value for key, value in values.items() if key not in saved["options"]}
+        library = network_maker(network).library if isinstance(network, str) else None
+        if library and not library.starts_random(values.get("network.weights")):
+            if state.pretrained is None:
+                raise ValueError("the network has weights whose hash is not there")
+            values["network.weights"] = f"sha256:{state.pretrained}"
+        values |= {"network.name": network, "data.augment": augment}
+        recipe = resolve_recipe(method, [Layer(str(self.path), values)])
+        return recipe, (*self._changed_method(recipe.make_method(), state), *changes)
+
+    def _changed_method(self, method: Method, state: FinalState) -> list[str]:
+        """Refuse a method that is another one; where that is accepted, name it."""
+        if self.method is None or digest(describe(method, complete=False)) == state.method:
+            return []
+        if not self.accept_changed:
+            raise MethodError(
+                f"The method given to {self.call} is not the one that {self.path} was trained "
+                f"with. Give the same parts and values, from the same code, or accept_changed=True."
+            )
+        return [f"method, trained as {state.method[:12]}"]
+
+    def _changed_network(
+        self, network: str | nn.Module, state: FinalState, named: str | None
+    ) -> list[str]:
+        """The same of a network, which was learned by this name."""
+        if self.network is None:
+            return []
+        source, same = None, named is None
+        if isinstance(network, str):
+            code = network_maker(network).code
+            source = code.sources.digest if code else None
+            same = network == named or (
+                code is not None and code.attribute == (named or "").rpartition(":")[2]
+            )
+        if source == state.network and same:
+            return []
+        shown = named or "a module of your own"
+        if not self.accept_changed:
+            raise SpecError(
+                f"The network given to {self.call} is not the one that {self.path} was "
+                f"trained with ({shown}): its name or its code differs. Give the same network, "
+                f"from the same code, or accept_changed=True."
+            )
+        return [f"network {shown}, trained as {(state.network or 'a module')[:12]}"]
+
+    def _changed_augment(self, augment: Augment, state: FinalState, named: str | None) -> list[str]:
+        """The same of an augmentation."""
+        if self.augment is None:
+            return []
+        ours = any(isinstance(each, str) and not is_outside(each) for each in (augment, named))
+        same = augment_digest(find_augmentation(augment)) == state.augment
+        if augment == named if ours else same:
+            return []
+        shown = named or "code of your own"
+        if not self.accept_changed:
+            raise SpecError(
+                f"The augmentation given to {self.call} is not the one that {self.path} was "
+                f"trained with ({shown}): its name or its code differs. Give the same one, leave "
+                f"it out if it is not code of your own, or accept_changed=True (--accept-changed)."
+            )
+        return [f"augmentation, trained as {(state.augment or shown)[:12]}"]
 
 
-def sizes(
-    entries: Mapping[str, StageResult], held: Exemplars | None, images: int, answering: bool
-) -> Size:
-    """The size of a learner.
-
-    Args:
-        entries: What was learned, by part.
-        held: The held images.
-        images: The bytes of images that are kept in memory alone.
-        answering: Whether a network is ready to answer.
-    """
-    parts = {part: _bytes(entry.tensors) for part, entry in entries.items()}
-    parts["held"] = _bytes(held.tensors()) if held else 0
-    disk = sum(parts.values())
-    ready = _bytes(entries["network"].tensors) if answering else 0
-    if images:
-        parts["images"] = images
-    return Size(disk, disk + ready + images, parts)
-
-
-def _bytes(tensors: Params) -> int:
-    return sum(tensor.nbytes for tensor in tensors.values())
+# -- what was read, checked ------------------------------------------------------------------
 
 
 def read_held(tensors: Params, form: Form, classes: int, tasks: int) -> Exemplars | None:

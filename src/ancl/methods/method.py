@@ -76,7 +76,7 @@ class Method:
     Args:
         name: What results are filed under.
         task_loss: What a task is learned by.
-        old: The term that holds the network to the old one, if any.
+        old: The term that holds the network to the old one, or to stored answers, if any.
         auxiliary: The term that holds it to the auxiliary one, if any.
         task_weight: The task loss's own weight from the second task on; 0 leaves it out.
         extras: Terms that are neither.
@@ -146,6 +146,8 @@ class Method:
     records: Annotated[tuple[Record, ...], LATER] = ()
 
     def __post_init__(self) -> None:
+        if self.old and self.old.stored:
+            _check_stored(self.name, self.old.regularizer, self.records)
         if self.auxiliary and isinstance(self.auxiliary.lamb_a, Balance):
             _check_balance(self.name, self.old, self.auxiliary)
 
@@ -183,7 +185,8 @@ class Method:
     def replays(self) -> bool:
         """Whether its loss reads replay batches: by a term on them, or a memory that has some."""
         given = self.memory is not None and self.memory.batch is not None
-        return given or any(extra.replayed for extra in self.extras)
+        stored = self.old is not None and self.old.stored
+        return given or stored or any(extra.replayed for extra in self.extras)
 
     @property
     def why_once(self) -> str:
@@ -259,6 +262,16 @@ class Method:
     def auxiliary_watcher(self) -> type[Watcher] | None:
         """The same for the auxiliary network's training."""
         return _watcher(self.auxiliary.regularizer) if self.auxiliary else None
+
+
+def _check_stored(name: str, omega: Regularizer, records: tuple[Record, ...]) -> None:
+    """Refuse an Ω on stored answers that the memory does not record."""
+    if omega.reads not in {record.name for record in records}:
+        raise MethodError(
+            f"{name} is held to stored answers by an Ω that reads {omega.reads}, and its memory "
+            f"records none. Give records=(StoredLogits(),) and an Ω that reads logits, or a Record "
+            f"named 'features' and an Ω that reads these."
+        )
 
 
 def _check_balance(name: str, old: Term | None, auxiliary: Auxiliary) -> None:

@@ -16,14 +16,14 @@ from ancl.memory import Exemplars, Memory, Record
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Architecture, Network
 from ancl.regularizers import Watcher
-from ancl.state import MEMORY
+from ancl.state import BASE, MEMORY
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.loop import Drive
 from ancl.training.objective import Auxiliary, Extra, Term
 from ancl.training.outer import Outer
-from ancl.types import Output, strip_prefix
+from ancl.types import Output, Params, strip_prefix
 
 Inputs = Mapping[str, StageResult]
 """The results a stage reads, by the part they play."""
@@ -203,6 +203,11 @@ def inference_inputs(
         read_exemplars(memory, network.reads_features) if memory else None,
         {name: strip_prefix(name, result.tensors) for name, result in others.items()},
     )
+
+
+def read_base(state: Inputs) -> Params:
+    """What networks share of a state; empty where nothing is frozen."""
+    return strip_prefix(BASE, state[BASE].tensors) if BASE in state else {}
 
 
 def read_exemplars(memory: StageResult, features: bool) -> Exemplars:

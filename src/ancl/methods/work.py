@@ -23,6 +23,7 @@ from ancl.methods.parts import (
     StageContext,
     TaskParts,
     inference_inputs,
+    read_base,
     read_exemplars,
     with_features,
 )
@@ -105,7 +106,12 @@ class TaskWork:
         sizes = self.history.blocks if blocks is None else blocks
         with seeded(self.seed, self.index, "build"):
             tensors = strip_prefix(NETWORK, self.inputs[name].tensors)
-            return self._parts.architecture.restore(sizes, tensors).to(self.device)
+            return self._parts.architecture.restore(sizes, tensors, self._base, device=self.device)
+
+    @cached_property
+    def _base(self) -> Params:
+        """What all networks of the task share."""
+        return {name: tensor.to(self.device) for name, tensor in read_base(self.inputs).items()}
 
     def state(self, name: str) -> Params:
         """A piece of the state as named tensors; empty where it is not there."""
@@ -420,14 +426,18 @@ class TaskWork:
 
     def old_term(self, old: Term) -> PenaltyTerm:
         """The old network's term."""
-        # As the last task left it; rows for new classes, if it has any, are not used.
-        before = (OLD, self.history.blocks_before) if OLD in self.inputs else (START, None)
-        network, importance = self.network(*before), self.importance_of(IMPORTANCE)
-        anchor = anchor_for(old.regularizer, network, self.history.old_classes, importance)
         lamb = weight_at(old.lamb, *self.history.counts)
         if isinstance(lamb, Auto) and LAMB in self.inputs:
             lamb = replace(lamb, last=self.inputs[LAMB].meta["lambs"][OLD])
-        return PenaltyTerm(OLD, lamb, old.regularizer, self._corrected(anchor))
+        return PenaltyTerm(OLD, lamb, old.regularizer, self._corrected(self._old_anchor(old)))
+
+    def _old_anchor(self, old: Term) -> Anchor:
+        if old.stored:
+            return Anchor(self.history.old_classes, stored=True)
+        # As the last task left it; rows for new classes, if it has any, are not used.
+        before = (OLD, self.history.blocks_before) if OLD in self.inputs else (START, None)
+        network, importance = self.network(*before), self.importance_of(IMPORTANCE)
+        return anchor_for(old.regularizer, network, self.history.old_classes, importance)
 
     def auxiliary_term(
         self, auxiliary: Auxiliary, network: Network, importance: Importance

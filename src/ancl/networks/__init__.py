@@ -2,6 +2,7 @@
 
 from ancl.networks.architecture import Architecture, architecture, without_head
 from ancl.networks.backbones import Mlp, ResNet
+from ancl.networks.efficientnet_lite0 import EfficientNetLite0, weights_notice
 from ancl.networks.growth import Growth
 from ancl.networks.makers import NAMES, NETWORKS, network_maker, network_options
 from ancl.networks.network import Backbone, Network, as_backbone, frozen, train_mode
@@ -11,6 +12,7 @@ __all__ = [
     "NETWORKS",
     "Architecture",
     "Backbone",
+    "EfficientNetLite0",
     "Growth",
     "Mlp",
     "Network",
@@ -21,5 +23,6 @@ __all__ = [
     "network_maker",
     "network_options",
     "train_mode",
+    "weights_notice",
     "without_head",
 ]

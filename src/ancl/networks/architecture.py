@@ -13,7 +13,6 @@ from ancl.hashing import UnstorableError, describe, known_digest
 from ancl.networks.growth import Growth
 from ancl.networks.heads import HEADS
 from ancl.networks.identity import module_identity
-from ancl.networks.libraries import CACHED, LibraryBackbone
 from ancl.networks.makers import (
     NAMES,
     Maker,
@@ -24,7 +23,15 @@ from ancl.networks.makers import (
     probe_named,
     resolved_options,
 )
-from ancl.networks.network import Network, channels_last
+from ancl.networks.network import (
+    BACKBONE,
+    Network,
+    channels_last,
+    packed,
+    share_equal,
+    tensors_of,
+)
+from ancl.networks.pretrainable import RANDOM, PretrainableBackbone
 from ancl.outside import Loaded
 from ancl.seeding import seeded
 from ancl.types import Params
@@ -45,7 +52,7 @@ class Architecture:
         prototype: The user's module; its weights are the initial ones.
         maker: What makes the named backbone.
         probe: What a trial of the backbone has shown.
-        pretrained: The hash of the file of weights that a network of another library begins with.
+        pretrained: The hash of the file of pretrained weights that it begins with, if there is one.
         normalization: What these weights expect of images, in place of the images' own moments.
         notes: What a user should know of them before training.
         growth: How a method changes the backbone from task to task; not at all if left out.
@@ -79,34 +86,72 @@ class Architecture:
         """Whether features of an image never change, so that they are computed once and kept."""
         return self.probe.fixed and len(self.input_shape) == 3 and self.growth is None
 
+    @property
+    def base(self) -> frozenset[str]:
+        """The names of tensors that no training changes; see ``base_names``.
+
+        They are stored once, and shared by all networks of a process. A method that lets the
+        network grow may change any of its parts: then there are none.
+        """
+        names = self.probe.base if self.growth is None else ()
+        return frozenset(BACKBONE + name for name in names)
+
     def moments(self, images: Normalization | None) -> Normalization | None:
         """The normalization of images whose own moments are these; none for other inputs."""
         return images and (self.normalization or images)
 
-    def build(self, sizes: Sequence[int] = ()) -> Network:
+    def build(self, sizes: Sequence[int] = (), base: Params | None = None) -> Network:
         """A network on the CPU whose head has a block for each size; the caller seeds it.
 
         Its backbone has new weights from the global generator, pretrained ones, or those of the
-        prototype.
+        prototype; and this base, if it is given, in place of the one that was made.
         """
-        return self._around(self.backbone(), sizes)
+        network = self._around(self.backbone(), sizes)
+        self._share(network, base)
+        return network
 
-    def restore(self, sizes: Sequence[int], tensors: Params, *, draw: bool = False) -> Network:
+    def restore(
+        self,
+        sizes: Sequence[int],
+        tensors: Params | None,
+        base: Params | None = None,
+        *,
+        draw: bool = False,
+        device: torch.device | None = None,
+    ) -> Network:
         """The same with stored tensors: no file of pretrained weights is read.
 
         Args:
             sizes: Of the head's blocks.
-            tensors: What was stored.
+            tensors: What was stored of the network; None where its base alone is asked.
+            base: What is stored once for all networks, on the device; it is shared, not copied.
             draw: Whether the head is drawn first, as ``build`` does: what is drawn from the
                 generator afterwards depends on it.
+            device: Where the network is used; the CPU if left out.
 
         Raises:
             StoreError: They do not fit.
         """
-        plain = {**self.options, "weights": None} if self.pretrained else self.options
+        plain = {**self.options, "weights": RANDOM} if self.pretrained else self.options
         network = self._around(self._backbone(plain), sizes, draw)
-        network.load(tensors)
+        if device is not None:
+            network.to(device)
+        self._share(network, base)
+        if tensors is not None:
+            network.load(tensors)
         return network
+
+    def make_base(self) -> Params:
+        """What no training changes, as ``build`` makes it; the caller seeds it."""
+        tensors = tensors_of(self.build())
+        return packed({name: tensors[name] for name in sorted(self.base)})
+
+    def _share(self, network: Network, base: Params | None) -> None:
+        if not base:
+            return
+        network.share(base)
+        if self.prototype is not None:  # it needs no copy of its own either
+            share_equal(self.prototype, {n.removeprefix(BACKBONE): t for n, t in base.items()})
 
     def gained(self, sizes: Sequence[int]) -> int:
         """The number of parameters that it stores in the end more than a network that stays."""
@@ -168,7 +213,9 @@ class Architecture:
         code = self.maker.code if self.maker else None
         return described | self._code_identity(code) if code else described
 
-    def _library_identity(self, options: object, library: LibraryBackbone) -> dict[str, object]:
+    def _library_identity(
+        self, options: object, library: PretrainableBackbone
+    ) -> dict[str, object]:
         """Weights by the hash of their file, whatever its place."""
         assert isinstance(options, dict)
         return {
@@ -265,22 +312,22 @@ def _architecture(
 
 def _of_library(
     maker: Maker,
-    library: LibraryBackbone,
+    library: PretrainableBackbone,
     shape: tuple[int, ...],
     options: Mapping[str, object],
     head: str,
     head_options: Mapping[str, object],
 ) -> Architecture:
-    """A network of another library, with the pretrained weights it begins with."""
-    weights = options["weights"]
-    if options["frozen"] and weights is None:
+    """A network that may be pretrained, with the weights it begins with."""
+    weights = None if options["weights"] is None else str(options["weights"])
+    if options["frozen"] and library.starts_random(weights):
         raise SpecError(
             f"network.frozen=true freezes weights that never learned: {library.name} begins with "
-            f"random ones. Give network.weights=FILE, or network.weights={CACHED}."
+            f"random ones. Give network.weights=FILE, or network.weights={library.stock_weights}."
         )
-    pretrained = library.located(None if weights is None else str(weights))
+    pretrained = library.located(weights)
     here = pretrained is not None and pretrained.file is not None
-    shown = options if here else {**options, "weights": None}
+    shown = options if here else {**options, "weights": RANDOM}
     digest = pretrained.digest if pretrained and here else ""
     return Architecture(
         library.name,

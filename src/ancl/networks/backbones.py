@@ -1,4 +1,4 @@
-"""Backbones: a multilayer perceptron, and residual networks for small images."""
+"""Backbones: a perceptron, residual networks for small images, and vectors as they are."""
 
 from __future__ import annotations
 
@@ -45,6 +45,22 @@ def _check_sizes(hidden: Sequence[int]) -> None:
             f"hidden = {hidden!r} does not fit an MLP. "
             "Give at least one size, each a whole number from 1, such as [256, 256]."
         )
+
+
+class Vectors(Backbone):
+    """Vectors as they are, which another model has made: nothing is left to learn.
+
+    Args:
+        feature_size: The length of a vector.
+    """
+
+    def __init__(self, feature_size: int) -> None:
+        super().__init__()
+        self.feature_size = feature_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The vectors (B, feature_size) themselves."""
+        return x
 
 
 DEPTHS = (8, 14, 20, 32, 44, 56)
@@ -109,7 +125,7 @@ class Block(nn.Module):
         return F.relu(out, inplace=True) if self.relu else out
 
 
-class Stage(nn.Sequential):
+class ResidualStage(nn.Sequential):
     """Blocks in a row, of which only the first may change the shape."""
 
     def with_map(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,7 +138,9 @@ class Stage(nn.Sequential):
         return F.relu(out) if last.relu else out, out
 
 
-def _stage(inputs: int, outputs: int, blocks: int, stride: int, last_relu: bool = True) -> Stage:
+def _stage(
+    inputs: int, outputs: int, blocks: int, stride: int, last_relu: bool = True
+) -> ResidualStage:
     def layers() -> Iterator[Block]:
         for index in range(blocks):
             first, last = index == 0, index == blocks - 1
@@ -133,7 +151,7 @@ def _stage(inputs: int, outputs: int, blocks: int, stride: int, last_relu: bool 
                 relu=last_relu or not last,
             )
 
-    return Stage(*layers())
+    return ResidualStage(*layers())
 
 
 class ResNet(Backbone):

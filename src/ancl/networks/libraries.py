@@ -5,10 +5,10 @@ weights come from a file, or from the cache where the library itself has put the
 """
 
 import importlib
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ancl.data.samples import Normalization
 from ancl.errors import SpecError, did_you_mean, printable
-from ancl.networks.identity import WeightFile, read_weights, weight_file
+from ancl.networks.pretrainable import PretrainableBackbone
 from ancl.outside import LIBRARIES, in_library
 from ancl.seeding import seeded
 
@@ -27,10 +27,9 @@ FORMS = tuple(f"{library}:NAME" for library in LIBRARIES)
 """How to name a network of another library."""
 CACHED = "cached"
 """What ``weights`` may be instead of a file: the library's own pretrained ones, if it has them."""
-_DIGEST = re.compile("sha256:([0-9a-f]{64})")
 
 
-class LibraryBackbone(ABC):
+class LibraryBackbone(PretrainableBackbone):
     """A backbone of another library.
 
     Args:
@@ -42,13 +41,14 @@ class LibraryBackbone(ABC):
 
     listing: str
     """The call that shows all names."""
-    make: Callable[..., nn.Module]
-    """From the shape of a sample, and options by keyword, to a backbone."""
+    fetching: str
+    """The library's own call that fills its cache, with the model's name to be put in."""
+    stock_weights = CACHED
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         library, _, self.model = name.partition(":")
         self.name, self.library = name, _imported(library)
-        self._files: dict[str, WeightFile] = {}
         self.version = f"{library} {self.library.__version__}"
         if self.model not in (names := self.names()):
             raise SpecError(
@@ -62,71 +62,10 @@ class LibraryBackbone(ABC):
         """The library's own list."""
 
     @abstractmethod
-    def normalization(self) -> Normalization:
-        """What its pretrained weights expect."""
-
-    @abstractmethod
-    def size(self) -> int:
-        """Height and width of the images that its pretrained weights have seen."""
-
-    @abstractmethod
     def _places(self) -> Iterator[Path]:
         """Where the library keeps the pretrained weights, if it has them."""
 
-    def located(self, weights: str | None) -> WeightFile | None:
-        """The file of weights that a setting names, as it is the first time it is asked for.
-
-        Keys hold that hash, so every later network must begin with these very bytes.
-
-        Raises:
-            SpecError: It is not there.
-        """
-        if weights is None:
-            return None
-        if known := _DIGEST.fullmatch(weights):
-            return WeightFile(known[1])
-        if weights not in self._files:
-            file = self._cached() if weights == CACHED else Path(weights).expanduser()
-            self._files[weights] = weight_file(file)
-        return self._files[weights]
-
-    def moments(self, channels: int) -> Normalization:
-        """The normalization for images of this number of channels: grey ones get the mean."""
-        expected = self.normalization()
-        if len(expected.mean) == channels:
-            return expected
-        mean, std = (sum(values) / len(values) for values in (expected.mean, expected.std))
-        return Normalization((mean,) * channels, (std,) * channels)
-
-    def notes(self, shape: Sequence[int]) -> tuple[str, ...]:
-        """What a user should know before pretrained weights are used for such images."""
-        if tuple(shape[1:]) == (self.size(), self.size()):
-            return ()
-        return (
-            f"The weights of {self.name} were trained on images of {self.size()}x{self.size()} "
-            f"pixels, and yours have {shape[2]}x{shape[1]}. Features may be poor: resize the "
-            f"images, as in folder:PATH@{self.size()}.",
-        )
-
-    def tensors(self, weights: str | None) -> dict[str, Tensor] | None:
-        """The weights to begin with; None for new ones.
-
-        Raises:
-            SpecError: The file is not there or cannot be read.
-        """
-        pretrained = self.located(weights)
-        if pretrained is None:
-            return None
-        if pretrained.file is None:
-            raise SpecError(
-                f"A new {self.name} is to begin with pretrained weights (sha256 "
-                f"{pretrained.digest[:12]}), whose file is not known any more: a saved learner "
-                f"keeps what was learned alone. Learn all tasks without saving in between, or use "
-                f"a method that continues from the old network."
-            )
-        return read_weights(pretrained)
-
-    def _cached(self) -> Path:
+    def _stock_file(self) -> Path:
         looked = list(self._places())
         for place in looked:
             if place.is_file():
@@ -134,23 +73,8 @@ class LibraryBackbone(ABC):
         where = ", ".join(str(place) for place in looked) or "no place is known"
         raise SpecError(
             f"The pretrained weights of {self.name} are not in your cache ({where}), and nothing "
-            f"is fetched unasked. Have {self.version.split()[0]} fetch them, or give a file: "
-            f"network.weights=FILE."
-        )
-
-    def _image(self, shape: Sequence[int]) -> tuple[int, int, int]:
-        if len(shape) != 3:
-            raise SpecError(
-                f"{self.name} reads images (channels, height, width), but the samples have shape "
-                f"{tuple(shape)}. Use mlp, or your own module."
-            )
-        return shape[0], shape[1], shape[2]
-
-    def _misfit(self, reason: object) -> SpecError:
-        shown = printable(" ".join(str(reason).split()).rstrip("."), 300)
-        return SpecError(
-            f"The file for network.weights does not fit {self.name}: {shown}. Give weights of this "
-            f"very model."
+            f"is fetched unasked. {self.fetching.format(self.model)} in Python fetches them. Or "
+            f"give a file: network.weights=FILE."
         )
 
 
@@ -158,6 +82,7 @@ class _Timm(LibraryBackbone):
     """A backbone of timm, without its classifier; vision transformers get the images' size."""
 
     listing = "timm.list_models()"
+    fetching = "timm.create_model({!r}, pretrained=True)"
 
     def make(
         self,
@@ -259,6 +184,7 @@ class _Torchvision(LibraryBackbone):
     """A classifier of torchvision whose last linear layer passes its input on."""
 
     listing = "torchvision.models.list_models(module=torchvision.models)"
+    fetching = "torchvision.models.get_model({!r}, weights='DEFAULT')"
 
     def make(
         self, shape: Sequence[int], *, weights: str | None = None, frozen: bool = False
@@ -332,17 +258,72 @@ def _imported(library: str) -> ModuleType:
         module = importlib.import_module(library)
         if library == "torchvision":
             importlib.import_module("torchvision.models")
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"{library}:NAME needs the package {error.name}, which is not installed. Install it: "
-            f"pip install 'ancl[{library}]'."
-        ) from error
     except Exception as error:  # a torchvision that does not fit torch stops with several kinds
-        raise SpecError(
-            f"{library} cannot be imported ({type(error).__name__}: {error}). Install versions of "
-            f"torch and torchvision that belong together, both for the CPU or both for CUDA."
-        ) from error
+        raise _not_imported(library, error) from error
     return module
+
+
+def _not_imported(library: str, error: Exception) -> SpecError:
+    """What is wrong and what to do: not installed, in want of a package, or beside a wrong torch.
+
+    timm imports torchvision. Where that stops, timm has no fault, and installing it again changes
+    nothing: torchvision is to be named.
+    """
+    absent = error.name if isinstance(error, ModuleNotFoundError) else None
+    if absent == library:
+        return SpecError(
+            f"{library}:NAME needs the package {library}, which is not installed. Install it: pip "
+            f"install 'ancl[{library}]' {_torch_pin()}: without torch and its index pip may take "
+            f"another torch, or a torchvision that does not fit yours."
+        )
+    if absent == "torchvision":
+        return SpecError(
+            f"{library} is installed, but it imports torchvision, which is not. Install the one "
+            f"that belongs to your torch: pip install torchvision {_torch_pin()}."
+        )
+    if absent:
+        return SpecError(
+            f"{library} is installed, but it imports the package {absent}, which is not. Install "
+            f"it: pip install {absent.partition('.')[0]}."
+        )
+    if library == "timm":
+        try:
+            importlib.import_module("torchvision")
+        except Exception as cause:  # as above
+            return _unfit_torchvision("timm imports torchvision, and ", cause)
+    if library == "torchvision":
+        return _unfit_torchvision("", error)
+    return SpecError(
+        f"{library} {_version(library)} cannot be imported ({_told(error)}). Install another "
+        f"version of it: pip install --upgrade --no-deps {library}."
+    )
+
+
+def _unfit_torchvision(begin: str, error: Exception) -> SpecError:
+    return SpecError(
+        f"{begin}torchvision {_version('torchvision')} cannot be imported beside torch "
+        f"{torch.__version__} ({_told(error)}). Both must be for the CPU, or both for CUDA. "
+        f"Replace torchvision: pip uninstall torchvision, then pip install torchvision "
+        f"{_torch_pin()}."
+    )
+
+
+def _torch_pin() -> str:
+    """What keeps pip from replacing the torch that is installed."""
+    if torch.version.cuda is not None:
+        return f"torch=={torch.__version__.partition('+')[0]}"
+    return f"torch=={torch.__version__} --extra-index-url https://download.pytorch.org/whl/cpu"
+
+
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "of an unknown version"
+
+
+def _told(error: Exception) -> str:
+    return printable(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
 
 
 def _downloaded(url: str) -> Path:

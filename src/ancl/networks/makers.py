@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from ancl.catalogue import Catalogue
 from ancl.errors import AnclError, SpecError, did_you_mean
-from ancl.networks.backbones import Mlp, ResNet
-from ancl.networks.identity import weight_digest
+from ancl.networks.backbones import Mlp, ResNet, Vectors
+from ancl.networks.efficientnet_lite0 import Lite0
+from ancl.networks.identity import tensor_digest, weight_digest
 from ancl.networks.libraries import FORMS as LIBRARY_FORMS
-from ancl.networks.libraries import LibraryBackbone, library_backbone
-from ancl.networks.network import as_backbone, grows
+from ancl.networks.libraries import library_backbone
+from ancl.networks.network import as_backbone, base_names, grows, tensors_of
+from ancl.networks.pretrainable import RANDOM, PretrainableBackbone
 from ancl.outside import Loaded, in_library
 from ancl.runtime import check_memory
 from ancl.seeding import seeded
@@ -38,6 +40,18 @@ def _mlp(shape: Sequence[int], *, hidden: Sequence[int] = (256, 256)) -> nn.Modu
     return Mlp(shape, hidden)
 
 
+def _features(shape: Sequence[int]) -> nn.Module:
+    if len(shape) != 1:
+        raise SpecError(
+            f"features reads vectors (samples, features) as another model has made them, but the "
+            f"samples have shape {tuple(shape)}. For images use efficientnet_lite0 or a resnet; "
+            f"flatten features of several axes."
+        )
+    return Vectors(shape[0])
+
+
+_PRETRAINABLE: dict[str, Callable[[], PretrainableBackbone]] = {Lite0.name: Lite0}
+"""Ours that may begin with pretrained weights."""
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet8": _resnet(8),
     "resnet14": _resnet(14),
@@ -46,6 +60,8 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet44": _resnet(44),
     "resnet56": _resnet(56),
     "mlp": _mlp,
+    **{name: pretrainable().make for name, pretrainable in _PRETRAINABLE.items()},
+    "features": _features,
 }
 """Backbones by name; each takes the shape of one sample and its options by keyword."""
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
@@ -67,12 +83,12 @@ class Maker(NamedTuple):
     Args:
         make: From the shape of a sample, and options by keyword, to a backbone.
         code: Where it comes from, if from outside.
-        library: The same for a network of another library.
+        library: The same for one that may begin with pretrained weights, ours or a library's.
     """
 
     make: Callable[..., nn.Module]
     code: Loaded | None = None
-    library: LibraryBackbone | None = None
+    library: PretrainableBackbone | None = None
 
     @property
     def version(self) -> str:
@@ -81,6 +97,11 @@ class Maker(NamedTuple):
             return self.library.version
         return self.code.sources.identity if self.code else ""
 
+    @property
+    def image_size(self) -> int | None:
+        """Height and width of the images that its pretrained weights have seen, if it has any."""
+        return self.library.size() if self.library else None
+
 
 def network_maker(name: str) -> Maker:
     """What makes backbones of a name, or of code from outside.
@@ -88,8 +109,8 @@ def network_maker(name: str) -> Maker:
     Raises:
         SpecError: There is no such network, or it is not a function or class.
     """
-    if in_library(name):
-        library = library_backbone(name)
+    if in_library(name) or name in _PRETRAINABLE:
+        library = library_backbone(name) if in_library(name) else _PRETRAINABLE[name]()
         return Maker(library.make, None, library)
     network = _CATALOGUE.find(name)
     return Maker(network.value, network) if isinstance(network, Loaded) else Maker(network)
@@ -162,12 +183,16 @@ class ProbeResult(NamedTuple):
         learns: Whether any of its weights learns.
         fixed: Whether it has weights and none of them ever learns: its features never change.
         weights: For code from outside, a hash of the weights it makes with a fixed seed.
+        base: The names of what no training changes.
+        base_is_random: Whether every seed makes another base.
     """
 
     feature_size: int
     learns: bool
     fixed: bool
     weights: str = ""
+    base: frozenset[str] = frozenset()
+    base_is_random: bool = False
 
 
 _PROBES: dict[str, ProbeResult] = {}
@@ -192,28 +217,34 @@ def probe_named(
                 _check_size(name, maker, shape, options)
             backbone = _made(name, maker, shape, options)
         weights = weight_digest(backbone) if maker.code else ""
+        made = _base_digest(backbone) if maker.code else ""
         probe = probe_module(name, backbone, shape)
-        if maker.code and probe.fixed:
+        if maker.code and probe.base:
             with seeded(1, "probe"):  # frozen weights that are random are others in every run
-                again = weight_digest(_made(name, maker, shape, options))
-            probe = probe._replace(fixed=again == weights)
+                random = _base_digest(_made(name, maker, shape, options)) != made
+            probe = probe._replace(fixed=probe.fixed and not random, base_is_random=random)
         _PROBES[key] = probe._replace(weights=weights)
     return _PROBES[key]
 
 
 def probe_module(name: str, backbone: nn.Module, shape: tuple[int, ...]) -> ProbeResult:
     """Check a backbone, which is changed by it, on two samples of zeros."""
-    size = _probe(name, backbone, shape)
+    base, size = base_names(backbone), _probe(name, backbone, shape)
     weights = [parameter.requires_grad for parameter in backbone.parameters()]
     fixed = bool(weights) and not any(weights) and not grows(backbone)
-    return ProbeResult(size, any(weights), fixed)
+    return ProbeResult(size, any(weights), fixed, base=base)
+
+
+def _base_digest(backbone: nn.Module) -> str:
+    names = base_names(backbone)
+    return tensor_digest({n: t for n, t in tensors_of(backbone).items() if n in names})
 
 
 def _check_size(
     name: str, maker: Maker, shape: tuple[int, ...], options: Mapping[str, object]
 ) -> None:
     """Refuse a network that does not fit into memory, before it is made."""
-    plain = {**options, "weights": None} if maker.library else options
+    plain = {**options, "weights": RANDOM} if maker.library else options
     try:
         with torch.device("meta"):  # shapes alone
             made = maker.make(shape, **plain)

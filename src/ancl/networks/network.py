@@ -12,6 +12,8 @@ from ancl.errors import MethodError, StoreError
 from ancl.networks.heads import Head
 from ancl.types import Output, Params
 
+BACKBONE = "backbone."
+"""What the names of the backbone's tensors begin with."""
 Level = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From a map to the next one, and the same before its last activation."""
 
@@ -25,10 +27,12 @@ class Backbone(nn.Module):
         feature_size: The number of features now, of one with its own ``add_task``: where it grows,
             the head gets columns for the new ones. If left out it stays the same.
         fresh_head: Whether the whole head is drawn anew when a task begins.
+        feature_bound: No feature is larger than this in absolute value; none if not known.
     """
 
     feature_size: int | None = None
     fresh_head: bool = False
+    feature_bound: float | None = None
 
     def add_task(self, classes: int) -> None:
         """Grow by a task with this number of classes; by default not at all."""
@@ -93,7 +97,7 @@ class _Completed:
         default, value = getattr(Backbone, name), getattr(self._module, name, None)
         if callable(default):
             return value if callable(value) else MethodType(default, self._module)
-        return value if isinstance(value, int) else default
+        return value if isinstance(value, int | float) else default
 
     def __call__(self, x: Tensor) -> Any:
         return self._module(x)
@@ -118,11 +122,16 @@ class Network(nn.Module):
         head: Features to logits.
         reads_features: Whether it may be given features (B, D) in place of images, as a backbone
             that never learns has made them.
+
+    Attributes:
+        base: The names of tensors that it shares with other networks, and that none of them
+            changes; see ``share``.
     """
 
     def __init__(self, backbone: nn.Module, head: Head, *, reads_features: bool = False) -> None:
         super().__init__()
         self.backbone, self.head, self.reads_features = backbone, head, reads_features
+        self.base: frozenset[str] = frozenset()
         self._contiguous = not _bears_channels_last(backbone)
 
     def forward(self, x: Tensor, maps: bool = False) -> Output:
@@ -188,34 +197,92 @@ class Network(nn.Module):
         return list(as_backbone(self.backbone).last_layers())
 
     def weights(self) -> Params:
-        """The backbone's parameters themselves, by name; no heads, no buffers."""
-        return dict[str, Tensor](self.backbone.named_parameters())
+        """The backbone's parameters themselves, by name; no heads, no buffers, no base."""
+        weights = self.backbone.named_parameters()
+        return {name: weight for name, weight in weights if BACKBONE + name not in self.base}
+
+    def changeable(self) -> Params:
+        """The tensors themselves, by name, that a training may change: all but the base."""
+        return {name: value for name, value in self.state_dict().items() if name not in self.base}
 
     def tensors(self) -> Params:
-        """A contiguous copy on the CPU of everything the network knows."""
-        return {
-            name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-            for name, value in self.state_dict().items()
-        }
+        """A contiguous copy on the CPU of everything the network knows besides its base."""
+        return packed(self.changeable())
+
+    def share(self, base: Params) -> None:
+        """Use these very tensors, and no copy, as the part that nothing changes.
+
+        They get the strides of the network's own, whatever they were read with: all networks of
+        an architecture have the same.
+
+        Raises:
+            StoreError: If one is unknown or of another shape or type; nothing is shared.
+        """
+        values = self.state_dict()
+        _check_fit({name: values[name] for name in base if name in values}, base)
+        for name, tensor in tensors_of(self).items():
+            if name in base:
+                if base[name].stride() != tensor.stride():
+                    base[name].data = torch.empty_like(tensor.data).copy_(base[name])
+                tensor.data = base[name].data
+        self.base = frozenset(base)
 
     def load(self, tensors: Params) -> None:
         """Copy stored values into the network's own tensors, whose strides and device stay.
 
+        Values of its base may be among them.
+
         Raises:
-            StoreError: If a tensor is missing, unknown or of another shape or type; nothing is
-                copied.
+            StoreError: If a tensor is missing, unknown or of another shape or type, or not that of
+                the base; nothing is copied.
         """
         values = self.state_dict()
-        faults = _faults(values, tensors)
-        if faults:
-            raise StoreError(
-                f"The stored tensors do not fit the network: {'; '.join(faults)}. "
-                "Build it as it was when they were stored: the same network and options, "
-                "and a head with the same classes for every task."
-            )
+        _check_fit({n: v for n, v in values.items() if n in tensors or n not in self.base}, tensors)
+        for name in self.base.intersection(tensors):
+            if not torch.equal(values[name].cpu(), tensors[name].cpu()):
+                raise StoreError(
+                    f"The stored tensors have another frozen base than the network: {name} differs."
+                )
         with torch.no_grad():
-            for name, value in values.items():
+            for name, value in self.changeable().items():
                 value.copy_(tensors[name])
+
+
+def packed(tensors: Params) -> Params:
+    """Contiguous copies on the CPU."""
+    return {
+        name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, value in tensors.items()
+    }
+
+
+def tensors_of(module: nn.Module) -> Params:
+    """Parameters and buffers themselves, by every name that they have."""
+    parameters = module.named_parameters(remove_duplicate=False)
+    return {**dict(parameters), **dict(module.named_buffers(remove_duplicate=False))}
+
+
+def share_equal(module: nn.Module, base: Params) -> None:
+    """Let a module use these very tensors in place of its own where both are the same."""
+    for name, tensor in tensors_of(module).items():
+        shared = base.get(name)
+        if shared is None or shared.data_ptr() == tensor.data_ptr():
+            continue
+        alike = (shared.shape, shared.dtype, shared.stride(), shared.device) == (
+            *(tensor.shape, tensor.dtype, tensor.stride(), tensor.device),
+        )
+        if alike and torch.equal(shared, tensor):
+            tensor.data = shared.data
+
+
+def _check_fit(values: Params, given: Params) -> None:
+    faults = _faults(values, given)
+    if faults:
+        raise StoreError(
+            f"The stored tensors do not fit the network: {'; '.join(faults)}. "
+            "Build it as it was when they were stored: the same network and options, "
+            "and a head with the same classes for every task."
+        )
 
 
 def _faults(values: Params, given: Params) -> list[str]:
@@ -271,7 +338,7 @@ def channels_last(network: Network) -> None:
 
 
 def frozen(network: Network) -> Network:
-    """A copy for inference: eval mode, no gradients.
+    """A copy for inference: eval mode, no gradients; it shares the network's base.
 
     The backbone's own copy may be faster: our residual networks fold their batch norms into the
     convolutions.
@@ -280,6 +347,9 @@ def frozen(network: Network) -> Network:
     twin = Network(backbone, head, reads_features=network.reads_features)
     twin.eval().requires_grad_(False)
     channels_last(twin)
+    if network.base:
+        # Where a folded layer has values of its own, it keeps them.
+        share_equal(twin, {n: t for n, t in tensors_of(network).items() if n in network.base})
     return twin
 
 
@@ -290,15 +360,34 @@ def train_mode(network: Network) -> None:
     nor count it, and its dropout drops nothing.
     """
     network.train()
-    for part in _frozen_parts(network.backbone):
+    for _, part in _frozen_parts(network.backbone):
         part.eval()
 
 
-def _frozen_parts(part: nn.Module) -> Iterator[nn.Module]:
-    """The largest parts of which no weight learns."""
+def _frozen_parts(part: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The largest parts of which no weight learns, with what names in them begin with."""
     if not any(weight.requires_grad for weight in part.parameters()):
-        yield part
+        yield path, part
         return
-    for child in part.children():
+    for name, child in part.named_children():
         if next(child.parameters(), None) is not None:
-            yield from _frozen_parts(child)
+            yield from _frozen_parts(child, f"{path}{name}.")
+
+
+def base_names(backbone: nn.Module) -> frozenset[str]:
+    """The names of what no training of a backbone, as it was made, will change: its base.
+
+    These are weights that do not learn (``requires_grad`` is False), and the buffers of parts with
+    such weights alone, which stay in eval mode. All other buffers may move. A backbone that grows
+    with its tasks may change any of its parts then, so it has no base.
+    """
+    weights = backbone.named_parameters(remove_duplicate=False)
+    frozen_weights = {name for name, weight in weights if not weight.requires_grad}
+    if not frozen_weights or grows(backbone):
+        return frozenset()
+    buffers = {
+        path + name
+        for path, part in _frozen_parts(backbone)
+        for name, _ in part.named_buffers(remove_duplicate=False)
+    }
+    return frozenset(frozen_weights | buffers).intersection(backbone.state_dict())

@@ -1,16 +1,15 @@
 """From a spec to an experiment: every name becomes an object, and the stages are planned."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
 from ancl.data import (
+    Normalization,
     Source,
     Stream,
     chosen_normalization,
@@ -28,7 +27,8 @@ from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import Architecture, architecture
 from ancl.recipe.outside_parts import Digests, own_images, part_digests
-from ancl.recipe.recipe import RunSpec, memory_problems
+from ancl.recipe.recipe import Recipe, RunSpec
+from ancl.recipe.resolve import memory_problems
 from ancl.stages.plan import Setting, plan_each
 from ancl.stages.plan_notes import plan_notes
 from ancl.stages.stage import Stage
@@ -123,47 +123,57 @@ def build(
     named, augment = MethodRef(spec.method), augmentation_code(data.augment)
     method = named.make(spec.options)
     _check_memory(spec, method, stream)
-    options = dict(spec.network)
-    name = options.pop("name")
-    network = method_network(method, name, source.train.input_shape, options, spec.task_aware)
+    images = source.train
+    moments = chosen_normalization(data.normalization, images.x, source.normalization)
+    plain = make_setting(spec, method, images.input_shape, moments, torch.device(spec.device))
+    network = plain.architecture
     sizes = [len(task.names) for task in stream.tasks]
-    setting = Setting(
-        architecture=network,
-        training=spec.training,
-        auxiliary=spec.auxiliary,
-        normalization=chosen_normalization(
-            data.normalization, source.train.x, network.moments(source.normalization)
-        ),
-        augment=find_augmentation(augment.value if augment else data.augment),
-        memory=affordable(spec.memory, network, sizes, source.train.x[0].nbytes),
-        task_aware=spec.task_aware,
-        seed=spec.seed,
-        device=torch.device(spec.device),
-    )
+    memory = affordable(spec.memory, network, sizes, images.x.row_bytes)
+    setting = replace(plain, memory=memory)
     for count in range(1, len(stream.tasks) + 1):
         check_hold_out(setting.memory, method.hold_out, stream.tasks[:count])
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
     stages, state = plan_each(each, stream.tasks, setting)
-    images = source.fingerprint if own_images(data.source) else None
-    outside = part_digests(named.code, augment, network.maker, network.pretrained, images)
+    digest = source.fingerprint if own_images(data.source) else None
+    outside = part_digests(named.code, augment, network.maker, network.pretrained, digest)
     return Experiment(spec, method, stream, setting, stages, state, tuple(lambs), outside)
 
 
-def method_network(
+def make_setting(
+    recipe: Recipe,
     method: Method,
-    network: str | nn.Module,
     input_shape: Sequence[int],
-    options: Mapping[str, Any],
-    task_aware: bool,
-) -> Architecture:
-    """The network that a method learns, of a name or of a module."""
-    return architecture(
-        network,
+    moments: Normalization | None,
+    device: torch.device,
+) -> Setting:
+    """What stages are planned from, for images of this shape.
+
+    Args:
+        recipe: What decides the learning.
+        method: Its method.
+        input_shape: The shape of a sample, channels first.
+        moments: What the images are normalised by: that of the recipe, or else their own.
+        device: Where it learns.
+    """
+    options = dict(recipe.network)
+    network = architecture(
+        options.pop("name"),
         input_shape,
         head=method.head,
         head_options=method.head_options,
-        growth=method.growth and method.growth.told(task_aware),
+        growth=method.growth and method.growth.told(recipe.task_aware),
         **options,
+    )
+    return Setting(
+        architecture=network,
+        training=recipe.training,
+        auxiliary=recipe.auxiliary,
+        normalization=moments if recipe.data.normalization else network.moments(moments),
+        augment=find_augmentation(recipe.data.augment),
+        memory=recipe.memory if recipe.memory.size else None,
+        task_aware=recipe.task_aware,
+        seed=recipe.seed,
+        device=device,
     )
 
 
@@ -200,7 +210,7 @@ def _room_notes(spec: RunSpec, setting: Setting, stream: Stream) -> list[str]:
     sizes = [len(task.names) for task in stream.tasks if task.names]
     if memory is None or network.growth is None or len(sizes) < 2:
         return []
-    images = network.gained(sizes) * 4 / stream.source.train.x[0].nbytes
+    images = network.gained(sizes) * 4 / stream.source.train.x.row_bytes
     name = "memory.per_class" if memory.per_class else "memory.total"
     cost = f"The network gains weights that take the room of {images:.0f} images of the memory"
     if spec.memory.fair:

@@ -1,58 +1,71 @@
-"""Which images a run learns, in which tasks, and what they are called."""
+"""How images are learned from; which images a run learns, in which tasks, and their names."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from ancl.data import class_order, task_domains, task_sizes
+from ancl.data import Augment, class_order, task_domains, task_sizes
 from ancl.data.registry import known_source, names_code
 from ancl.data.repetition import check_repetition
 from ancl.errors import printable
 from ancl.hashing import LATER
 
+Scenario = Literal["til", "cil", "dil", "cir"]
 
-@dataclass(frozen=True)
-class DataSpec:
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """How the images of a task are learned from, whoever gives them.
+
+    Args:
+        scenario: ``til``: the task is known at test time. ``cil``: it is not. ``dil``: new domains.
+            ``cir``: as cil, and known classes come again.
+        val_fraction: Share of each class's training images kept for validation.
+        augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
+        normalization: What is subtracted from images and divided by: moments (each channel's own),
+            none, or numbers such as 0.5,0.25 (mean,std; or every channel's mean, then every
+            std). Left out, bytes have moments, or what pretrained weights expect, and floats none.
+    """
+
+    scenario: Scenario = "cil"
+    val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1
+    augment: Augment = "none"
+    normalization: Annotated[str | tuple[float, ...] | None, LATER] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec(TaskSpec):
     """Which images, and how they become tasks.
 
     Args:
         source: Where the images come from: a name of ``ancl list data``, folder:PATH@32,
             arrays:FILE.npz, or path/file.py:NAME for a function that returns them.
-        scenario: ``til``: the task is known at test time. ``cil``: it is not. ``dil``: new domains.
-            ``cir``: as cil, and known classes come again.
         tasks: The number of equal tasks.
         classes: Or the number of classes of each task, such as 50,10x5.
         first: The number of classes of the first task, if it is larger.
         order: Order of classes: natural, icarl, tinyimagenet, seed:N, or a list.
         domains: What changes in ``dil``: rotation, permutation, corruption, or rotation:0,30,60.
-        val_fraction: Share of each class's training images kept for validation.
         per_class: Largest number of training images per class.
         test_per_class: Largest number of test images per class.
-        augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
         returning: In ``cir``, the share of known classes that come again in a task; 0.5 if left
             out.
-        normalization: What is subtracted from images and divided by: moments (each channel's own),
-            none, or numbers such as 0.5,0.25 (mean,std; or every channel's mean, then every
-            std). Left out, bytes have moments, or what pretrained weights expect, and floats none.
         per_coming: In ``cir``, training images of a class that one task brings; if left out,
             the tasks in which it comes share them equally.
     """
 
-    source: str = "digits"
-    scenario: Literal["til", "cil", "dil", "cir"] = "til"
+    source: str = field(default="digits", kw_only=False)
+    scenario: Scenario = "til"
     tasks: Annotated[int, Ge(1)] | None = None
     classes: str | tuple[int, ...] | None = None
     first: Annotated[int, Ge(1)] | None = None
     order: str | tuple[int, ...] = "natural"
     domains: str | None = None
-    val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1
     per_class: Annotated[int, Ge(1)] | None = None
     test_per_class: Annotated[int, Ge(1)] | None = None
     augment: str = "none"
-    normalization: Annotated[str | tuple[float, ...] | None, LATER] = None
     returning: Annotated[Annotated[float, Gt(0), Le(1)] | None, LATER] = None
     per_coming: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
 
@@ -107,7 +120,7 @@ def data_title(data: DataSpec) -> str:
     Examples:
         >>> data_title(DataSpec("arrays:/my/tiny.npz", tasks=5))
         'tiny.npz, 5 tasks, til'
-        >>> data_title(DataSpec("digits", "dil", domains="rotation:0,30"))
+        >>> data_title(DataSpec("digits", scenario="dil", domains="rotation:0,30"))
         'digits, rotation:0,30, dil'
     """
     where, _, name = data.source.rpartition(":")

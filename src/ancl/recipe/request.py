@@ -20,8 +20,8 @@ from ancl.recipe.recipe import (
     Resolved,
     RunSpec,
     fields_for,
-    resolve,
 )
+from ancl.recipe.resolve import resolve, unused_auxiliary
 from ancl.recipe.yaml_file import ConfigFile, read_config
 from ancl.training.config import Training
 
@@ -271,7 +271,8 @@ class Request:
         resolved: list[Resolved] = []
         try:
             resolved = [resolve(method, benchmark, [*layers, *seed]) for seed in seeds]
-            mistakes += self._without_auxiliary(resolved[0].spec)
+            if not any(map(_trains_auxiliary, self.beside)):
+                mistakes += unused_auxiliary(self.layers, resolved[0].spec)
         except SpecError as error:
             mistakes.append(str(error))
         if mistakes:
@@ -285,25 +286,6 @@ class Request:
             with suppress(SpecError):  # resolving reports it
                 keys += read_config(self.config).layer.values
         return [key for key in keys if "." not in key and key not in GENERAL]
-
-    def _without_auxiliary(self, spec: RunSpec) -> list[str]:
-        """What is set of an auxiliary network that no method of the request has."""
-        named = [
-            f"{layer.label(key)}: {key}"
-            for layer in self.layers
-            for key in layer.values
-            # A file may be of another method's run, or of several methods.
-            if key.startswith("auxiliary.") and layer.label(key) in ("--set", "settings")
-        ]
-        if not named or MethodRef(spec.method).make(spec.options).auxiliary:
-            return []
-        if any(map(_trains_auxiliary, self.beside)):
-            return []
-        return [
-            f"{each} is of an auxiliary network, and {spec.method} trains none. Leave it out, or "
-            f"use a variant that does, such as a-NAME."
-            for each in named
-        ]
 
     def _laid(self, layer: Layer) -> Layer:
         """A layer without what is ignored, and with nothing for what its values replace."""

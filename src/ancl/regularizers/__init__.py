@@ -1,6 +1,7 @@
 """Ω: what ties a network to an anchor, without its λ."""
 
 from ancl.regularizers.base import Evidence, Regularizer, Watcher, WeightRegularizer
+from ancl.regularizers.dark import LogitDistance
 from ancl.regularizers.dmc import Dmc
 from ancl.regularizers.eeil import Eeil, eeil_noise
 from ancl.regularizers.ewc import Ewc
@@ -22,6 +23,7 @@ __all__ = [
     "Icarl",
     "LessForget",
     "Lfl",
+    "LogitDistance",
     "Lwf",
     "Lwm",
     "Mas",

@@ -14,12 +14,11 @@ from ancl.errors import StoreError, printable
 from ancl.experiments.read_results import read_run
 from ancl.experiments.results import Damaged, Finished
 from ancl.files import read_plain
+from ancl.metrics import ROUNDED
 
 T = TypeVar("T")
 _MARKS = ("spec.yaml", "result.json")
 _DECISION = "decision.json"
-_ROUNDED = 1e-6
-"""How far a number may be from those that it follows from."""
 
 
 class Document(NamedTuple):
@@ -49,27 +48,27 @@ def collect(paths: Sequence[Path]) -> Collected:
     Raises:
         StoreError: A path does not exist.
     """
-    found = Collected()
-    for place in dict.fromkeys(each for path in paths for each in _directories(path)):
+    collected = Collected()
+    for directory in dict.fromkeys(inner for path in paths for inner in _directories(path)):
         try:
-            if (place / _DECISION).is_file():
-                found.searches.append(Document(place.name, _search(place)))
-            elif _is_analysis(place):
-                found.analyses += _analysis(place)
+            if (directory / _DECISION).is_file():
+                collected.searches.append(Document(directory.name, _search(directory)))
+            elif _is_analysis(directory):
+                collected.analyses += _analysis(directory)
             else:
-                found.runs.append(_run(place, found.damaged))
+                collected.runs.append(_run(directory, collected.damaged))
         except StoreError as error:
-            found.damaged.append(Damaged(place, str(error)))
-    return found
+            collected.damaged.append(Damaged(directory, str(error)))
+    return collected
 
 
 def from_results(finished: Iterable[Finished]) -> Collected:
     """Finished runs, without reading them again."""
-    found = Collected()
-    found.runs = [
-        run._replace(environment=_environment(run.directory, found.damaged)) for run in finished
+    collected = Collected()
+    collected.runs = [
+        run._replace(environment=_environment(run.directory, collected.damaged)) for run in finished
     ]
-    return found
+    return collected
 
 
 def _directories(path: Path) -> Iterator[Path]:
@@ -84,8 +83,8 @@ def _directories(path: Path) -> Iterator[Path]:
         yield path
     else:
         inner = (p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith("."))
-        for each in inner:
-            yield from _directories(each)
+        for directory in inner:
+            yield from _directories(directory)
 
 
 def _has_results(path: Path) -> bool:
@@ -96,66 +95,71 @@ def _comparison_runs(path: Path) -> list[Path]:
     """The run directories a comparison names: as they are, or beside the comparison."""
     content = _json(path)
     try:
-        named = [Path(run) for each in content["methods"].values() for run in each["runs"]]
+        named = [Path(run) for method in content["methods"].values() for run in method["runs"]]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StoreError(f"{path} is not a whole comparison: {error!r}.") from error
     beside = path.resolve().parent.parent
     return [run if run.is_dir() else beside / run.name for run in named]
 
 
-def _is_analysis(place: Path) -> bool:
+def _is_analysis(directory: Path) -> bool:
     """Whether it is an analysis, which has a result but no ``spec.yaml``."""
-    return not (place / "spec.yaml").is_file() and place.parent.name == "analyses"
+    return not (directory / "spec.yaml").is_file() and directory.parent.name == "analyses"
 
 
-def _analysis(place: Path) -> list[Document]:
-    content = _json(place / "result.json")
+def _analysis(directory: Path) -> list[Document]:
+    content = _json(directory / "result.json")
     try:
         _check_analysis(content)
-        return [Document(place.name, each) for each in explorer_data(content)]
+        return [Document(directory.name, by_seed) for by_seed in explorer_data(content)]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise StoreError(f"{place} is not a whole analysis: {error!r}.") from error
+        raise StoreError(f"{directory} is not a whole analysis: {error!r}.") from error
 
 
-def _search(place: Path) -> dict[str, Any]:
+def _search(directory: Path) -> dict[str, Any]:
     """The decision of a search with every trial that led to it."""
-    found = {**_json(place / _DECISION), "trials": _read(place / "trials.json", list)}
+    decision = {**_json(directory / _DECISION), "trials": _read(directory / "trials.json", list)}
     needed = {"protocol", "method", "benchmark", "decided_by"}
-    if not needed <= set(found) or not all(isinstance(each, dict) for each in found["trials"]):
-        raise StoreError(f"{place} is not a whole search: it lacks {sorted(needed - set(found))}.")
-    for trial in found["trials"]:
-        _check_trial(place, trial, found)
-    return found
+    lacking = sorted(needed - set(decision))
+    if lacking or not all(isinstance(trial, dict) for trial in decision["trials"]):
+        raise StoreError(f"{directory} is not a whole search: it lacks {lacking}.")
+    for trial in decision["trials"]:
+        _check_trial(directory, trial, decision)
+    return decision
 
 
-def _check_trial(place: Path, trial: Mapping[str, Any], decision: Mapping[str, Any]) -> None:
+def _check_trial(directory: Path, trial: Mapping[str, Any], decision: Mapping[str, Any]) -> None:
     """Refuse a mean that is not its scores', and a choice that is not the decision's."""
     scores, mean, step = trial.get("scores"), trial.get("mean"), trial.get("step")
     try:
         seeds = list(checked(dict[str, float], scores or {}).values())
         written = None if mean is None or not seeds else checked(float, mean)
-        other = written is not None and abs(math.fsum(seeds) / len(seeds) - written) > _ROUNDED
+        other = written is not None and abs(math.fsum(seeds) / len(seeds) - written) > ROUNDED
         unlike = bool(trial.get("chosen")) and trial.get(str(step)) != decision.get(str(step))
     except (ValueError, TypeError) as error:
-        raise StoreError(f"{place}: a trial is damaged ({printable(str(error), 200)}).") from error
+        raise StoreError(
+            f"{directory}: a trial is damaged ({printable(str(error), 200)})."
+        ) from error
     if other or unlike:
         what = f"its mean {mean} is not that of its scores" if other else "the decision is another"
-        raise StoreError(f"{place}: a trial of {step} is damaged: {what}. Run the search again.")
-
-
-def _run(place: Path, damaged: list[Damaged]) -> Finished:
-    if not (place / "result.json").exists():
         raise StoreError(
-            f"{place} has no result.json: the run is not finished. The same command resumes it."
+            f"{directory}: a trial of {step} is damaged: {what}. Run the search again."
         )
-    return Finished(place, read_run(place), _environment(place, damaged))
 
 
-def _environment(place: Path, damaged: list[Damaged]) -> dict[str, Any]:
+def _run(directory: Path, damaged: list[Damaged]) -> Finished:
+    if not (directory / "result.json").exists():
+        raise StoreError(
+            f"{directory} has no result.json: the run is not finished. The same command resumes it."
+        )
+    return Finished(directory, read_run(directory), _environment(directory, damaged))
+
+
+def _environment(directory: Path, damaged: list[Damaged]) -> dict[str, Any]:
     try:
-        return _json(place / "environment.json")
+        return _json(directory / "environment.json")
     except StoreError as error:
-        damaged.append(Damaged(place, f"{error} The rest of the run is reported."))
+        damaged.append(Damaged(directory, f"{error} The rest of the run is reported."))
         return {}
 
 
@@ -180,23 +184,23 @@ _REFERENCES = ("old", "auxiliary", "multi")
 _ANCHORS = (*_REFERENCES, "cl", "connector")
 
 
-def explorer_data(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def explorer_data(analysis: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Distances, CKA, accuracies and positions on the landscape, for each seed.
 
     Raises:
         KeyError: The analysis has another layout.
     """
-    accuracy = "taw" if found["spec"]["data"]["scenario"] == "til" else "tag"
+    accuracy = "taw" if analysis["spec"]["data"]["scenario"] == "til" else "tag"
     return [
         {
-            "method": found["method"],
-            "benchmark": found["benchmark"],
-            "lamb": found["lamb"],
+            "method": analysis["method"],
+            "benchmark": analysis["benchmark"],
+            "lamb": analysis["lamb"],
             "seed": seed,
-            "correlations": _correlations(found.get("rank_correlations")),
-            **_Seed(found["tables"], seed, accuracy).content(),
+            "correlations": _correlations(analysis.get("rank_correlations")),
+            **_Seed(analysis["tables"], seed, accuracy).content(),
         }
-        for seed in found["seeds"]
+        for seed in analysis["seeds"]
     ]
 
 
@@ -211,26 +215,26 @@ def _check_analysis(content: Mapping[str, Any]) -> None:
 
     for row in content["tables"].get("accuracy", []):
         tasks = [value for name, value in row.items() if name.startswith("task ")]
-        if tasks and abs(row["mean"] - math.fsum(tasks) / len(tasks)) > _ROUNDED:
+        if tasks and abs(row["mean"] - math.fsum(tasks) / len(tasks)) > ROUNDED:
             raise ValueError(f"the mean accuracy {row['mean']} is not that of its tasks")
     written = _correlations(content.get("rank_correlations"))
     if not written:
         return
     for name, estimate in rank_correlations(content["tables"], content["seeds"]).items():
         given = [math.nan if part is None else part for part in written.get(name, estimate)]
-        if not np.allclose(given, estimate, rtol=0, atol=_ROUNDED, equal_nan=True):
+        if not np.allclose(given, estimate, rtol=0, atol=ROUNDED, equal_nan=True):
             raise ValueError(f"the correlation {name} is not that of its tables")
 
 
-def _correlations(found: object) -> dict[str, list[float | None]]:
+def _correlations(written: object) -> dict[str, list[float | None]]:
     """Mean, error and seeds of every rank correlation; an older analysis has none."""
-    named = found.items() if isinstance(found, Mapping) else ()
+    named = written.items() if isinstance(written, Mapping) else ()
     parts = ("mean", "error", "n")
     return {
-        str(name): [each.get(part) for part in parts]
-        for name, each in named
-        if isinstance(each, Mapping)
-        and all(isinstance(each.get(part), int | float | None) for part in parts)
+        str(name): [estimate.get(part) for part in parts]
+        for name, estimate in named
+        if isinstance(estimate, Mapping)
+        and all(isinstance(estimate.get(part), int | float | None) for part in parts)
     }
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ancl.experiments.groups import Group, Sweep
+from ancl.experiments.groups import Group
+from ancl.experiments.pairing import Sweep
 from ancl.metrics import learned_after
-from ancl.reporting.page import Training, trainings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INSTALL = "Figures need matplotlib: pip install 'ancl[report]', then ancl report draws them."
+UNWRITTEN = (
+    "The report",
+    "Make room, or choose a directory that you may write to with --output DIR.",
+)
+"""What cannot be written, and what to do."""
 COLOURS = ("#1f6fd1", "#c8511b", "#0f8a66", "#8c4bb8", "#a87700", "#c22f57", "#4a7d1f", "#5b6472")
 _LINES = {"CL": "--", "AFEC": ":", "ANCL": "-"}
 _MARKERS = {"CL": "o", "AFEC": "s", "ANCL": "^"}
@@ -32,22 +38,23 @@ def draw(
     """Draw every figure of every stream into a directory, as PNG and with ``vector`` as PDF."""
     import matplotlib as mpl
 
-    found: list[Path] = []
+    paths: list[Path] = []
     with mpl.rc_context({"pdf.fonttype": 42, "font.size": 9, "axes.axisbelow": True}):
         for stream in dict.fromkeys(group.stream for group in groups):
-            own = [group for group in groups if group.stream == stream]
+            on_stream = [group for group in groups if group.stream == stream]
+            along = [sweep for sweep in sweeps if sweep.groups[0] in on_stream]
             drawn = {
-                "plane": _plane(own, [sweep for sweep in sweeps if sweep.groups[0] in own]),
-                "phases": _lines(own, "phases", "after task", "all tasks so far"),
-                "final": _lines(own, "finals", "task", "each task, at the end"),
-                "matrices": _matrices(own),
-                "terms": _terms(own),
-                "time": _time(own),
+                "plane": _plane(on_stream, along),
+                "phases": _lines(on_stream, "phases", "after task", "all tasks so far"),
+                "final": _lines(on_stream, "finals", "task", "each task, at the end"),
+                "matrices": _matrices(on_stream),
+                "terms": _terms(on_stream),
+                "time": _time(on_stream),
             }
             for name, figure in drawn.items():
                 if figure:
-                    found += save(figure, directory / f"{file_name(stream)}_{name}", vector)
-    return found
+                    paths += save(figure, directory / f"{file_name(stream)}_{name}", vector)
+    return paths
 
 
 def file_name(text: str) -> str:
@@ -56,8 +63,8 @@ def file_name(text: str) -> str:
     >>> file_name("digits/5 (scenario=cil)")
     'digits-5_scenario_cil'
     """
-    kept = "".join(c if c.isalnum() or c in "-." else "-" if c == "/" else " " for c in text)
-    return "_".join(kept.split())
+    safe = "".join(c if c.isalnum() or c in "-." else "-" if c == "/" else " " for c in text)
+    return "_".join(safe.split())
 
 
 def save(figure: Figure, path: Path, vector: bool) -> list[Path]:
@@ -97,8 +104,8 @@ def _lines(groups: Sequence[Group], curve: str, xlabel: str, what: str) -> Figur
     values = [group.curve(curve) for group in groups]
     for group, estimates, (colour, line) in zip(groups, values, _styles(groups), strict=True):
         x = np.arange(1, len(estimates) + 1)
-        mean = 100 * np.array([each.mean for each in estimates])
-        error = 100 * np.nan_to_num([each.error for each in estimates])
+        mean = 100 * np.array([estimate.mean for estimate in estimates])
+        error = 100 * np.nan_to_num([estimate.error for estimate in estimates])
         axes.plot(x, mean, line, color=colour, marker="o", markersize=3, label=group.title)
         axes.fill_between(x, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
     axes.set_xticks(np.arange(1, max(map(len, values)) + 1))
@@ -126,8 +133,9 @@ def _plane(groups: Sequence[Group], sweeps: Sequence[Sweep] = ()) -> Figure | No
         means = [[100 * g.estimate(m).mean for g in sweep.groups] for m in _PLANE]
         axes.plot(*means, color=styles[sweep.groups[-1]][0], linewidth=0.8, zorder=1)
     for group, (colour, _) in styles.items():
-        found = [group.estimate(metric) for metric in _PLANE]
-        (x, y), errors = 100 * np.array([m.mean for m in found]), [100 * m.error for m in found]
+        estimates = [group.estimate(metric) for metric in _PLANE]
+        x, y = (100 * estimate.mean for estimate in estimates)
+        errors = [100 * estimate.error for estimate in estimates]
         seeds = [[100 * run.metrics[metric] for run in group.results] for metric in _PLANE]
         marker = _MARKERS[group.variant]
         axes.plot(*seeds, marker, color=colour, markersize=3, alpha=0.5)
@@ -188,14 +196,14 @@ def _matrices(groups: Sequence[Group]) -> Figure:
     """One heat map per group: rows are tasks learned, columns are tasks tested."""
     shown = groups[:_MOST_PANELS]
     figure, axes = _panels(len(shown), 2.5)
-    for place, group in zip(axes, shown, strict=False):
+    for panel, group in zip(axes, shown, strict=False):
         matrix = 100 * np.mean(group.matrices, axis=0)
-        image = place.imshow(matrix, vmin=0, vmax=100, cmap="viridis")
-        place.set_title(group.title, size=8)
+        image = panel.imshow(matrix, vmin=0, vmax=100, cmap="viridis")
+        panel.set_title(group.title, size=8)
         rows, columns = ([0, count - 1] for count in matrix.shape)
         begins = learned_after(group.matrices[0])
-        place.set_xticks(columns, [str(begins[end] + 1) for end in columns])
-        place.set_yticks(rows, [str(end + 1) for end in rows])
+        panel.set_xticks(columns, [str(begins[end] + 1) for end in columns])
+        panel.set_yticks(rows, [str(end + 1) for end in rows])
     axes[0].set_xlabel("on task")
     axes[0].set_ylabel("after task")
     figure.colorbar(image, ax=axes, shrink=0.7, label="test accuracy, %")
@@ -204,27 +212,27 @@ def _matrices(groups: Sequence[Group]) -> Figure:
 
 def _terms(groups: Sequence[Group]) -> Figure | None:
     """Loss terms of the main network over epochs in the second task, first seed."""
-    found = {group: _main(trainings(group)) for group in groups}
-    shown = [(group, each) for group, each in found.items() if each][:_MOST_PANELS]
+    by_group = {group: _main(trainings(group)) for group in groups}
+    shown = [(group, main) for group, main in by_group.items() if main][:_MOST_PANELS]
     if not shown:
         return None
     figure, axes = _panels(len(shown), 2.6)
-    names = dict.fromkeys(name for _, each in shown for name in each.terms["train"])
+    names = dict.fromkeys(name for _, main in shown for name in main.terms["train"])
     colours = dict(zip(names, COLOURS, strict=False))
-    for place, (group, training) in zip(axes, shown, strict=False):
+    for panel, (group, training) in zip(axes, shown, strict=False):
         for name, values in training.terms["train"].items():
             finite = [np.nan if value is None else value for value in values]
-            place.plot(np.array(training.epochs) + 1, finite, color=colours.get(name), label=name)
-        place.set_title(f"{group.title}, task {training.task + 1}", size=8)
-        place.set_xlabel("epoch", size=8)
-        place.locator_params(nbins=4)
-        place.legend(fontsize=7, frameon=False)
+            panel.plot(np.array(training.epochs) + 1, finite, color=colours.get(name), label=name)
+        panel.set_title(f"{group.title}, task {training.task + 1}", size=8)
+        panel.set_xlabel("epoch", size=8)
+        panel.locator_params(nbins=4)
+        panel.legend(fontsize=7, frameon=False)
     axes[0].set_ylabel("loss term (training)")
     return figure
 
 
-def _main(found: Sequence[Training]) -> Training | None:
-    main = [each for each in found if each.role == "main"]
+def _main(all_trainings: Sequence[TrainingCurve]) -> TrainingCurve | None:
+    main = [training for training in all_trainings if training.role == "main"]
     return main[min(1, len(main) - 1)] if main else None
 
 
@@ -232,13 +240,13 @@ def _time(groups: Sequence[Group]) -> Figure:
     """Seconds of one run by stage, stacked."""
     spent = [group.seconds() for group in groups]
     names = list(
-        dict.fromkeys(name for each in sorted(spent, key=len, reverse=True) for name in each)
+        dict.fromkeys(name for seconds in sorted(spent, key=len, reverse=True) for name in seconds)
     )
     figure = new_figure(6.4, 1.2 + 0.28 * len(groups))
     axes = figure.subplots()
     left = np.zeros(len(groups))
     for index, name in enumerate(names):
-        width = np.array([each[name].mean if name in each else 0.0 for each in spent])
+        width = np.array([seconds[name].mean if name in seconds else 0.0 for seconds in spent])
         colour = COLOURS[index % len(COLOURS)]
         axes.barh([group.title for group in groups], width, left=left, color=colour, label=name)
         left += width
@@ -246,3 +254,82 @@ def _time(groups: Sequence[Group]) -> Figure:
     axes.set_xlabel("seconds of one run, nothing shared")
     figure.legend(loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     return figure
+
+
+# -- trainings, which figures and the page show ----------------------------------------------
+
+MOST_POINTS = 60
+FEWEST_POINTS = 8
+MOST_NUMBERS = 400_000
+"""Of all trainings together: about 3 MB of a page."""
+SPLITS = ("train", "val", "lambs")
+
+
+class TrainingCurve(NamedTuple):
+    """One training: ``terms["train"]["old"][k]`` at ``epochs[k]``; none if not finite.
+
+    What a rule yielded is ``terms["lambs"]["lamb_a"]``. Terms and learning rates are those of the
+    first seed; ``accuracies`` are on validation images, one list per seed.
+    """
+
+    task: int
+    stage: str
+    role: str
+    epochs: list[int]
+    terms: dict[str, dict[str, list[float | None]]]
+    rates: list[float | None]
+    accuracies: list[list[float | None]]
+
+
+Key = tuple[int, str, str]
+Records = dict[int, Mapping[str, Any]]
+
+
+def most_points(groups: Sequence[Group]) -> int:
+    """How many epochs of a training are shown, such that the page of many groups stays small."""
+    # A point has about 8 numbers of the first seed, and an accuracy of each.
+    numbers = sum(
+        len({(r["task"], r["stage"], r["role"]) for r in group.results[0].log})
+        * (8 + len(group.seeds))
+        for group in groups
+    )
+    return max(FEWEST_POINTS, min(MOST_POINTS, MOST_NUMBERS // max(numbers, 1)))
+
+
+def trainings(group: Group, most: int = MOST_POINTS) -> list[TrainingCurve]:
+    """Every training of the group in the order of its first seed, about ``most`` epochs of each."""
+    by_seed = [_records(result.log) for result in group.results]
+    return [_training(key, [seed.get(key, {}) for seed in by_seed], most) for key in by_seed[0]]
+
+
+def _records(log: Sequence[Mapping[str, Any]]) -> dict[Key, Records]:
+    """What was logged by training and epoch."""
+    by_training: dict[Key, Records] = {}
+    for record in log:
+        key = (record["task"], record["stage"], record["role"])
+        by_training.setdefault(key, {})[record["epoch"]] = record
+    return by_training
+
+
+def _training(key: Key, by_seed: Sequence[Records], most: int) -> TrainingCurve:
+    longest = max(by_seed, key=len)
+    every = math.ceil(len(longest) / most)
+    # The last epoch is always shown: the training ended there.
+    ends = {max(records) for records in by_seed if records}
+    shown = sorted({epoch for i, epoch in enumerate(longest) if i % every == 0} | ends)
+    first = [by_seed[0].get(epoch, {}) for epoch in shown]
+    terms: dict[str, dict[str, list[float | None]]] = {}
+    for split in SPLITS:
+        logged = [record.get(split, {}) for record in first]
+        names = dict.fromkeys(name for values in logged for name in values)
+        terms[split] = {name: [_finite(values.get(name)) for values in logged] for name in names}
+    accuracies = [
+        [_finite(records.get(epoch, {}).get("accuracy")) for epoch in shown] for records in by_seed
+    ]
+    rates = [_finite(record.get("lr")) for record in first]
+    return TrainingCurve(*key, shown, terms, rates, accuracies)
+
+
+def _finite(value: object) -> float | None:
+    """A number, or None: the log writes numbers that are not finite as text."""
+    return float(f"{value:.4g}") if isinstance(value, int | float) else None

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ancl.errors import counted
-from ancl.experiments.groups import Difference, Group, Sweep
+from ancl.experiments.groups import Group
+from ancl.experiments.pairing import Difference, Sweep
 from ancl.metrics import METRICS, SEEDS, Estimate, Interval
 from ancl.wording import method_title, percent, points, with_error
 
@@ -31,26 +32,26 @@ def findings(
     groups: Sequence[Group], differences: Mapping[Group, Difference], sweeps: Sequence[Sweep]
 ) -> list[Finding]:
     """What the groups of one stream show: forgetting, then Ω, then the auxiliary network."""
-    found = [_best(groups), _forgetting(groups), *_methods(groups)]
+    sentences = [_best(groups), _forgetting(groups), *_methods(groups)]
     pairs = [differences[group] for group in groups if group in differences]
     along = [sweep for sweep in sweeps if sum(group in differences for group in sweep.groups) > 1]
     alone = [p for p in pairs if not any(p.group in sweep.groups for sweep in along)]
-    found += [_variant(pair) for pair in alone]
-    found += [_sweep(sweep, differences) for sweep in along]
-    found.append(_summary(pairs))
-    return [each for each in found if each]
+    sentences += [_variant(pair) for pair in alone]
+    sentences += [_sweep(sweep, differences) for sweep in along]
+    sentences.append(_summary(pairs))
+    return [sentence for sentence in sentences if sentence]
 
 
 def _best(groups: Sequence[Group]) -> Finding | None:
     metric = groups[0].decisive
     known = [group for group in groups if not math.isnan(group.estimate(metric).mean)]
-    own = [group for group in known if group.base != "joint"] or known
-    if not own:
+    learners = [group for group in known if group.base != "joint"] or known
+    if not learners:
         return None
-    if len(own) == 1:
-        return _single(own[0])
-    text = _ranked(own, metric)
-    joint = next((group for group in known if group not in own), None)
+    if len(learners) == 1:
+        return _single(learners[0])
+    text = _ranked(learners, metric)
+    joint = next((group for group in known if group not in learners), None)
     if joint:
         ends = percent(joint.estimate(metric).mean)
         text += f"; joint training, which sees all images again, {ends} %"
@@ -91,7 +92,7 @@ def _above(group: Group, other: Group, metric: str) -> bool:
 
 def _ends(groups: Sequence[Group], metric: str) -> str:
     """Where a few groups end, in the order of the tables."""
-    shown = [f"{each.title} {with_error(each.estimate(metric))} %" for each in groups[:_MOST]]
+    shown = [f"{group.title} {with_error(group.estimate(metric))} %" for group in groups[:_MOST]]
     more = f" and {len(groups) - _MOST} more" if len(groups) > _MOST else ""
     counts = sorted({len(group.seeds) for group in groups})
     n = "–".join(map(str, counts[:: max(len(counts) - 1, 1)]))
@@ -210,15 +211,15 @@ def interval_sentence(interval: Interval) -> str:
 def _sweep(sweep: Sweep, differences: Mapping[Group, Difference]) -> Finding:
     """Differences along λ_a: none is picked, because the best of several favours the variant."""
     along = [
-        (value, found)
+        (value, interval)
         for value, group in zip(sweep.values, sweep.groups, strict=True)
         if group in differences
-        and (found := differences[group].interval(group.decisive)) is not None
+        and (interval := differences[group].interval(group.decisive)) is not None
     ]
     last = differences[sweep.groups[-1]]
     if not along:
         return _variant(last)
-    texts = [f"{_with_interval(found)} at {value:g} (n = {found.n})" for value, found in along]
+    texts = [f"{_with_interval(gap)} at {value:g} (n = {gap.n})" for value, gap in along]
     label = METRICS[last.group.decisive].label
     return Finding(
         "sweep",
@@ -235,11 +236,11 @@ def _with_interval(found: Interval) -> str:
 
 def _summary(pairs: Sequence[Difference]) -> Finding | None:
     """How many differences are beyond their interval, and how many would be by chance."""
-    found = [pair.interval(pair.group.decisive) for pair in pairs]
-    tested = [each for each in found if each and each.n >= SEEDS]
+    intervals = [pair.interval(pair.group.decisive) for pair in pairs]
+    tested = [interval for interval in intervals if interval and interval.n >= SEEDS]
     if len(tested) < _MOST:
         return None
-    higher, lower = (sum(each.side == side for each in tested) for side in (1, -1))
+    higher, lower = (sum(interval.side == side for interval in tested) for side in (1, -1))
     chance = len(tested) * 0.05
     return Finding(
         "summary",
@@ -279,5 +280,5 @@ def _nothing(fraction: float) -> bool:
 
 def _only(groups: Sequence[Group], base: str) -> Group | None:
     """The plain method's group, where there is just one."""
-    found = [group for group in groups if (group.base, group.variant) == (base, "CL")]
-    return found[0] if len(found) == 1 else None
+    plain = [group for group in groups if (group.base, group.variant) == (base, "CL")]
+    return plain[0] if len(plain) == 1 else None

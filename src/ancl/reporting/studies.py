@@ -16,12 +16,11 @@ from ancl.experiments.study import StudyResult
 from ancl.experiments.study_plan import GridValue
 from ancl.experiments.study_results import StudyRun
 from ancl.experiments.study_rows import ROWS, RULE_ROWS, MethodResult, scores
-from ancl.files import MARK, claim, replace_text
+from ancl.files import MARK, claim, replace_text, writing
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, SEEDS, main_metric, mean_and_error
-from ancl.reporting.figures import COLOURS, file_name, new_figure, save
+from ancl.reporting.figures import COLOURS, UNWRITTEN, file_name, new_figure, save
 from ancl.reporting.tables import Cell, Number, Table, markdown
-from ancl.reporting.write import unwritable
 from ancl.runtime import can_draw
 from ancl.wording import SIGNS, interval_text
 
@@ -51,20 +50,17 @@ def write_study(study: StudyResult, out: Path, *, overwrite: bool = False) -> li
     if not study.plan.of:
         texts["expected.csv"] = _expected(study)
     claim_study(study, out, overwrite=overwrite)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
+    with writing(out, *UNWRITTEN):
         for name, text in texts.items():
             replace_text(out / name, text)
         return [*(out / name for name in texts), *(_draw(study, out) if can_draw() else [])]
-    except OSError as error:
-        raise unwritable(out, error) from error
 
 
 def claim_study(study: StudyResult, out: Path, *, overwrite: bool = False) -> None:
     """Refuse, as ``StoreError``, to write a study over files that ancl did not write."""
     kinds = ["frontier"] if not study.plan.of else []
     kinds += _RULES if study.plan.rules else []
-    names = [f"{_figure_name(kind, each)}.png" for each in study.methods for kind in kinds]
+    names = [f"{_figure_name(kind, method)}.png" for method in study.methods for kind in kinds]
     names += [] if study.plan.of else ["expected.csv"]
     claim(out, ["tables.md", *names], ["tables.md"], overwrite=overwrite)
 
@@ -74,9 +70,9 @@ def _notes(study: StudyResult) -> Iterator[str]:
     yield from study.missing
     if study.left:
         yield f"The study is not complete: {counted(study.left, 'run')} can be run now."
-    for each in study.methods:
-        if "epochs" in each.chosen:
-            yield f"{each.method}: {each.chosen['epochs']:g} epochs at equal computation."
+    for method in study.methods:
+        if "epochs" in method.chosen:
+            yield f"{method.method}: {method.chosen['epochs']:g} epochs at equal computation."
     for run in study.runs:
         if run.failed:
             yield f"{run.spec.method} failed: {printable(run.failed)}"
@@ -184,12 +180,12 @@ def _differences(
     """Rows minus rows of every method; with notes on it, the mean over methods too."""
     rows: list[tuple[Cell, ...]] = []
     means: dict[tuple[str, str], list[float]] = {}
-    for each in study.methods:
-        gaps = {pair: list(each.gaps(*pair).values()) for pair in pairs}
+    for method in study.methods:
+        gaps = {pair: list(method.gaps(*pair).values()) for pair in pairs}
         for pair in (pair for pair in pairs if gaps[pair]):
             means.setdefault(pair, []).append(float(np.mean(gaps[pair])))
         if any(gaps.values()):
-            rows.append((each.method, *(_gap(gaps[pair]) for pair in pairs)))
+            rows.append((method.method, *(_gap(gaps[pair]) for pair in pairs)))
     if notes and len(rows) > 1:
         overall = [_gap(means.get(pair, [])) for pair in pairs]
         rows.append((f"mean of {len(rows)} methods", *overall))
@@ -206,19 +202,19 @@ def _fairness(study: StudyResult) -> Table:
     """ANCL against CL with as many trials, with as much computation, and on the frontier."""
     adjusted = study.adjusted()
     rows: list[tuple[Cell, ...]] = []
-    for each in study.methods:
+    for method in study.methods:
         search, compute = (
-            each.difference("ancl", f"equal_{kind}") for kind in ("search", "compute")
+            method.difference("ancl", f"equal_{kind}") for kind in ("search", "compute")
         )
         if search or compute:
-            p = adjusted.get(each.method)
-            frontier = each.frontier_gaps()
+            p = adjusted.get(method.method)
+            frontier = method.frontier_gaps()
             numbers = [f"{'none' if g is None else f'{100 * g:+.2f}'}" for g in frontier.values()]
             texts = (interval_text(search), "" if p is None else f"{p:.3f}", interval_text(compute))
-            rows.append((each.method, *texts, ", ".join(numbers)))
+            rows.append((method.method, *texts, ", ".join(numbers)))
     primary = study.primary()
     if primary:
-        count = sum(bool(each.gaps("ancl", "equal_search")) for each in study.methods)
+        count = sum(bool(method.gaps("ancl", "equal_search")) for method in study.methods)
         text = f"mean of {count} of {len(study.methods)} methods"
         alone = "" if primary.n < SEEDS else f"{primary.p:.3f} (one test)"
         rows.append((text, interval_text(primary), alone, "", ""))
@@ -237,12 +233,12 @@ def _fairness(study: StudyResult) -> Table:
 def _trials(study: StudyResult) -> Table:
     kinds = {"lamb": "λ", "more": "λ, equal search", "lamb_a": "λ_a", "afec": "λ_a of AFEC"}
     rows: list[tuple[Cell, ...]] = []
-    for each in study.methods:
+    for method in study.methods:
         for kind, label in kinds.items():
-            chosen = each.chosen.get("equal_search" if kind == "more" else kind)
-            means = {v: _mean_score(runs) for v, runs in each.trials.get(kind, {}).items()}
+            chosen = method.chosen.get("equal_search" if kind == "more" else kind)
+            means = {v: _mean_score(runs) for v, runs in method.trials.get(kind, {}).items()}
             if means:
-                rows.append((each.method, label, _scores(means, chosen)))
+                rows.append((method.method, label, _scores(means, chosen)))
     for (benchmark, name), tried in study.trials.items():
         row = study.plan.benchmarks[benchmark].references[name]
         label = ", ".join(key for key, value in row.items() if isinstance(value, GridValue))
@@ -275,14 +271,15 @@ def _text(value: object) -> str:
 
 def _rule_rows(study: StudyResult) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for each in study.methods:
+    for method in study.methods:
         for row, label in RULE_ROWS.items():
-            if runs := each.rows.get(row):
+            if runs := method.rows.get(row):
                 options = runs[0].spec.options
                 values = [_text(options.get(key)) for key in SIGNS]
                 metric = METRICS[main_metric(runs[0].spec.task_aware)].label
                 number = Number(mean_and_error([run.value for run in runs]))
-                rows.append((each.method, label, *values, metric, number, str(each.epochs[row])))
+                epochs = str(method.epochs[row])
+                rows.append((method.method, label, *values, metric, number, epochs))
     head = ("method", "row", "λ", "λ_a", "metric", "test, %", "epochs")
     notes = (
         "Epochs: of all runs that found the row's values, and of one run with them; nothing "
@@ -297,10 +294,10 @@ def _rule_trials(study: StudyResult) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for kind, sign in _RULES.items():
         rules, taken = study.plan.rules.of(kind), study.rules.get(kind)
-        deciding = [each for each in study.methods if kind in each.tries]
-        for each in deciding:
-            means = {r: each.rule_score(kind, r) for r in rules if r in each.tries[kind]}
-            rows.append((each.method, sign, _scores(means, taken)))
+        deciding = [method for method in study.methods if kind in method.tries]
+        for method in deciding:
+            means = {r: method.rule_score(kind, r) for r in rules if r in method.tries[kind]}
+            rows.append((method.method, sign, _scores(means, taken)))
         if taken and len(rules) > 1:
             means = {r: float(np.mean([e.rule_score(kind, r) for e in deciding])) for r in rules}
             rows.append(("mean", sign, _scores(means, taken)))
@@ -319,21 +316,21 @@ def _figure_name(kind: str, method: MethodResult) -> str:
 def _draw(study: StudyResult, out: Path) -> list[Path]:
     """One figure per method: its frontiers; and one per deciding method and kind of rule."""
     paths: list[Path] = []
-    for each in study.methods if not study.plan.of else ():
+    for method in study.methods if not study.plan.of else ():
         curves = {
-            "CL over λ": each.frontier("lamb", "more"),
-            "ANCL over λ_a": each.frontier("lamb_a"),
+            "CL over λ": method.frontier("lamb", "more"),
+            "ANCL over λ_a": method.frontier("lamb_a"),
         }
         if all(curves.values()):
-            name = out / _figure_name("frontier", each)
-            paths += save(_frontier(each, curves), name, vector=False)
-    for each in study.methods:
+            name = out / _figure_name("frontier", method)
+            paths += save(_frontier(method, curves), name, vector=False)
+    for method in study.methods:
         for kind in _RULES:
-            tried = {_number(rule): runs for rule, runs in each.tries.get(kind, {}).items()}
+            tried = {_number(rule): runs for rule, runs in method.tries.get(kind, {}).items()}
             points = {x: [r.score for r in runs] for x, runs in tried.items() if x is not None}
             if len(points) > 1:
-                name = out / _figure_name(kind, each)
-                paths += save(_rule_curve(each, kind, points), name, vector=False)
+                name = out / _figure_name(kind, method)
+                paths += save(_rule_curve(method, kind, points), name, vector=False)
     return paths
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ancl.experiments.groups import Difference, Group
+from ancl.experiments.groups import Group
+from ancl.experiments.pairing import Difference
 from ancl.files import csv_cell
 from ancl.metrics import METRICS, Estimate
 from ancl.recipe.paper import grids
@@ -74,20 +75,20 @@ def all_tables(
     searches: Sequence[Document],
 ) -> list[Table]:
     """Every table there is data for."""
-    found: list[Table] = []
+    tables: list[Table] = []
     for scenario in dict.fromkeys(group.spec.data.scenario for group in groups):
-        own = [group for group in groups if group.spec.data.scenario == scenario]
-        found.append(accuracy_table(own, own[0].decisive))
+        in_scenario = [group for group in groups if group.spec.data.scenario == scenario]
+        tables.append(accuracy_table(in_scenario, in_scenario[0].decisive))
         if scenario != "til":
-            found.append(accuracy_table(own, "final_accuracy"))
-        found.append(accuracy_table(own, "forgetting"))
-        pairs = [differences[group] for group in own if group in differences]
+            tables.append(accuracy_table(in_scenario, "final_accuracy"))
+        tables.append(accuracy_table(in_scenario, "forgetting"))
+        pairs = [differences[group] for group in in_scenario if group in differences]
         if pairs:
-            found.append(difference_table(pairs))
-    counted = [group for group in groups if any(each.parameters for each in group.results)]
-    found += [parameter_table(counted)] if counted else []
+            tables.append(difference_table(pairs))
+    counted = [group for group in groups if any(result.parameters for result in group.results)]
+    tables += [parameter_table(counted)] if counted else []
     grid = grid_table(searches)
-    return [*found, grid] if grid.rows else found
+    return [*tables, grid] if grid.rows else tables
 
 
 def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
@@ -120,15 +121,15 @@ def accuracy_table(groups: Sequence[Group], metric: str) -> Table:
 
 def _protocol_notes(groups: Sequence[Group]) -> list[str]:
     """Differences to the recipe of expected numbers, and why some do not stand beside ours."""
-    found = []
+    notes = []
     for group in groups:
         name = f"{group.title} on {group.stream}"
         if group.obstacles:
-            found.append(f"No expected number stands beside {name}: {'; '.join(group.obstacles)}.")
+            notes.append(f"No expected number stands beside {name}: {'; '.join(group.obstacles)}.")
         elif group.unlike_expected:
             unlike = "; ".join(group.unlike_expected)
-            found.append(f"Not the protocol of the expected number: {name}: {unlike}.")
-    return found
+            notes.append(f"Not the protocol of the expected number: {name}: {unlike}.")
+    return notes
 
 
 _ERRORS = "Mean ± standard error over n seeds (standard deviation over n - 1, divided by √n)."
@@ -170,11 +171,11 @@ def grid_table(searches: Iterable[Document]) -> Table:
         if content.get("protocol") != "two-stage":
             continue
         for setting, sign in SIGNS.items():
-            tried = [each for each in content["trials"] if each["step"] == setting]
+            tried = [trial for trial in content["trials"] if trial["step"] == setting]
             if not tried:
                 continue
             method = tried[0]["method"]
-            values = tuple(float(each[setting]) for each in tried)
+            values = tuple(float(trial[setting]) for trial in tried)
             paper = grids(content["benchmark"]).get(method)
             rows.append(
                 (
@@ -251,12 +252,12 @@ def _titles(groups: Iterable[Group]) -> list[str]:
 def parameter_table(groups: Sequence[Group]) -> Table:
     """Parameters stored after every task, and changed by its training; means over seeds."""
     counted = {g: [r.parameters for r in g.results if r.parameters] for g in groups}
-    tasks = max(len(each) for found in counted.values() for each in found)
+    tasks = max(len(counts) for by_seed in counted.values() for counts in by_seed)
     rows: list[tuple[Cell, ...]] = []
-    for group, found in counted.items():
+    for group, by_seed in counted.items():
         for kind in ("stored", "trained"):
-            numbers = zip(*([getattr(c, kind) for c in each] for each in found), strict=True)
-            cells = [f"{round(sum(each) / len(each)):,}" for each in numbers]
+            numbers = zip(*([getattr(c, kind) for c in counts] for counts in by_seed), strict=True)
+            cells = [f"{round(sum(counts) / len(counts)):,}" for counts in numbers]
             cells += [""] * (tasks - len(cells))
             rows.append((group.stream, group.title, kind, *cells))
     head = ("benchmark", "method", "parameters", *(f"task {n + 1}" for n in range(tasks)))

@@ -16,7 +16,7 @@ from ancl.errors import MethodError
 from ancl.hashing import UnstorableError, describe, digest
 from ancl.methods.method import Method
 from ancl.stages.plan import Setting
-from ancl.state import StateKeys, without_backbone
+from ancl.state import StateKeys
 
 Key = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 _CHECKED = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -140,7 +140,7 @@ class FinalState(BaseModel):
         moments = setting.normalization
         code = setting.architecture.maker and setting.architecture.maker.code
         return cls(
-            keys=without_backbone(keys),
+            keys=dict(keys),
             tasks=tuple(map(TaskState.of, tasks)),
             input_shape=setting.architecture.input_shape,
             normalization={"mean": moments.mean, "std": moments.std} if moments else None,

@@ -27,6 +27,7 @@ from ancl.stages.steps import (
     Features,
     Grow,
     Imprint,
+    MakeBase,
     Rate,
     RateTrial,
     RunFinish,
@@ -38,7 +39,7 @@ from ancl.stages.steps import (
 from ancl.state import (
     AUXILIARY,
     AUXILIARY_IMPORTANCE,
-    BACKBONE,
+    BASE,
     CARRIED,
     FIRST_RATE,
     IMPORTANCE,
@@ -52,7 +53,7 @@ from ancl.state import (
 )
 from ancl.training.config import TRIALS, Training
 from ancl.training.lambda_rules import Auto, weight_at
-from ancl.training.objective import Auxiliary, Extra, Term
+from ancl.training.objective import Auxiliary, Extra
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +129,9 @@ def plan_kept(
 ) -> tuple[tuple[Stage, ...], StateKeys]:
     """What a method keeps of a network that another one trained (``network, main, start``)."""
     planner = _Planner(method, tasks, setting)
+    planner.base(state)
     kept = planner.keep(ends, state)
-    return tuple(planner.stages), {NETWORK: ends[NETWORK], **kept}
+    return tuple(planner.stages), {NETWORK: ends[NETWORK], **planner.shared, **kept}
 
 
 class _Planner:
@@ -148,6 +150,7 @@ class _Planner:
         self.numerics = numerics(setting.device)
         self.unstored = why_unstored((*self.method.parts, setting.architecture, setting.augment))
         self.stages: list[Stage] = []
+        self.shared: dict[str, str] = {}
         fixed = setting.architecture.fixed and setting.augment == "none"
         self.keeps_features = fixed and keeps_features(self.method)
         self.auto = self.method.old is not None and isinstance(self.method.old.lamb, Auto)
@@ -156,11 +159,8 @@ class _Planner:
     def plan(self, state: StateKeys) -> tuple[tuple[Stage, ...], StateKeys]:
         """Every stage in order, and the state after the last."""
         method, auxiliary = self.method, self.method.auxiliary
-        grown = self.grow(state)
-        after: dict[str, str] = {}
-        if self.keeps_features and (self.first or BACKBONE in state):
-            after[BACKBONE] = state.get(BACKBONE, grown)
-        state = {**state, **after}
+        self.base(state)
+        grown, after = self.grow(state), dict(self.shared)
         shared = {START: grown, **self.features(state, [self.task])}
         if self.setting.training.lr_search:
             shared[RATE], after[FIRST_RATE] = self.rate(shared, state)
@@ -223,7 +223,7 @@ class _Planner:
         """The fields that stages have in common; with the network and the history, these parts."""
         network = self.setting.architecture
         parts_read = TaskParts(architecture=network, history=self.history, **parts)
-        return self.fields(inputs, parts_read)
+        return self.fields({**inputs, **self.shared}, parts_read)
 
     def fields(self, inputs: Mapping[str, str], parts: TaskParts) -> dict[str, Any]:
         """The fields that all stages have."""
@@ -238,19 +238,31 @@ class _Planner:
 
     # -- stages ------------------------------------------------------------------------------
 
+    def base(self, state: StateKeys) -> None:
+        """What networks share, as the last task left it, or from a stage; in most runs nothing.
+
+        One base serves all heads, and all seeds where it is not random.
+        """
+        network = self.setting.architecture
+        if not network.base:
+            return
+        key = state.get(BASE)
+        if key is None:
+            parts = TaskParts(architecture=replace(network, head="linear", head_options={}))
+            seed = self.setting.seed if network.probe.base_is_random else 0
+            fields = self.fields({}, parts) | {"task": 0, "seed": seed}
+            key = self.add(MakeBase(**fields))
+        self.shared = {BASE: key}
+
     def features(self, state: StateKeys, tasks: Sequence[Task]) -> dict[str, str]:
         """Stages that compute the features of these tasks' images, where they never change."""
         if not self.keeps_features:
             return {}
-        if BACKBONE in state:
-            network, blocks = state[BACKBONE], ClassHistory.of(self.tasks[:1]).blocks
-        else:
-            network, blocks = state[NETWORK], self.history.blocks_before
         parts = TaskParts(architecture=self.setting.architecture, images=self.setting.images)
         keys: dict[str, str] = {}
         for task in tasks:
-            fields = self.fields({NETWORK: network}, parts) | {"task": task.index}
-            stage = Features(**fields, blocks=blocks, keys=(task.key, task.test_key))
+            fields = self.fields(self.shared, parts) | {"task": task.index}
+            stage = Features(**fields, keys=(task.key, task.test_key))
             keys[f"features {task.index}"] = stage.key
             if all(planned.key != stage.key for planned in self.stages):
                 self.add(stage)
@@ -411,7 +423,7 @@ class _Planner:
         if method.replays and self.setting.memory:
             terms["replay"] = self.setting.memory.batch
         if method.old:
-            terms["old"] = Term(method.old.regularizer, weight_at(method.old.lamb, *counts))
+            terms["old"] = replace(method.old, lamb=weight_at(method.old.lamb, *counts))
         if method.auxiliary:
             lamb_a = weight_at(method.auxiliary.lamb_a, *counts)
             terms["auxiliary"] = replace(method.auxiliary, lamb_a=lamb_a)

@@ -11,6 +11,7 @@ from ancl.stages.steps import (
     Evaluate,
     Features,
     Grow,
+    MakeBase,
     Rate,
     RateTrial,
     TrainAuxiliary,
@@ -22,7 +23,7 @@ from ancl.stages.steps import (
 RESERVED = frozenset(
     each.name
     for each in (
-        *(AuxiliaryImportance, Evaluate, Features, Grow, Rate, RateTrial),
+        *(AuxiliaryImportance, Evaluate, Features, Grow, MakeBase, Rate, RateTrial),
         *(TrainAuxiliary, TrainMain, UpdateImportance, UpdateMemory),
     )
 )

@@ -16,11 +16,14 @@ from ancl.store.entry import StageResult
 from ancl.training.loop import Drive, Saved, Trainer, epoch_record
 
 CHECKPOINT_SECONDS = 5.0
+_SHARED: dict[str, StageResult] = {}
+"""The last result that stages of this process share, by its key."""
 
 
 class Storage(Protocol):
     """Where results of stages are kept."""
 
+    def has(self, key: str) -> bool: ...  # noqa: D102
     def load(self, key: str) -> StageResult | None: ...  # noqa: D102
     def save(self, key: str, entry: StageResult) -> None: ...  # noqa: D102
     def load_checkpoint(self, key: str) -> StageResult | None: ...  # noqa: D102
@@ -34,6 +37,10 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._entries: dict[str, StageResult] = {}
+
+    def has(self, key: str) -> bool:
+        """Whether it was computed."""
+        return key in self._entries
 
     def load(self, key: str) -> StageResult | None:
         """The entry of a key, if it was computed."""
@@ -73,6 +80,10 @@ class Layered:
         self.load_checkpoint, self.save_checkpoint = behind.load_checkpoint, behind.save_checkpoint
         self.drop_checkpoint = behind.drop_checkpoint
 
+    def has(self, key: str) -> bool:
+        """Whether there is an entry of a key anywhere."""
+        return self._memory.has(key) or self._behind.has(key)
+
     def load(self, key: str) -> StageResult | None:
         """The entry of a key, wherever it is."""
         return self._memory.load(key) or self._behind.load(key)
@@ -106,7 +117,8 @@ class Runner:
         """The result of one stage; what it reads is obtained first, if it must be computed."""
         stage = self._stages.get(key)
         store: Storage = self._memory if stage and stage.unstored else self._store
-        entry = store.load(key)
+        shared = stage is not None and stage.shared
+        entry = _SHARED[key] if shared and key in _SHARED and store.has(key) else store.load(key)
         if stage is None:
             assert entry is not None, "an input that no stage of the plan yields is in the store"
             return entry
@@ -120,6 +132,9 @@ class Runner:
                 return computed[0]
 
             entry = obtained(store, key, compute)
+        if shared and key not in _SHARED:
+            _SHARED.clear()
+            _SHARED[key] = entry
         seconds = computed[0].meta["seconds"] if computed else 0.0
         self._reporter.stage_ends(stage, found=not computed, seconds=seconds)
         return entry

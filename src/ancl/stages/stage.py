@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from ancl.hashing import PROCESS, UnstorableError, describe, described_fields, digest
 from ancl.methods.parts import Inputs, StageContext, TaskParts
@@ -39,6 +39,8 @@ class Stage(ABC):
     inputs: Mapping[str, str] = field(default_factory=dict)
     unstored: str = field(default="", compare=False)
     parts: TaskParts = field(default_factory=TaskParts, compare=False)
+    shared: ClassVar[bool] = False
+    """Whether a process keeps the result, so that all stages read the same tensors."""
 
     @property
     @abstractmethod

@@ -20,6 +20,7 @@ from ancl.methods.parts import (
     Inputs,
     StageContext,
     TaskImages,
+    read_base,
     with_features,
 )
 from ancl.methods.work import TaskWork
@@ -27,13 +28,27 @@ from ancl.networks import Network, frozen
 from ancl.regularizers import WeightRegularizer
 from ancl.seeding import seeded
 from ancl.stages.stage import Stage
-from ancl.state import FIRST_RATE, LAMB, MEMORY, NETWORK, OLD, WATCHED, write_importance
+from ancl.state import BASE, FIRST_RATE, LAMB, MEMORY, NETWORK, OLD, WATCHED, write_importance
 from ancl.store.entry import StageResult
 from ancl.training.afec import AlternatingTraining, following
 from ancl.training.config import candidate_rate
 from ancl.training.loop import Fit, Trainer, trained
 from ancl.training.objective import Auxiliary, Objective, PenaltyTerm
 from ancl.types import Output, prefixed, strip_prefix
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MakeBase(Stage):
+    """What no training of a network changes: stored once, for all that have the same."""
+
+    name = BASE
+    shared = True
+
+    def run(self, inputs: Inputs, context: StageContext) -> StageResult:
+        """Make a network, and keep that part alone."""
+        with seeded(self.seed, self.task, "grow"):
+            base = self.parts.architecture.make_base()
+        return StageResult(prefixed(BASE, base), {})
 
 
 @dataclass(frozen=True)
@@ -54,13 +69,14 @@ class Grow(Stage):
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Build, load and add."""
         architecture, history = self.parts.architecture, self.parts.history
+        base = read_base(inputs)
         with seeded(self.seed, self.task, "grow"):
             if NETWORK not in inputs:
-                network = architecture.build(history.blocks)
+                network = architecture.build(history.blocks, base)
             else:
                 tensors = strip_prefix(NETWORK, inputs[NETWORK].tensors)
                 # New rows come after the old ones in the generator's stream.
-                network = architecture.restore(history.blocks_before, tensors, draw=True)
+                network = architecture.restore(history.blocks_before, tensors, base, draw=True)
                 if history.adds_classes:
                     network.add_task(history.blocks[-1])
             if self.imprint:
@@ -85,18 +101,17 @@ class Features(Stage):
     Nothing else changes: stages get the same samples, with their features beside the images.
 
     Args:
-        blocks: The classes of every block of the head that the network it reads has.
         keys: The keys of the task's images: of those to learn from, and of those to test on.
     """
 
     name = "features"
-    blocks: tuple[int, ...]
     keys: tuple[str, str]
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """The features of every image."""
-        tensors = strip_prefix(NETWORK, inputs[NETWORK].tensors)
-        network = frozen(self.parts.architecture.restore(self.blocks, tensors)).to(context.device)
+        with seeded(0, "features"):  # a head of any numbers, since it is not asked
+            whole = self.parts.architecture.restore([1], None, read_base(inputs), draw=True)
+        network = frozen(whole).to(context.device)
         answer = self.parts.images.answering(network, context.device)
         none = torch.zeros(0, network.head.feature_size)
         split = context.images(self.keys[0])

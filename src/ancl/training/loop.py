@@ -277,6 +277,7 @@ class Fit:
         again, extra = replay
         both = self.network(torch.cat([batch.x, again.x]), self._objective.maps)
         own, other = split_output(both, len(batch.y))
+        read = partial(read, passed=both.features)
         replayed = read(again.x, again.y, other, exemplars=again.exemplars, extra=extra)
         return read(batch.x, batch.y, own, exemplars=batch.exemplars, replay=replayed)
 
@@ -405,7 +406,7 @@ class Fit:
             self.outer.restore(strip_prefix("outer", tensors))
 
     def _state_dict(self) -> Params:
-        return {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+        return {name: value.detach().clone() for name, value in self.network.changeable().items()}
 
     def _watched(self) -> Params:
         return self.watcher.state() if self.watcher else {}

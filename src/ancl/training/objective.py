@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ancl.errors import MethodError
+from ancl.hashing import LATER
 from ancl.losses import TaskLoss
 from ancl.networks import Network, frozen
 from ancl.regularizers import Regularizer, WeightRegularizer
@@ -43,10 +44,18 @@ from ancl.types import (
 
 @dataclass(frozen=True)
 class Term:
-    """λ Ω(θ; old network)."""
+    """λ Ω(θ; old network), or λ Ω(θ; stored answers) of the replay batch.
+
+    Args:
+        regularizer: Its Ω.
+        lamb: Its λ: a number or a rule.
+        stored: Whether the network is held to what the memory recorded of the replay batch, its
+            ``logits`` or ``features``, in place of the old network.
+    """
 
     regularizer: Regularizer
     lamb: Weight | Auto
+    stored: Annotated[bool, LATER] = False
 
 
 @dataclass(frozen=True)
@@ -207,14 +216,17 @@ class Objective:
                 values[extra.name] = extra.weight * extra.part(read)
         forces: dict[str, Callable[[], Tensor]] = {}
         if self.task_weight:
-            forces[TASK] = partial(force, values[TASK], step.out._replace(maps=()))
+            forces[TASK] = partial(force, values[TASK], _felt(step)._replace(maps=()))
         if any(lamb.reads for lamb in self.lambdas.values()):
             step = step.with_output(detach_maps(step.out))
         for term in (term for term in self.terms if not term.on_weights):
-            penalty = term.regularizer.penalty(step, term.anchor)
-            forces[term.name] = partial(force, penalty, step.out)
+            read = step.replay if term.anchor.stored else step
+            if read is None:
+                continue
+            penalty = term.regularizer.penalty(read, term.anchor)
+            forces[term.name] = partial(force, penalty, _felt(read), len(read.y) / len(step.y))
             lamb = self.lambdas[term.name]
-            if lamb.reads and torch.is_grad_enabled():
+            if lamb.reads and forces.keys() >= set(lamb.reads) and torch.is_grad_enabled():
                 lamb.observe({name: forces[name]() for name in lamb.reads})
             values[term.name] = lamb.now * penalty
         return values
@@ -362,15 +374,27 @@ def detach_maps(out: Output) -> Output:
     return out._replace(maps=tuple(stage.view_as(stage) for stage in out.maps))
 
 
-def force(penalty: Tensor, out: Output) -> Tensor:
-    """‖∂Ω/∂z‖ over the batch, z the features and maps; the logits where no features learn."""
+def _felt(step: Step) -> Output:
+    """The output by whose change a term is felt: logits are made of all features that passed."""
+    return step.out if step.passed is None else step.out._replace(features=step.passed)
+
+
+def force(penalty: Tensor, out: Output, images: float = 1.0) -> Tensor:
+    """‖∂Ω/∂z‖ over the batch, z the features and maps; the logits where no features learn.
+
+    Args:
+        penalty: Ω, a mean over images.
+        out: What it was computed of.
+        images: The number of its images over that of the task's batch. The gradient of a mean
+            over n images is of size 1/√n, so that forces of two batches are compared per image.
+    """
     for read in ((out.features, *out.maps), (out.logits,)):
         learning = [tensor for tensor in read if tensor.requires_grad]
         if learning and penalty.requires_grad:
             slopes = torch.autograd.grad(penalty, learning, retain_graph=True, allow_unused=True)
             there = [slope for slope in slopes if slope is not None]
             if there:
-                return norm(there)
+                return norm(there) if images == 1.0 else norm(there) * math.sqrt(images)
     return torch.zeros_like(penalty, requires_grad=False)
 
 

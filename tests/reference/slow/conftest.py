@@ -194,7 +194,7 @@ class Slow:
         twin, found = model.copied(), {"taw": [], "tag": []}
         for task in self.tasks[:tasks]:
             test, right = task.load().test, {"taw": 0, "tag": 0}
-            for row, label in zip(twin(test.x).tolist(), test.y.tolist(), strict=True):
+            for row, label in zip(twin(test.x.dense()).tolist(), test.y.tolist(), strict=True):
                 own = row[task.classes]
                 right["tag"] += row.index(max(row)) == label
                 right["taw"] += task.classes.start + own.index(max(own)) == label
@@ -206,7 +206,7 @@ class Slow:
     def herded(self, model: SlowNetwork, task: Any) -> list[int]:
         """Images of every class, each chosen so that their mean follows that of the class."""
         train, chosen = task.load().train, []
-        unit = [each / each.norm() for each in model.copied().features(train.x)[0]]
+        unit = [each / each.norm() for each in model.copied().features(train.x.dense())[0]]
         for label in range(task.classes.start, task.classes.stop):
             free = [place for place, y in enumerate(train.y.tolist()) if y == label]
             mean, taken = sum(unit[place] for place in free) / len(free), torch.zeros(10)

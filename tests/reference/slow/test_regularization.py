@@ -39,7 +39,7 @@ def test_importance_of_a_path(name, slow) -> None:
         train = task.load().train
         weights = [*model.weights.values(), model.rows[-1], model.biases[-1]]
         rates = [slow.rates[index]] * EPOCHS
-        means = slow.train(model, (train.x, train.y), loss, weights, rates, after=follow)
+        means = slow.train(model, (train.x.dense(), train.y), loss, weights, rates, after=follow)
         way = {n: (w.detach() - start[n]) ** 2 for n, w in model.weights.items()}
         if name == "rwalk":
             own = squared_gradients(slow, model, train)
@@ -110,7 +110,7 @@ def test_attention_is_kept(slow) -> None:
         train = task.load().train
         weights = [*model.weights.values(), model.rows[-1], model.biases[-1]]
         rates = [slow.rates[index]] * EPOCHS
-        means = slow.train(model, (train.x, train.y), loss, weights, rates)
+        means = slow.train(model, (train.x.dense(), train.y), loss, weights, rates)
         old = model.copied()
         want.append([means, model.named])
         terms = ("task", "old")[: index + 1]

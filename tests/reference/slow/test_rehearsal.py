@@ -60,7 +60,7 @@ def test_weight_alignment(slow) -> None:
     for index, task in enumerate(slow.tasks):
         model.grow()
         known, train = 4 * index, task.load().train
-        images = memory.after(train.x, train.y)
+        images = memory.after(train.x.dense(), train.y)
         loss, rates = weighted(slow, model, old, known), [slow.rates[index]] * EPOCHS
         weights = [*model.weights.values(), *model.rows]
         means = slow.train(model, images, loss, weights, rates, after=not_negative)
@@ -113,7 +113,7 @@ def test_balanced_tuning_of_every_weight(slow) -> None:
     for index, task in enumerate(slow.tasks):
         model.grow()
         train, weights = task.load().train, [*model.weights.values(), *model.rows, *model.biases]
-        images, rates = memory.after(train.x, train.y), [slow.rates[index]] * EPOCHS
+        images, rates = memory.after(train.x.dense(), train.y), [slow.rates[index]] * EPOCHS
         means = slow.train(
             model, images, head_by_head(slow, model, old, index, lamb), weights, rates
         )
@@ -222,7 +222,7 @@ def drawn(monkeypatch) -> list[list[float]]:
 def imprint(model: Any, task: Any) -> list[list[float]]:
     """Start the newest proxies as centres of their classes' directions; returns the weights."""
     train, odds = task.load().train, []
-    features = model.copied().features(train.x)[0]
+    features = model.copied().features(train.x.dense())[0]
     lengths = [row.norm() for rows in model.rows[:-1] for row in rows]
     for place, label in enumerate(range(task.classes.start, task.classes.stop)):
         own = [f / f.norm() for f, y in zip(features, train.y.tolist(), strict=True) if y == label]
@@ -248,7 +248,7 @@ def test_imprinted_proxies_and_balanced_tuning_of_the_head(slow, drawn) -> None:
         want.append(model.named)
         got.append(slow.stored(learned, index, "grow"))
         train, weights = task.load().train, [*model.weights.values(), model.rows[-1], model.scale]
-        images, rates = memory.after(train.x, train.y), [slow.rates[index]] * EPOCHS
+        images, rates = memory.after(train.x.dense(), train.y), [slow.rates[index]] * EPOCHS
         loss = pooled_outputs(slow, model, old, **pull)
         means = slow.train(model, images, loss, weights, rates, limit=limit)
         terms = ("task", "old") if index else ("task",)

@@ -53,7 +53,7 @@ def merge(
     """
     elementwise = {f"backbone.{name}": value for name, value in (shares or {}).items()}
     targets = second.state_dict()
-    for name, value in first.state_dict().items():
+    for name, value in first.changeable().items():
         value.copy_(between(value, targets[name], elementwise.get(name, share)))
 
 
@@ -72,10 +72,15 @@ def importance_shares(old: Params, other: Params, lamb: float, lamb_a: float) ->
     return shares
 
 
-def norms_of(network: nn.Module) -> list[BatchNorm]:
-    """All batch norms with running statistics."""
-    norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
-    return [norm for norm in norms if norm.running_mean is not None]
+def norms_of(network: Network) -> list[BatchNorm]:
+    """All batch norms with running statistics, but for those of a frozen base."""
+    return [
+        norm
+        for name, norm in network.named_modules()
+        if isinstance(norm, BatchNorm)
+        and norm.running_mean is not None
+        and f"{name}.running_mean" not in network.base
+    ]
 
 
 @torch.no_grad()

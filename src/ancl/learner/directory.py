@@ -1,36 +1,194 @@
-"""Teach a learner on disk: start or open it, learn the images of a source, save it.
+"""Learners on disk: open a saved one or a finished run, or teach one and save it.
 
-What is computed is kept in a store until the learner is saved, so the same call resumes what was
-stopped, and a call that was finished before only says so.
+What is computed while teaching is kept in a store until the learner is saved, so the same call
+resumes what was stopped, and a call that was finished before only says so.
 """
 
-import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
 
-from ancl.data import Label, labelled_part
+from ancl.data import Augment, ImageView, Label, labelled_part
 from ancl.errors import ScenarioError, SpecError, StoreError
+from ancl.experiments.read_results import read_run
+from ancl.experiments.results import Places, RunResult
+from ancl.files import STAGES
+from ancl.learner.card import Measured
+from ancl.learner.inputs import next_task
 from ancl.learner.learner import Learner
-from ancl.learner.new_task import next_task
-from ancl.learner.opening import is_run, learner_of, open_learner
-from ancl.learner.place import check_outside_learners, claimed, is_saved, learner_place
+from ancl.learner.place import check_outside_learners, claimed, is_saved, learner_place, tidy
+from ancl.learner.saved import Learned, SuppliedCode, explained
+from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
-from ancl.recipe.recipe import GENERAL, Layer, RunSpec
-from ancl.recipe.request import Request
+from ancl.metrics import learned_after
+from ancl.recipe.build import affordable, make_setting
+from ancl.recipe.recipe import GENERAL, Layer, Recipe, dotted
+from ancl.recipe.resolve import resolve_recipe, unused_auxiliary
 from ancl.stages.events import Events
+from ancl.stages.final_state import FinalState
+from ancl.store.entry import StageResult
 from ancl.store.places import check_replaceable
 from ancl.store.store import Store
 
-_OF_STREAMS = (
-    *("data.source", "data.tasks", "data.classes", "data.first", "data.order", "data.domains"),
-    *("data.per_class", "data.test_per_class"),
-)
-"""Settings that cut a stream of tasks from a source."""
+
+def is_run(place: Path) -> bool:
+    """Whether a directory is that of a run, finished or not."""
+    return (place / STAGES).is_file() and (place / "spec.yaml").is_file()
+
+
+def open_learner(
+    directory: str | Path,
+    *,
+    method: str | Method | None = None,
+    network: str | None = None,
+    augment: Augment | None = None,
+    accept_changed: bool = False,
+    store: str | Path | None = None,
+    device: str = GENERAL["device"].default,
+    events: Events | None = None,
+) -> Learner:
+    """Open a saved learner or a finished run: see ``Learner.load`` and ``load_run``.
+
+    Raises:
+        StoreError: The directory is neither.
+    """
+    place = Path(directory)
+    if not is_run(place) and not is_saved(place):
+        there = (
+            "is neither a finished run nor a saved learner" if place.exists() else "does not exist"
+        )
+        raise StoreError(
+            f"{place} {there}. Give the directory of a run (ancl run), or of a learner "
+            f"(ancl learn, Learner.save)."
+        )
+    if not is_run(place):
+        tidy(place, (events or Events()).say)
+    opened = load_run if is_run(place) else Learner.load
+    return opened(
+        place,
+        method=method,
+        network=network,
+        augment=augment,
+        accept_changed=accept_changed,
+        store=store,
+        device=device,
+        events=events,
+    )
+
+
+def load_run(
+    directory: str | Path,
+    *,
+    store: str | Path | None = None,
+    method: str | Method | None = None,
+    network: str | None = None,
+    augment: Augment | None = None,
+    accept_changed: bool = False,
+    device: str = GENERAL["device"].default,
+    verbose: bool | None = None,
+    events: Events | None = None,
+) -> Learner:
+    """Open a finished run as a learner that predicts, evaluates, saves and learns more.
+
+    Its labels are the names of the classes in the run's data. No data is read.
+
+    Args:
+        directory: The directory of the run, as ``run`` and ``ancl run`` write it.
+        store: The store that holds its stages, and keeps what is learned later; by default
+            ``.store`` beside the run.
+        method: The method again, where the run has one from outside the package: a ``Method``,
+            or ``path/file.py:NAME``. It is compared with the run's.
+        network: The same for the network: ``path/file.py:NAME`` or ``package.module:NAME``.
+        augment: The same for the augmentation: a function, or ``path/file.py:NAME``.
+        accept_changed: Whether they may differ from those of the run; it is recorded in
+            ``accepted_changes`` of the learner, and saved with it.
+        device: ``auto``, ``cpu``, ``cuda`` …
+        verbose: Whether progress is shown while learning; left out, a bar on a terminal.
+        events: Receives every stage and epoch, and all warnings.
+
+    Raises:
+        StoreError: The directory is not a finished run, or the store lacks what it left behind.
+        SpecError: The network is from outside, and is not given or not the same.
+        MethodError: The same for the method.
+    """
+    place = Path(directory)
+    result = read_run(place)
+    spec, state = result.spec, result.state
+    if state is None:
+        raise StoreError(
+            f"{place} cannot be opened: its result.json does not say what was learned. Its stages "
+            f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
+        )
+    at = Places.of(place.absolute().parent, store).store
+    supplied = SuppliedCode(place, "ancl.load_run", method, network, augment, accept_changed)
+    remedy = f"Run it again: {_again(place)}"
+    with explained(place, remedy):
+        recipe, changes = supplied.recipe(spec.shared(), state)
+        recipe = _with_memory(recipe, spec.memory, state)
+        entries, measured = _stored(state, at, place), _measured(result)
+        learned = Learned(recipe, state, entries, measured, changes, remedy=remedy)
+    return Learner._of(learned, place, device=device, store=at, verbose=verbose, events=events)
+
+
+def _with_memory(recipe: Recipe, memory: RunMemory, state: FinalState) -> Recipe:
+    """A run's recipe with the memory that it had in the end, where weights took room from it."""
+    if not memory.fair:
+        return recipe
+    device = torch.device("cpu")
+    setting = make_setting(recipe, recipe.make_method(), state.input_shape, None, device)
+    sizes = [len(task.names) for task in state.tasks]
+    # Images are kept as bytes, other inputs as numbers of 4 bytes.
+    image_bytes = math.prod(state.input_shape) * (1 if state.pixels else 4)
+    left = affordable(memory, setting.architecture, sizes, image_bytes)
+    fields = ("per_class", "total", "selection", "batch")
+    plain = Memory(*(getattr(left, name) for name in fields)) if left else Memory()
+    return recipe.model_copy(update={"memory": plain})
+
+
+def _measured(result: RunResult) -> tuple[Measured, ...]:
+    """The rows of the matrix that counts."""
+    rows, begins = result.counted.tolist(), learned_after(result.counted)
+    shares = [[None if math.isnan(share) else share for share in row] for row in rows]
+    counts = [sum(begin <= number for begin in begins) for number in range(len(rows))]
+    return tuple(
+        Measured("test images of the run", tuple(row[:count]))
+        for row, count in zip(shares, counts, strict=True)
+    )
+
+
+def _stored(state: FinalState, root: Path, place: Path) -> dict[str, StageResult]:
+    """The entries of a state.
+
+    Raises:
+        StoreError: One of them is missing or damaged.
+    """
+    store, problems = Store(root, lambda message: None), []
+    found: dict[str, StageResult] = {}
+    for part, key in state.keys.items():
+        entry = store.load(key)
+        if entry is None:
+            problems.append(f"{part} ({key[:12]}, {'damaged' if store.has(key) else 'missing'})")
+        else:
+            found[part] = entry
+    if problems:
+        raise StoreError(
+            f"The store {root} does not hold what {place} left behind: {', '.join(problems)}. Give "
+            f"another directory with store=, or compute it again: {_again(place)} --store {root}"
+        )
+    return found
+
+
+def _again(place: Path) -> str:
+    """The command that completes a run's results and its store."""
+    return f"ancl run --config {place / 'spec.yaml'} --runs {place.parent}"
+
+
+# -- teach -----------------------------------------------------------------------------------
 
 
 class LearnOutcome(NamedTuple):
@@ -169,14 +327,16 @@ class _Asked(NamedTuple):
 
         Those that it began with may be given, as when the same command is repeated.
         """
-        saved, keys = there._config.meta(), self.settings.values
-        method, network = self.method or saved["method"], self.network or saved["network"]
-        if not keys or not isinstance(method, str) or network is None:
+        recipe, keys = there._recipe, self.settings.values
+        method = self.method or recipe.method
+        network = self.network or recipe.network["name"]
+        augment = self.augment or recipe.data.augment
+        named = isinstance(method, str) and isinstance(network, str)
+        if not keys or not named or not isinstance(augment, str):
             return
-        asked = self._replace(method=method, network=network)
-        given = _dotted(learner_of(asked._spec())._config.meta())
-        began = _dotted(saved)
-        if differing := [key for key in keys if given.get(key) != began.get(key)]:
+        asked = self._replace(method=method, network=network, augment=augment)
+        given, began = dotted(asked.recipe().values()), dotted(recipe.values())
+        if differing := [key for key in keys if given[key] != began[key]]:
             raise SpecError(
                 f"{self._named(differing)}: {self.place} keeps the settings that it began with, "
                 f"and has learned exactly these images before. Leave these out, or begin a new "
@@ -203,7 +363,7 @@ class _Asked(NamedTuple):
                 f"There is no learner {self.place}. To begin one, give a method: --method icarl "
                 f"(method='icarl'). ancl list methods shows all."
             )
-        return learner_of(self._spec(), device=self.device, store=store, events=events)
+        return Learner(self.recipe(), device=self.device, store=store, events=events)
 
     def _open(self, place: Path, store: Path | None, events: Events | None) -> Learner:
         return open_learner(
@@ -217,29 +377,19 @@ class _Asked(NamedTuple):
             events=events,
         )
 
-    def _spec(self) -> RunSpec:
-        """What a new learner is made of, checked as a run is."""
-        wrong = [key for key in self.settings.values if key in _OF_STREAMS]
-        if wrong:
-            raise SpecError(
-                f"{self._named(wrong)}: a learner learns all images that it is given as one task. "
-                f"Leave these out."
-            )
-        begin = {"data.source": self.data, "data.tasks": 1, "data.scenario": "cil"}
-        if self.network is not None:
-            begin["network.name"] = self.network
-        if self.augment is not None:
-            begin["data.augment"] = self.augment
-        if self.settings.values.get("data.scenario") == "dil":
-            # A run makes domains of one source; a learner is given images of each.
-            begin["data.domains"] = "rotation"
+    def recipe(self) -> Recipe:
+        """What a new learner is made of."""
         if not isinstance(self.method, str):
             raise SpecError(
                 "A new learner on disk is made from the name of a method: give one, such as "
                 "'icarl' or 'path/file.py:NAME'. ancl.Learner takes the method itself."
             )
-        layers = (Layer("settings", begin), self.settings)
-        return Request(self.method, None, layers).resolve()[0].spec
+        parts = {"network.name": self.network, "data.augment": self.augment}
+        begin = {name: part for name, part in parts.items() if part is not None}
+        recipe = resolve_recipe(self.method, (Layer("settings", begin), self.settings))
+        if problems := unused_auxiliary([self.settings], recipe):
+            raise SpecError("\n".join(problems))
+        return recipe
 
     def _named(self, keys: Iterable[str]) -> str:
         return ", ".join(dict.fromkeys(self._shown(key) for key in keys))
@@ -249,35 +399,17 @@ class _Asked(NamedTuple):
         return key if label == "--set" else label
 
 
-def _dotted(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """What a learner was made of, by the key of each setting."""
-    sections = {name: saved[name] for name in ("memory", "training", "auxiliary")}
-    sections["network"] = saved["network_options"]
-    values = {f"{name}.{key}": v for name, part in sections.items() for key, v in part.items()}
-    data = {f"data.{name}": saved[name] for name in ("scenario", "val_fraction", "normalization")}
-    dotted: dict[str, Any] = {"seed": saved["seed"], **data, **values, **saved["settings"]}
-    # As JSON: what was read back has lists where tuples were given.
-    return {key: json.dumps(value) for key, value in dotted.items()}
-
-
-def _has_learned(learner: Learner, x: Tensor, labels: Sequence[Label]) -> bool:
+def _has_learned(learner: Learner, x: ImageView, labels: Sequence[Label]) -> bool:
     """Whether one of its tasks is of exactly these images and labels.
 
     Not the last alone: other commands may have come between one that was killed and its repetition.
     """
-    config, tasks = learner._config, learner._tasks
+    tasks = learner._tasks
     for number, task in enumerate(tasks):
         if sum(task.sizes[:2]) != len(labels):
             continue
         with suppress(ScenarioError):  # other classes
-            again = next_task(
-                x,
-                labels,
-                tasks[:number],
-                scenario=config.scenario,
-                seed=config.seed,
-                val_fraction=config.val_fraction,
-            )
+            again = next_task(x, labels, tasks[:number], learner._recipe)
             # A key is of images and numbers of classes: their names are compared here.
             if (again.key, again.names) == (task.key, task.names):
                 return True
