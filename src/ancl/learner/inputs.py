@@ -115,7 +115,8 @@ class Form:
             check_finite(x)
         if not self.pixels:
             return self._as_floats(x, say)
-        return resized(ImageView.of(self._as_bytes(x)), self.square)
+        x = self._as_bytes(x)
+        return resized(ImageView.of(x), self.square) if self.resized else x
 
     # -- layout ------------------------------------------------------------------------------
 
@@ -156,7 +157,8 @@ class Form:
         """Height and width of images of any size, of this shape: channels are where they fit."""
         if len(shape) == 3 and shape[2] != self.shape[0]:
             return shape[1], shape[2]
-        return (shape[0], shape[1]) if len(shape) > 1 else (0, 0)
+        # One pixel wide would be a row of a single image whose channels come last.
+        return (shape[0], shape[1]) if len(shape) > 2 or shape[1:] > (1,) else (0, 0)
 
     def _first(self, x: Tensor) -> Tensor:
         return x.permute(0, 2, 3, 1).contiguous() if self.pixels else x
