@@ -66,6 +66,11 @@ class Lift:
         return self.projection.shape[1]
 
     @property
+    def matrix(self) -> Tensor:
+        """V, float32."""
+        return self.projection.float() * _PROJECTION.step
+
+    @property
     def lifted_grid(self) -> Grid:
         """A grid for h that does not depend on any image: with room for √D times f's largest.
 
@@ -88,5 +93,4 @@ class Lift:
 
     def answer(self, features: Tensor) -> Tensor:
         """Any features lifted, in their own precision: what a classifier is asked with."""
-        projection = self.projection.to(features.dtype) * _PROJECTION.step
-        return (features @ projection).clamp_(min=0)
+        return (features @ self.matrix.to(features.dtype)).clamp_(min=0)
