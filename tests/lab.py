@@ -354,8 +354,10 @@ PLACES = {
     "inference_inputs": "ancl.methods.parts:inference_inputs",
     # statistics
     "Grid": "ancl.statistics:Grid",
+    "Ledger": "ancl.statistics:Ledger",
     "Lift": "ancl.statistics:Lift",
     "RidgePath": "ancl.statistics:RidgePath",
+    "Statistics": "ancl.statistics:Statistics",
     "Sums": "ancl.statistics:Sums",
     "choose": "ancl.statistics:choose",
     "choose_penalty": "ancl.statistics:choose_penalty",

@@ -38,10 +38,12 @@ class Infer:
     """The largest logit decides, unless a subclass says otherwise.
 
     ``reads`` names pieces of the state: ``memory``, or what a trainer or a stage after training
-    yields.
+    yields. ``holds`` names the piece with the statistics of all images, where held ones are among
+    these, as features, and no image is kept.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
+    holds: ClassVar[str | None] = None
 
     @property
     def changes_learning(self) -> bool:

@@ -8,6 +8,7 @@ from ancl.statistics.choice import (
     penalties_to_try,
 )
 from ancl.statistics.kept import knn_scores, logistic
+from ancl.statistics.ledger import Keep, Ledger, Statistics
 from ancl.statistics.lift import Lift
 from ancl.statistics.linear import (
     Cosine,
@@ -24,9 +25,12 @@ __all__ = [
     "Cosine",
     "Grid",
     "GridRows",
+    "Keep",
+    "Ledger",
     "Lift",
     "Linear",
     "RidgePath",
+    "Statistics",
     "Sums",
     "choose",
     "choose_penalty",
