@@ -141,8 +141,10 @@ def labelled_part(
         if size is None and shape is not None and square:
             size = shape[1]
         colour = bool(shape and shape[0] == 3)
-        x, y = folder_part(path, part, size, colour=colour, skip_bad=skip, say=say)
-        return as_view(x), as_labels(y)
+        x, y, files = folder_part(path, part, size, colour=colour, skip_bad=skip, say=say)
+        view = as_view(x)
+        view.storage.names = files
+        return view, as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)
         return as_view(arrays[0]), as_labels(arrays[1])
