@@ -276,7 +276,8 @@ def teach(
                     f"directory, or allow it: overwrite=True (--overwrite)."
                 )
             taught = asked.opened(Path(store) if store else working, events)
-            taught.learn(*labelled_part(data, "train", data_root, taught.input_shape, say))
+            form = (taught.input_shape, say, taught.resizes_to)
+            taught.learn(*labelled_part(data, "train", data_root, *form))
             taught._save(target, overwrite=overwrite)
         if store is None:
             _clear(working)
@@ -316,7 +317,8 @@ class _Asked(NamedTuple):
             return None
         there = self._open(target, None, events)
         say = Events().say  # said once: when the images are learned
-        x, labels = labelled_part(self.data, "train", data_root, there.input_shape, say)
+        form = (there.input_shape, say, there.resizes_to)
+        x, labels = labelled_part(self.data, "train", data_root, *form)
         if not _has_learned(there, x, labels):
             return None
         self._check_settings_of(there)

@@ -23,6 +23,7 @@ from ancl.data.convert import (
     to_tensor,
 )
 from ancl.data.pictures import is_picture_like, read_pictures
+from ancl.data.resizing import resized
 from ancl.data.source import value_range
 from ancl.data.storage import ImageView
 from ancl.errors import ScenarioError, SpecError
@@ -53,17 +54,19 @@ class Form:
         shape: The shape of one image as the network sees it: channels first.
         pixels: Whether they are bytes, which are normalised; floats are read as they are.
         values: The smallest and the largest value learned from; nothing where that is not known.
+        resized: Whether images of any size are brought to this one, as ``data.size`` does.
     """
 
     shape: tuple[int, ...]
     pixels: bool
     values: tuple[float, float] | None = None
+    resized: bool = False
 
     @classmethod
-    def of(cls, x: ImageView) -> Self:
+    def of(cls, x: ImageView, *, resized: bool = False) -> Self:
         """The form of checked images."""
         shape = Samples(x, torch.zeros(len(x), dtype=torch.long)).input_shape
-        return cls(shape, x.dtype == torch.uint8, value_range(x))
+        return cls(shape, x.dtype == torch.uint8, value_range(x), resized)
 
     def widened(self, x: ImageView) -> Self:
         """The same after more images were learned from."""
@@ -90,6 +93,11 @@ class Form:
         c, h, w = self.shape
         return c, h, w
 
+    @property
+    def square(self) -> int | None:
+        """The size that images are brought to whatever theirs is; nothing where it must be this."""
+        return self.shape[1] if self.resized else None
+
     def fit(self, x: Tensor | ImageView, say: Callable[[str], None]) -> Tensor | ImageView:
         """Images in this form; a single one gets an axis for their number.
 
@@ -104,15 +112,19 @@ class Form:
         """
         if isinstance(x, ImageView):
             c, h, w = self.picture or (0, 0, 0)
-            if self.pixels and x.dtype == torch.uint8 and len(x) and x.shape[1:] == (h, w, c):
-                return x
+            size = x.shape[1:3] if self.resized else (h, w)
+            if self.pixels and x.dtype == torch.uint8 and len(x) and x.shape[1:] == (*size, c):
+                return resized(x, self.square)
             x = x.dense()
         if x.numel() == 0:
             raise ScenarioError(f"There are no images: the array has the shape {tuple(x.shape)}.")
         x = self._arranged(x)
         if x.dtype != torch.uint8:
             check_finite(x)
-        return self._as_bytes(x) if self.pixels else self._as_floats(x, say)
+        if not self.pixels:
+            return self._as_floats(x, say)
+        x = self._as_bytes(x)
+        return resized(ImageView.of(x), self.square) if self.resized else x
 
     # -- layout ------------------------------------------------------------------------------
 
@@ -126,7 +138,12 @@ class Form:
         own = Samples(x, torch.empty(0)).input_shape if x.ndim == 4 else tuple(x.shape)
         raise ScenarioError(
             f"The images have shape {own}, but this learner began with {self.shape} (channels "
-            f"first). Resize them to it; files and Pillow images are resized for you."
+            f"first). "
+            + (
+                f"It resizes images of any size, with {self.shape[0]} channels: give these."
+                if self.resized
+                else "Resize them to it; files and Pillow images are resized for you."
+            )
         )
 
     def _batch(self, x: Tensor) -> Tensor | None:
@@ -134,6 +151,8 @@ class Form:
         if len(self.shape) != 3:
             return x if shape == self.shape else None
         c, h, w = self.shape
+        if self.resized:
+            h, w = self._size_of(shape)
         if c == 1 and shape == (h, w):
             return x.unsqueeze(3) if self.pixels else x.unsqueeze(1)
         # Where both fit, bytes have their channels last and floats first, as everywhere here.
@@ -141,6 +160,13 @@ class Form:
         if x.dtype == torch.uint8:
             layouts = {(c, h, w): self._first, (h, w, c): self._last}
         return layouts[shape](x) if shape in layouts else None
+
+    def _size_of(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Height and width of images of any size, of this shape: channels are where they fit."""
+        if len(shape) == 3 and shape[2] != self.shape[0]:
+            return shape[1], shape[2]
+        # One pixel wide would be a row of a single image whose channels come last.
+        return (shape[0], shape[1]) if len(shape) > 2 or shape[1:] > (1,) else (0, 0)
 
     def _first(self, x: Tensor) -> Tensor:
         return x.permute(0, 2, 3, 1).contiguous() if self.pixels else x
@@ -252,14 +278,25 @@ def read_images(data: Data, form: Form, say: Callable[[str], None]) -> Tensor | 
 
 
 def read_labelled(
-    data: Data, labels: Any, form: Form | None, say: Callable[[str], None]
+    data: Data,
+    labels: Any,
+    form: Form | None,
+    say: Callable[[str], None],
+    size: int | None = None,
 ) -> tuple[ImageView, list[Label]]:
     """Images and their labels, from both or from a dataset or loader that yields pairs.
+
+    Args:
+        data: The images.
+        labels: Their labels, where they do not come with them.
+        form: What images are; none before the first task.
+        say: Takes a warning.
+        size: What the first task's images are resized to.
 
     Raises:
         ScenarioError: They cannot be read, do not have the form, or have no labels.
     """
-    raw, own = _read(data, form, ordered=labels is not None)
+    raw, own = _read(data, form, ordered=labels is not None, size=size)
     if own is not None and labels is not None:
         raise ScenarioError(
             f"This {type(data).__name__} yields labels, and others are given too. Leave them out."
@@ -270,7 +307,7 @@ def read_labelled(
             f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
             f"Dataset of (image, label)."
         )
-    x = as_view(raw if form is None else form.fit(raw, say))
+    x = resized(as_view(raw), size) if form is None else as_view(form.fit(raw, say))
     if len(x) != len(given):
         raise ScenarioError(
             f"There are {len(x)} images and {len(given)} labels. Give one label per image."
@@ -317,7 +354,7 @@ def _labels(labels: Any) -> list[Label] | None:
 
 
 def _read(
-    data: Data, form: Form | None, *, ordered: bool
+    data: Data, form: Form | None, *, ordered: bool, size: int | None = None
 ) -> tuple[Tensor | ImageView, list[Label] | None]:
     """Images as bytes or floats, and labels that come with them."""
     if isinstance(data, ImageView):
@@ -334,7 +371,8 @@ def _read(
         if len(data) == 0:
             raise ScenarioError("There are no images: the list is empty.")
         if is_picture_like(data[0]):
-            return torch.from_numpy(read_pictures(data, form.picture if form else None)), None
+            shape, square = (form.picture, form.square) if form else (None, size)
+            return torch.from_numpy(read_pictures(data, shape, square)), None
         if all(hasattr(each, "shape") for each in data):
             return stacked(data), None
     return to_tensor(data), None

@@ -99,6 +99,8 @@ class Learner(Answers):
         normalization: ``moments`` (each channel's own in the first task), ``none``, or numbers:
             (mean, std), or every channel's mean, then every std. Left out, bytes have moments, or
             what pretrained weights expect, and floats are read as they are.
+        size: Height and width that all images are resized to, arrays too: bytes, by bicubic
+            interpolation. Left out, the first task's images decide it.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.
@@ -124,6 +126,7 @@ class Learner(Answers):
         val_fraction: float | None = None,
         augment: Augment | None = None,
         normalization: str | tuple[float, ...] | None = None,
+        size: int | None = None,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         held: int = HELD,
@@ -142,6 +145,7 @@ class Learner(Answers):
             "data.val_fraction": val_fraction,
             "data.augment": augment,
             "data.normalization": normalization,
+            "data.size": size,
         }
         given = {name: value for name, value in given.items() if value is not None} | settings
         if isinstance(method, RunSpec):
@@ -205,6 +209,11 @@ class Learner(Answers):
         """The shape of a sample, channels first; none before the first task."""
         return self._setting.architecture.input_shape if self._setting else None
 
+    @property
+    def resizes_to(self) -> int | None:
+        """Height and width that all images are resized to; none where they must be of one size."""
+        return self._recipe.data.size
+
     def learn(
         self, data: Data, labels: Any = None, *, ids: Sequence[str] | None = None
     ) -> dict[str, Any]:
@@ -212,7 +221,8 @@ class Learner(Answers):
 
         In ``dil`` every task has images of all classes. The first task decides the size of images
         and whether they are bytes or floats. Later ones, and images to predict, are converted to
-        it where that is certain; files and Pillow images are resized, too.
+        it where that is certain; files and Pillow images are resized, too, and with ``size`` all
+        images are.
 
         Args:
             data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
@@ -224,9 +234,10 @@ class Learner(Answers):
         Returns:
             Its number, new classes, known ones that came again, and the main network's epochs.
         """
-        x, given = read_labelled(data, labels, self._form, self._say)
+        size = self.resizes_to
+        x, given = read_labelled(data, labels, self._form, self._say, size)
         task = next_task(x, given, self._tasks, self._recipe)
-        form = self._form.widened(x) if self._form else Form.of(x)
+        form = self._form.widened(x) if self._form else Form.of(x, resized=size is not None)
         setting = self._setting
         if setting is None:
             asked = self._recipe.data.normalization

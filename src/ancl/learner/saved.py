@@ -74,7 +74,10 @@ class Learned(NamedTuple):
     @property
     def form(self) -> Form:
         """What its images are."""
-        return Form(self.state.input_shape, self.state.pixels, self.values)
+        size, shape = self.recipe.data.size, self.state.input_shape
+        if size is not None and (not self.state.pixels or shape[1:] != (size, size)):
+            raise ValueError("the images do not have the size that they are resized to")
+        return Form(shape, self.state.pixels, self.values, resized=size is not None)
 
 
 def read_learner(supplied: "SuppliedCode") -> Learned:

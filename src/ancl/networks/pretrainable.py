@@ -92,8 +92,8 @@ class PretrainableBackbone(ABC):
             return ()
         return (
             f"The weights of {self.name} were trained on images of {self.size()}x{self.size()} "
-            f"pixels, and yours have {shape[2]}x{shape[1]}. Features may be poor: resize the "
-            f"images, as in folder:PATH@{self.size()}.",
+            f"pixels, and yours have {shape[2]}x{shape[1]}. Features may be poor: have the images "
+            f"resized, --set data.size={self.size()} (a learner: size={self.size()}).",
         )
 
     def tensors(self, weights: str | None) -> dict[str, Tensor] | None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from ancl.checks import checked
 from ancl.data import check_normalization, enough_classes, find_augmentation
+from ancl.data.registry import check_size
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.memory import Memory
 from ancl.methods.method import Method
@@ -324,6 +325,7 @@ class _RunResolver(_Resolver):
         """Note what does not fit the device, the data and its tasks."""
         self.attempt(lambda: resolve_device(self.values["device"]))
         data = self.section("data")
+        self.attempt(lambda: check_size(data.source, data.size))
         sizes = self.attempt(data.sizes)
         self.name_benchmark(data, len(sizes) if sizes else data.tasks)
         if sizes:

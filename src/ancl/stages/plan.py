@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ancl.data import Augment, Normalization, Task, check_augmentation
+from ancl.data import Augment, Normalization, Task, bounded_size, check_augmentation
 from ancl.memory import Memory
 from ancl.methods.method import Finish, MainTrainer, Method
 from ancl.methods.parts import AuxiliaryTraining, ImageFormat, TaskImages, TaskParts
@@ -88,7 +88,8 @@ class Setting:
     @property
     def images(self) -> ImageFormat:
         """How images become batches where nothing is trained."""
-        return ImageFormat(self.normalization, self.training.batch_size)
+        size = bounded_size(self.training.batch_size, self.architecture.input_shape)
+        return ImageFormat(self.normalization, size)
 
 
 def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage, ...]:
