@@ -176,10 +176,12 @@ def labelled_part(
             own = shape[1]
         rule = OTHERWISE if size is None else RESAMPLING
         colour = bool(shape and shape[0] == 3)
-        x, y = folder_part(
+        x, y, files = folder_part(
             path, part, size or own, resampling=rule, colour=colour, skip_bad=skip, say=say
         )
-        return as_view(x), as_labels(y)
+        view = as_view(x)
+        view.storage.names = files
+        return view, as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)
         return resized(as_view(arrays[0]), size), as_labels(arrays[1])

@@ -35,6 +35,7 @@ class Storage(ABC):
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
         self.shape, self.dtype = tuple(shape), dtype
+        self.names: Sequence[str] | None = None  # of the file of each row, where they are files
         self._digests: Digests | None = None
         self._hashed = np.zeros(0, bool)
 
@@ -250,6 +251,11 @@ class ImageView:
         """All rows in order, a bounded part at a time."""
         for part in _chunks(self.index, self.storage.row_bytes):
             yield self.storage.rows(part)
+
+    def names(self) -> list[str] | None:
+        """The name of the file of each row, where that is known."""
+        names = self.storage.names
+        return None if names is None else [names[place] for place in self.index.tolist()]
 
     def digests(self) -> Digests:
         """The hash of each row."""

@@ -3,6 +3,7 @@
 Nothing is guessed: images whose layout or values may mean two things are refused with the way out.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -71,6 +72,13 @@ class Form:
         """The same after more images were learned from."""
         (low, high), before = value_range(x), self.values
         return replace(self, values=(min(before[0], low), max(before[1], high)) if before else None)
+
+    def joined(self, other: Self) -> Self:
+        """The same after all that another learned from, too."""
+        if self.values is None or other.values is None:
+            return replace(self, values=None)
+        low, high = zip(self.values, other.values, strict=True)
+        return replace(self, values=(min(low), max(high)))
 
     @property
     def is_image(self) -> bool:
@@ -307,6 +315,37 @@ def read_labelled(
     return x, given
 
 
+def read_ids(data: Data, x: ImageView, ids: Sequence[str] | None) -> dict[str, list[str]]:
+    """What the images are called, by the hash of each: as given, or by the names of their files.
+
+    Args:
+        data: As it was given.
+        x: The same as it was read.
+        ids: What each is called; left out, files have their paths and others no name.
+
+    Raises:
+        ScenarioError: There is not one text for each image.
+    """
+    if ids is None and isinstance(data, ImageView):
+        ids = data.names()
+    elif ids is None and isinstance(data, Sequence) and not isinstance(data, str):
+        files = all(isinstance(each, str | os.PathLike) for each in data)
+        ids = [os.fspath(each) for each in data] if files else None
+    if ids is None:
+        return {}
+    names = list(ids)
+    if len(names) != len(x) or not all(isinstance(name, str) for name in names):
+        raise ScenarioError(
+            f"There are {len(x)} images and {len(names)} ids. Give one text for each image."
+        )
+    found: dict[str, list[str]] = {}
+    for name, row in zip(names, x.digests().astype(">u8"), strict=True):
+        known = found.setdefault(row.tobytes().hex(), [])
+        if name not in known:
+            known.append(name)
+    return found
+
+
 def _labels(labels: Any) -> list[Label] | None:
     """Labels as a list; a single one is one label, not the letters of its text."""
     if labels is None:
@@ -375,6 +414,7 @@ def next_task(
         val_fraction=recipe.data.val_fraction,
         test=None,
         known=known,
+        by_hash=recipe.make_method().infer.holds is not None,
     )
 
 

@@ -18,21 +18,32 @@ from ancl.data import (
 )
 from ancl.errors import ScenarioError, SpecError, StoreError, counted
 from ancl.inference import InferenceInputs
-from ancl.learner.answers import (
-    Answers,
+from ancl.learner.answers import Answers
+from ancl.learner.card import CARD, Measured, model_card, network_title
+from ancl.learner.export import Exported, ImageClassifier, export_learner
+from ancl.learner.held import (
+    HeldOut,
     Scorer,
     built,
+    held_by,
     hold_out_images,
     make_scorer,
     measured,
     numbers,
 )
-from ancl.learner.card import CARD, Measured, model_card, network_title
-from ancl.learner.export import Exported, ImageClassifier, export_learner
-from ancl.learner.inputs import Data, Form, check_learnable, next_task, read_labelled
+from ancl.learner.inputs import (
+    Data,
+    Form,
+    check_learnable,
+    next_task,
+    read_ids,
+    read_labelled,
+)
+from ancl.learner.ledger import Ids, LedgerEntry, both_ids, ledger_entries
 from ancl.learner.measures import Size, sizes
 from ancl.learner.notices import Warner, announce, reporting
 from ancl.learner.place import check_descent, claimed, learner_place
+from ancl.learner.relearn import merge_learners, statistics_of
 from ancl.learner.saved import (
     KIND,
     Learned,
@@ -54,7 +65,7 @@ from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState, TaskState
 from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
-from ancl.state import StateKeys
+from ancl.state import CLASSIFIER, StateKeys
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -161,6 +172,8 @@ class Learner(Answers):
         self._state: StateKeys = {}
         self._opened = 0  # the number of tasks that were learned elsewhere
         self._scorer: Scorer | None = None
+        self._held: Exemplars | None = None
+        self._ids: Ids = {}
         self._measured: tuple[Measured | None, ...] = ()
         self._fitted = {}
         self._descent = set[str]()  # the digests of all that it was read from or saved as
@@ -173,12 +186,12 @@ class Learner(Answers):
         start = f"<Learner {self.method.name} on {network}, {self.scenario}: "
         if self._setting is None:
             return f"{start}nothing learned>"
-        memory = self._exemplars()
+        memory, held = self._exemplars(), self._held_out()
         parts = [
             f"{len(self.classes)} classes in {counted(len(self._tasks), 'task')}",
             f"images {'x'.join(map(str, self._setting.architecture.input_shape))}",
             *([f"{len(memory.samples)} in memory"] if memory else []),
-            *([f"{len(self._held.samples)} held"] if self._held else []),
+            *([f"{len(held.y)} held"] if held else []),
             byte_size(self.size().disk),
         ]
         return f"{start}{', '.join(parts)}>"
@@ -201,7 +214,9 @@ class Learner(Answers):
         """Height and width that all images are resized to; none where they must be of one size."""
         return self._recipe.data.size
 
-    def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
+    def learn(
+        self, data: Data, labels: Any = None, *, ids: Sequence[str] | None = None
+    ) -> dict[str, Any]:
         """Learn a task: images of new classes, of known ones that come again, or of both.
 
         In ``dil`` every task has images of all classes. The first task decides the size of images
@@ -213,6 +228,8 @@ class Learner(Answers):
             data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
                 or of files. Or both in one: a ``Dataset`` or ``DataLoader``.
             labels: The label of each image: whole numbers or texts.
+            ids: What each image is called in the ``ledger`` of methods that keep one; left out,
+                files have their names.
 
         Returns:
             Its number, new classes, known ones that came again, and the main network's epochs.
@@ -228,8 +245,47 @@ class Learner(Answers):
                 self._say_once("floats", note)
             moments = chosen_normalization(asked, x, channel_statistics(x))
             setting = self._setting_for(form.shape, moments)
+        keeps = self.method.infer.holds is not None
+        names = both_ids(self._ids, read_ids(data, x, ids)) if keeps else {}
         with reporting(self._events, self._verbose) as events:
-            return self._learn_task(task, setting, form, events)
+            found = self._learn_task(task, setting, form, events)
+        self._ids = names
+        return found
+
+    @property
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        """Every image that was learned or held, of methods that train nothing; no pixel is kept.
+
+        With ``keep=sums`` these are the held images alone.
+
+        Raises:
+            ScenarioError: The method keeps no such list.
+        """
+        return ledger_entries(statistics_of(self), self.classes, self._ids)
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """What held images have chosen: ``method``, ``penalty``; empty if there was nothing.
+
+        ``right`` is how many of the ``held`` images each candidate answered right.
+        """
+        piece = self._state.get(CLASSIFIER)
+        return dict(self._obtain(piece).meta.get(CLASSIFIER, {})) if piece else {}
+
+    def merge(self, other: "Learner") -> None:
+        """Take over all that another learner has learned: to the bit as one that saw all images.
+
+        Its tasks follow the own ones. A class that both know is one class, and an image that both
+        saw is one image. The other learner stays as it is.
+
+        Args:
+            other: A learner with the same method, network, weights, seed and grid.
+
+        Raises:
+            SpecError: They differ in one of these, or train a network.
+            ScenarioError: Their tasks cannot follow each other.
+        """
+        merge_learners(self, other)
 
     @property
     def module(self) -> ImageClassifier:
@@ -310,6 +366,7 @@ class Learner(Answers):
             "state": self._final_state().model_dump(mode="json"),
             "measured": [None if row is None else row._asdict() for row in self._measured],
             "values": self._form.values if self._form else None,
+            **({"ids": self._ids} if self._ids else {}),
             "metas": {part: entry.meta for part, entry in self._entries().items()},
         }
         try:
@@ -402,20 +459,42 @@ class Learner(Answers):
         for stage in [stage for stage in stages if stage.name in ("auxiliary", "main")][-1:]:
             epochs = runner.obtain(stage.key).meta["log"]
             log = [epoch for epoch in epochs if epoch["role"] == stage.name]
-        scorer = make_scorer(self.method, *built(self.method, setting, tasks, entries))
-        held = hold_out_images(tasks, self._most_held, self._held)
+        images = self._held
+        if self.method.infer.holds is None:
+            images = hold_out_images(tasks, self._most_held, images)
         if self.method.data == "current":  # else its images are read again with every task
             tasks = (*self._tasks, TaskState.of(task).task(task.index))
-        row = measured(scorer, held, tasks, task_known=self.scenario == "til")
+        self._take(setting, tasks, state, entries, images)
+        self._form = form
+        found = {"classes": list(task.names), "returning": self.returning[-1], "epochs": log}
+        return {"task": task.index, **found}
+
+    def _take(
+        self,
+        setting: Setting,
+        tasks: tuple[Task, ...],
+        state: StateKeys,
+        entries: Mapping[str, StageResult],
+        images: Exemplars | None,
+    ) -> None:
+        """Become what was learned, and measure it; what fails on the way leaves all as it was."""
+        scorer = make_scorer(self.method, built(self.method, setting, tasks, entries)[1])
+        held = held_by(self.method, scorer, tasks, entries, images)
+        row = measured(held, tasks, task_known=self.scenario == "til")
+        new = (None,) * (len(tasks) - len(self._tasks) - 1)
         # Only now: a task that fails or is interrupted leaves the learner as it was.
         for part, key in state.items():
             self._memory.save(key, entries[part])
         self._memory.keep_only(state.values())
-        self._setting, self._form, self._tasks, self._state = setting, form, tasks, state
-        self._scorer, self._held, self._fitted = scorer, held, {}
-        self._measured = (*self._measured, Measured("held images", row) if held else None)
-        found = {"classes": list(task.names), "returning": self.returning[-1], "epochs": log}
-        return {"task": task.index, **found}
+        self._setting, self._tasks, self._state = setting, tasks, state
+        self._scorer, self._held, self._fitted = scorer, images, {}
+        self._measured = (*self._measured, *new, Measured("held images", row) if held else None)
+
+    def _held_out(self) -> HeldOut | None:
+        if self._setting is None:
+            return None
+        scorer = self._made_scorer()
+        return held_by(self.method, scorer, self._tasks, self._entries(), self._held)
 
     def _learned(self) -> Setting:
         if self._setting is None:
@@ -423,9 +502,12 @@ class Learner(Answers):
         return self._setting
 
     def _score(self, x: Tensor | ImageView) -> Tensor:
+        return numbers(self._made_scorer()(x))
+
+    def _made_scorer(self) -> Scorer:
         if self._scorer is None:
-            self._scorer = make_scorer(self.method, *self._built())
-        return numbers(self._scorer(x))
+            self._scorer = make_scorer(self.method, self._built()[1])
+        return self._scorer
 
     def _built(self) -> tuple[Network, InferenceInputs]:
         """The network as it was learned, and what inference may look at."""
@@ -468,7 +550,7 @@ class Learner(Answers):
         for part, key in state.keys.items():
             self._memory.save(key, entries[part])
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
-        self._form, self._held = learned.form, learned.held
+        self._form, self._held, self._ids = learned.form, learned.held, learned.ids
         self._measured, self._opened = learned.measured, len(tasks)
         parts = (entries, *self._built(), self._form, len(tasks))
         self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

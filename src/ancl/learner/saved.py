@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -16,9 +17,10 @@ from ancl.data import Augment, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError
 from ancl.hashing import describe, digest
 from ancl.inference import InferenceInputs
-from ancl.learner.answers import Scorer, make_scorer
 from ancl.learner.card import Measured, read_measured
+from ancl.learner.held import Scorer, make_scorer
 from ancl.learner.inputs import Form
+from ancl.learner.ledger import Ids
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
@@ -51,6 +53,7 @@ class Learned(NamedTuple):
         held: Its held images.
         most_held: How many images of each class it holds, at most; nothing where that is open.
         values: The smallest and the largest value learned from, where that is known.
+        ids: What images are called, by the hash of each.
         digest: That of the directory, where it is a learner's.
         remedy: What to do where its parts do not fit together.
     """
@@ -64,6 +67,7 @@ class Learned(NamedTuple):
     held: Exemplars | None = None
     most_held: int | None = None
     values: tuple[float, float] | None = None
+    ids: Ids = MappingProxyType({})
     digest: str | None = None
     remedy: str = _AGAIN
 
@@ -100,6 +104,7 @@ def read_learner(supplied: "SuppliedCode") -> Learned:
             checked(list[str], meta["accepted_changes"]),
             most_held=checked(Count, meta["held"]),
             values=read_values(meta["values"]),
+            ids=checked(dict[str, list[str]], meta.get("ids", {})),
             digest=entry.digest,
         )
         classes = len({name for task in state.tasks for name in task.names})
@@ -309,7 +314,7 @@ def checked_scorer(
         ValueError: One of them does not belong to this network, these classes and these tasks.
     """
     _check_parts(method, entries, network, form, looked.classes, tasks)
-    scorer = make_scorer(method, network, looked)
+    scorer = make_scorer(method, looked)
     shape = (1, *form.shape[1:], form.shape[0]) if form.pixels else (1, *form.shape)
     black = torch.zeros(shape, dtype=torch.uint8 if form.pixels else torch.float32)
     with torch.no_grad():

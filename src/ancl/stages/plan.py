@@ -175,7 +175,9 @@ class _Planner:
         self.unstored = why_unstored((*self.method.parts, setting.architecture, setting.augment))
         self.stages: list[Stage] = []
         self.shared: dict[str, str] = {}
-        fixed = setting.architecture.fixed and setting.augment == "none"
+        # Where nothing is trained, nothing is augmented either.
+        plain = setting.augment == "none" or self.method.main == "none"
+        fixed = setting.architecture.fixed and plain
         self.keeps_features = fixed and keeps_features(self.method)
         self.auto = self.method.old is not None and isinstance(self.method.old.lamb, Auto)
         check_method(self.method, setting.architecture.learns)

@@ -116,8 +116,8 @@ def folder_part(
     colour: bool = False,
     skip_bad: bool = False,
     say: Callable[[str], None] = warnings.warn,
-) -> tuple[NDArray[np.uint8], list[str]]:
-    """The images and classes of one part, ``train`` or ``test``; all where there are no parts.
+) -> tuple[NDArray[np.uint8], list[str], list[str]]:
+    """Images, classes and files of one part, ``train`` or ``test``; all where there are no parts.
 
     Args:
         path: The folder, as for ``folder_source``.
@@ -140,13 +140,13 @@ def folder_part(
     names, labels = _files(marks, chosen, _classes(path / chosen))
     read = partial(read_pictures, tree, size=size, resampling=resampling, colour=colour)
     try:
-        return read(names, marks=marks), labels
+        return read(names, marks=marks), labels, names
     except BadImagesError as error:
         left_out, note = _left_out(error, skip_bad)
     say(note)
     good = {name: mark for name, mark in marks.items() if name not in left_out}
     names, labels = _files(good, chosen, _classes(path / chosen))
-    return read(names, marks=good), labels
+    return read(names, marks=good), labels, names
 
 
 def folder_classes(path: Path) -> int:
