@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,19 +46,18 @@ AGAIN = 2
 PIXELS = 224
 CIFAR_PIXELS = 160
 COMPUTED = ("auto", "ncm", "slda", "ridge", "logistic", "knn", "ranpac")
-TRAINED = {"icarl": "icarl", "bic": "bic"}
-FREEZE = {"network": "efficientnet_lite0", "network_options": {"frozen": True}, "size": PIXELS}
-README = {"network": "resnet8", "size": 32, "training": {"epochs": 20}}
-RANDOM = {**FREEZE, "network_options": {"weights": "random"}}
-ROWS: dict[str, tuple[str, Mapping[str, Any]]] = {
-    **{name: (name, FREEZE) for name in (*COMPUTED, *TRAINED)},
-    "scratch": ("icarl", README),
-    "random": ("auto", RANDOM),
-    "pixels": ("auto", {"network": "features"}),
+LITE0 = {"network": "efficientnet_lite0", "network_options": {"frozen": True}, "size": PIXELS}
+SCRATCH = {"network": "resnet8", "size": 32, "training": {"epochs": 20}}
+PHOTOS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "photos": ("auto", LITE0),
+    "scratch": ("icarl", SCRATCH),
+    "icarl": ("icarl", LITE0),
+    "bic": ("bic", LITE0),
+    "random": ("auto", {**LITE0, "network_options": {"weights": "random"}}),
 }
-"""The rows of the three months: a method, and what its learner is made of."""
-MONTH_ROWS = ("auto", "sklearn", *(row for row in ROWS if row != "auto"))
-SLOW = ("icarl", "bic", "random")
+"""Rows that learn photos: a method, and what its learner is made of."""
+VECTORS = (*COMPUTED, "pixels", "sklearn")
+"""Rows that learn vectors: the features of all photos, which are computed once; or their pixels."""
 CIFAR_SIZES = (100, 500)
 LARGE = ("ncm", "slda", "ridge", "auto")
 LARGE_CLASSES, LARGE_NEW, LARGE_IMAGES, LARGE_FEATURES = 900, 100, 20, 1280
@@ -81,13 +80,13 @@ class Task(NamedTuple):
 
 def all_tasks() -> Iterator[Task]:
     """Every row in its order; a cut leaves out what is at the end."""
-    for seed in SEEDS:
-        yield from (Task("months", row, seed) for row in MONTH_ROWS if row not in SLOW)
+    yield Task("months", "photos", 0)
+    yield from (Task("months", row, seed) for seed in SEEDS for row in VECTORS)
     yield from (Task("large", row, 0) for row in LARGE)
-    yield Task("speed", "features", 0)
-    yield from (Task("months", row, seed) for seed in SEEDS[:1] for row in SLOW)
     yield from (Task("cifar", row, 0, size) for size in CIFAR_SIZES for row in COMPUTED)
-    yield from (Task("months", row, seed) for seed in SEEDS[1:] for row in SLOW)
+    yield from (Task("months", row, seed) for seed in SEEDS for row in ("scratch", "icarl", "bic"))
+    yield Task("speed", "features", 0)
+    yield from (Task("months", row, seed) for seed in SEEDS for row in ("random", "photos"))
     yield from (Task("cifar", "sklearn", 0, size) for size in CIFAR_SIZES)
     for seed in SEEDS[1:]:
         rows = [row for row in COMPUTED if row != "ranpac"]
@@ -203,22 +202,26 @@ def draw_months(root: Path, seed: int) -> tuple[list[Month], Month]:
 def months_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
     """Learn the months one after another, and answer the test images of all classes."""
     months, test = draw_months(root, task.seed)
+    if task.row in PHOTOS:
+        method, made = PHOTOS[task.row]
+        given = [month.files for month in (*months, test)]
+    else:
+        method, made = "auto" if task.row == "pixels" else task.row, {"network": "features"}
+        make = pixels_of_files if task.row == "pixels" else features_of_files
+        given = _stored(cache / f"{make.__name__}-{task.seed}.npz", make, (*months, test))
     if task.row == "sklearn":
-        files = [file for month in months for file in month.files]
         labels = [label for month in months for label in month.labels]
-        features = [features_of_files(each) for each in (files, test.files)]
-        return sklearn_row(features[0], labels, features[1], test.labels)
-    method, made = ROWS[task.row]
+        return sklearn_row(np.concatenate(given[:-1]), labels, given[-1], test.labels)
     clock = Clock()
-    learner = ancl.Learner(method, seed=task.seed, store=cache / "store", events=clock, **made)
+    learner = ancl.Learner(method, seed=task.seed, events=clock, **made)
     seconds = []
-    for month in months:
+    for data, month in zip(given, months, strict=False):
         clock.months.append({})
         began = time.process_time()
-        learner.learn(_given(task, month), month.labels)
+        learner.learn(data, month.labels)
         seconds.append(time.process_time() - began)
     began = time.process_time()
-    answers = learner.predict(_given(task, test))
+    answers = learner.predict(given[-1])
     answer_seconds = time.process_time() - began
     return {
         "accuracy": float(np.mean([a == b for a, b in zip(answers, test.labels, strict=True)])),
@@ -232,11 +235,20 @@ def months_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
     }
 
 
-def _given(task: Task, month: Month) -> Any:
-    """What the learner is given: files; or their pixels as vectors."""
-    if task.row != "pixels":
-        return month.files
-    images = read_pictures(month.files, (3, 32, 32), 32)
+def _stored(
+    file: Path, make: Callable[[list[Path]], NDArray[np.float32]], months: Sequence[Month]
+) -> list[NDArray[np.float32]]:
+    """Vectors of the photos of every month, made once."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(file, *(make(month.files) for month in months))
+    with np.load(file) as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+def pixels_of_files(files: list[Path]) -> NDArray[np.float32]:
+    """Bytes of photos at 32x32 pixels, as shares."""
+    images = read_pictures(files, (3, 32, 32), 32)
     return images.reshape(len(images), -1).astype(np.float32) / 255
 
 
