@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from torch import Tensor, nn
 
+from ancl.checks import checked
 from ancl.data import (
     Augment,
     ImageView,
@@ -65,7 +66,8 @@ from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState, TaskState
 from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
-from ancl.state import CLASSIFIER, StateKeys
+from ancl.state import CHOICE, CLASSIFIER, StateKeys
+from ancl.statistics import Choice
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -274,13 +276,11 @@ class Learner(Answers):
         return ledger_entries(statistics_of(self), self.classes, self._ids)
 
     @property
-    def choice(self) -> dict[str, Any]:
-        """What held images have chosen: ``method``, ``penalty``; empty if there was nothing.
-
-        ``right`` is how many of the ``held`` images each candidate answered right.
-        """
+    def choice(self) -> Choice | None:
+        """What held images have chosen of the classifier, if there was something to choose."""
         piece = self._state.get(CLASSIFIER)
-        return dict(self._obtain(piece).meta.get(CLASSIFIER, {})) if piece else {}
+        found = self._obtain(piece).meta.get(CHOICE) if piece else None
+        return None if found is None else checked(Choice, found)
 
     def merge(self, other: "Learner") -> None:
         """Take over all that another learner has learned: to the bit as one that saw all images.
@@ -336,6 +336,8 @@ class Learner(Answers):
             self._measured,
             parameters=sum(each.numel() for each in network.parameters()),
             kept=len(kept.samples) if kept else 0,
+            features=len(statistics_of(self).ledger) if self.method.infer.holds else 0,
+            choice=str(self.choice or ""),
             accepted=self.accepted_changes,
             file=file,
         )
