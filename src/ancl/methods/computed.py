@@ -191,6 +191,9 @@ class Neighbours(Infer):
 
     reads = (CLASSIFIER,)
     holds = STATISTICS
+    bound_to_ancl = (
+        "it compares an image with all that it has learned, and is no layer of a network"
+    )
     k: int = 20
     temperature: float = 0.07
 
