@@ -30,6 +30,8 @@ STATISTICS = "statistics"
 """The ledger of all images and their sums, of methods that train nothing."""
 CLASSIFIER = "classifier"
 """The classifier that was computed from them."""
+CHOICE = "choice"
+"""What its stage chose, among what it stores besides tensors."""
 
 START = "start"
 """What a task's trainings begin with: the last network with rows for new classes."""

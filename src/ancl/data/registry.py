@@ -136,14 +136,19 @@ def check_size(name: str, size: int | None) -> None:
     Raises:
         ScenarioError: The name of a folder gives a size, and so does ``data.size``.
     """
-    kind, _, rest = name.partition(":")
-    given = _path_and_size(rest)[1] if kind == "folder" else None
+    given = named_size(name)
     if size is not None and given is not None:
         raise ScenarioError(
             f"{printable(name, 200)} resizes its images to {given}x{given} pixels, and "
             f"data.size={size} would resize them again. Write the folder without @{given}, or "
             f"leave out data.size."
         )
+
+
+def named_size(name: str) -> int | None:
+    """The height and width that a name gives its images, as folder:PATH@32 does."""
+    kind, _, rest = name.partition(":")
+    return _path_and_size(rest)[1] if kind == "folder" else None
 
 
 def labelled_part(

@@ -53,6 +53,13 @@ def resized(x: ImageView, size: int | None) -> ImageView:
     """
     if size is None or (x.shape[1:3] == (size, size) and x.dtype == torch.uint8):
         return x
+    if x.dtype != torch.uint8 and x.ndim == 4 and x.shape[2:] == (size, size):
+        return x  # floats are read as they are: channels first
+    if x.ndim == 2:
+        raise ScenarioError(
+            f"These are vectors of {x.shape[1]} numbers, and no images: they cannot be resized. If "
+            f"another model has made them, use network='features' (--network features)."
+        )
     if x.dtype != torch.uint8 or x.ndim != 4:
         raise ScenarioError(
             f"data.size={size} resizes images of bytes (uint8), and these are floats of the shape "

@@ -127,6 +127,19 @@ class ChangedStorage(Storage):
         return self._change(self._storage.rows(index))
 
 
+class ColourStorage(Storage):
+    """Grey images (N, H, W, 1) with three equal channels, as they are read."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__((*storage.shape[:-1], 3), storage.dtype)
+        self._storage = storage
+        self.names = storage.names
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Read, then repeated."""
+        return self._storage.rows(index).expand(-1, -1, -1, 3).contiguous()
+
+
 class JoinedStorage(Storage):
     """The rows of several storages, one after the other.
 
@@ -266,6 +279,12 @@ class ImageView:
         if self.storage.in_memory:
             return ImageView.of(change(self.dense()))
         return ImageView(ChangedStorage(self.storage, change), self.index)
+
+
+def in_colour(x: ImageView) -> ImageView:
+    """Grey images of bytes with three equal channels; all others as they are."""
+    grey = x.dtype == torch.uint8 and x.ndim == 4 and x.shape[3] == 1
+    return ImageView(ColourStorage(x.storage), x.index) if grey else x
 
 
 def _chunks(index: Tensor, row_bytes: int) -> tuple[Tensor, ...]:

@@ -25,7 +25,7 @@ from ancl.data.convert import (
 from ancl.data.pictures import is_picture_like, read_pictures
 from ancl.data.resizing import resized
 from ancl.data.source import value_range
-from ancl.data.storage import ImageView
+from ancl.data.storage import ImageView, in_colour
 from ancl.errors import ScenarioError, SpecError
 from ancl.memory import Memory
 from ancl.methods.method import Method
@@ -110,6 +110,7 @@ class Form:
         Raises:
             ScenarioError: They have another size, or what their values stand for is not certain.
         """
+        x = self._colourful(x)
         if isinstance(x, ImageView):
             c, h, w = self.picture or (0, 0, 0)
             size = x.shape[1:3] if self.resized else (h, w)
@@ -125,6 +126,12 @@ class Form:
             return self._as_floats(x, say)
         x = self._as_bytes(x)
         return resized(ImageView.of(x), self.square) if self.resized else x
+
+    def _colourful(self, x: Tensor | ImageView) -> Tensor | ImageView:
+        """Grey bytes with three equal channels, where that is what was learned from."""
+        if not self.pixels or self.shape[0] != 3 or x.dtype != torch.uint8 or x.shape[-1] != 1:
+            return x
+        return in_colour(x) if isinstance(x, ImageView) else x.expand(*x.shape[:-1], 3)
 
     # -- layout ------------------------------------------------------------------------------
 
@@ -283,6 +290,7 @@ def read_labelled(
     form: Form | None,
     say: Callable[[str], None],
     size: int | None = None,
+    colour: bool = False,
 ) -> tuple[ImageView, list[Label]]:
     """Images and their labels, from both or from a dataset or loader that yields pairs.
 
@@ -292,6 +300,7 @@ def read_labelled(
         form: What images are; none before the first task.
         say: Takes a warning.
         size: What the first task's images are resized to.
+        colour: Whether the first task's grey images get three channels.
 
     Raises:
         ScenarioError: They cannot be read, do not have the form, or have no labels.
@@ -307,7 +316,11 @@ def read_labelled(
             f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
             f"Dataset of (image, label)."
         )
-    x = resized(as_view(raw), size) if form is None else as_view(form.fit(raw, say))
+    if form is None:
+        x = as_view(raw)
+        x = resized(in_colour(x) if colour else x, size)
+    else:
+        x = as_view(form.fit(raw, say))
     if len(x) != len(given):
         raise ScenarioError(
             f"There are {len(x)} images and {len(given)} labels. Give one label per image."

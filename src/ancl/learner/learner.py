@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from torch import Tensor, nn
 
+from ancl.checks import checked
 from ancl.data import (
     Augment,
     ImageView,
@@ -55,9 +56,9 @@ from ancl.learner.saved import (
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
-from ancl.networks import Network
+from ancl.networks import Network, network_maker
 from ancl.recipe.build import make_setting
-from ancl.recipe.recipe import GENERAL, Layer, Recipe, RunSpec
+from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, RunSpec
 from ancl.recipe.request import dotted_settings
 from ancl.recipe.resolve import CALL, resolve_recipe
 from ancl.runtime import resolve_device
@@ -65,7 +66,8 @@ from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState, TaskState
 from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
-from ancl.state import CLASSIFIER, StateKeys
+from ancl.state import CHOICE, CLASSIFIER, StateKeys
+from ancl.statistics import Choice
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -81,9 +83,12 @@ class Learner(Answers):
 
     Args:
         method: A name such as ``a-lwf``, a ``Method``, or a ``Recipe``, which says all settings.
-        network: A name such as ``resnet32``, which it is if left out, ``timm:NAME`` or
-            ``torchvision:NAME``; ``path/file.py:NAME`` or ``package.module:NAME``, see
-            ``ancl.networks.architecture``; or a module that yields features (B, D).
+            Left out it is ``auto``: a classifier computed on a network that never learns.
+        network: A name such as ``resnet32``, ``timm:NAME`` or ``torchvision:NAME``; left out, the
+            installed pretrained ``efficientnet_lite0`` for methods that compute their classifier,
+            and ``resnet32`` for those that train; ``path/file.py:NAME`` or
+            ``package.module:NAME``, see ``ancl.networks.architecture``; or a module that
+            yields features (B, D).
         scenario: ``cil``, which it is if left out, answers among all classes; with ``til`` the
             task is known; with ``dil`` every task has the first one's classes, in another domain.
         seed: Where all randomness comes from; 0 if left out.
@@ -100,12 +105,14 @@ class Learner(Answers):
             (mean, std), or every channel's mean, then every std. Left out, bytes have moments, or
             what pretrained weights expect, and floats are read as they are.
         size: Height and width that all images are resized to, arrays too: bytes, by bicubic
-            interpolation. Left out, the first task's images decide it.
+            interpolation. Left out, it is that of pretrained weights for methods that compute
+            their classifier, and else the first task's images decide it.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.
             Nothing is trained on them: probabilities and reports are measured on them. 0 keeps
-            none, and where ``val_fraction`` is 0 there are none.
+            none, and where ``val_fraction`` is 0 there are none. Methods that compute their
+            classifier hold all of them, as features.
         verbose: Whether progress is shown while learning; left out, a bar on a terminal.
         events: Receives every stage and epoch, and all warnings. Without one, warnings are
             Python's.
@@ -114,7 +121,7 @@ class Learner(Answers):
 
     def __init__(
         self,
-        method: str | Method | Recipe,
+        method: str | Method | Recipe = DEFAULT_METHOD,
         network: str | nn.Module | None = None,
         *,
         scenario: Literal["til", "cil", "dil"] | None = None,
@@ -161,6 +168,11 @@ class Learner(Answers):
             recipe = resolve_recipe(method, [Layer(CALL, dotted_settings(given))])
         if held < 0:
             raise SpecError(f"held is {held}; it must be 0 or more.")
+        if held != HELD and recipe.make_method().infer.holds is not None:
+            raise SpecError(
+                f"held is {held}, but this method holds a share of all images, as features: "
+                f"val_fraction. Leave held out, or give val_fraction=0 to hold none."
+            )
         self._recipe, self._most_held, self._device = recipe, held, device
         self._events, self._verbose = events, verbose
         self._say, self._said = (events or Warner()).say, set[str]()
@@ -235,7 +247,7 @@ class Learner(Answers):
             Its number, new classes, known ones that came again, and the main network's epochs.
         """
         size = self.resizes_to
-        x, given = read_labelled(data, labels, self._form, self._say, size)
+        x, given = read_labelled(data, labels, self._form, self._say, size, self._in_colour)
         task = next_task(x, given, self._tasks, self._recipe)
         form = self._form.widened(x) if self._form else Form.of(x, resized=size is not None)
         setting = self._setting
@@ -264,13 +276,11 @@ class Learner(Answers):
         return ledger_entries(statistics_of(self), self.classes, self._ids)
 
     @property
-    def choice(self) -> dict[str, Any]:
-        """What held images have chosen: ``method``, ``penalty``; empty if there was nothing.
-
-        ``right`` is how many of the ``held`` images each candidate answered right.
-        """
+    def choice(self) -> Choice | None:
+        """What held images have chosen of the classifier, if there was something to choose."""
         piece = self._state.get(CLASSIFIER)
-        return dict(self._obtain(piece).meta.get(CLASSIFIER, {})) if piece else {}
+        found = self._obtain(piece).meta.get(CHOICE) if piece else None
+        return None if found is None else checked(Choice, found)
 
     def merge(self, other: "Learner") -> None:
         """Take over all that another learner has learned: to the bit as one that saw all images.
@@ -326,6 +336,8 @@ class Learner(Answers):
             self._measured,
             parameters=sum(each.numel() for each in network.parameters()),
             kept=len(kept.samples) if kept else 0,
+            features=len(statistics_of(self).ledger) if self.method.infer.holds else 0,
+            choice=str(self.choice or ""),
             accepted=self.accepted_changes,
             file=file,
         )
@@ -495,6 +507,13 @@ class Learner(Answers):
             return None
         scorer = self._made_scorer()
         return held_by(self.method, scorer, self._tasks, self._entries(), self._held)
+
+    @property
+    def _in_colour(self) -> bool:
+        """Whether grey images get three channels: pretrained weights read all images so."""
+        name = self._recipe.network["name"]
+        library = network_maker(name).library if isinstance(name, str) else None
+        return library is not None and self.method.infer.holds is not None
 
     def _learned(self) -> Setting:
         if self._setting is None:

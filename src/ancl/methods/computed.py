@@ -24,7 +24,7 @@ from ancl.methods.method import Finish, Method
 from ancl.methods.work import TaskWork
 from ancl.networks.network import as_backbone
 from ancl.seeding import derive
-from ancl.state import CLASSIFIER, STATISTICS
+from ancl.state import CHOICE, CLASSIFIER, STATISTICS
 from ancl.statistics import Grid, Keep, Ledger, Lift, Statistics, knn_scores
 from ancl.statistics.rules import (
     ChosenRule,
@@ -149,7 +149,8 @@ class ComputeClassifier(Finish):
         tensors = dict(found.tensors)
         if known.lift:
             tensors["lift"] = torch.tensor([known.lift.seed, known.ledger.rows.shape[1]])
-        return StageResult(prefixed(CLASSIFIER, tensors), {CLASSIFIER: dict(found.facts)})
+        meta = {CHOICE: found.choice.json()} if found.choice else {}
+        return StageResult(prefixed(CLASSIFIER, tensors), meta)
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,9 @@ class Neighbours(Infer):
 
     reads = (CLASSIFIER,)
     holds = STATISTICS
+    bound_to_ancl = (
+        "it compares an image with all that it has learned, and is no layer of a network"
+    )
     k: int = 20
     temperature: float = 0.07
 

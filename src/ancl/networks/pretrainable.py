@@ -118,7 +118,8 @@ class PretrainableBackbone(ABC):
         if len(shape) != 3:
             raise SpecError(
                 f"{self.name} reads images (channels, height, width), but the samples have shape "
-                f"{tuple(shape)}. Use mlp, or your own module."
+                f"{tuple(shape)}. For vectors of another model use features; else mlp, or your own "
+                f"module."
             )
         return shape[0], shape[1], shape[2]
 

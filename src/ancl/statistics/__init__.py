@@ -1,6 +1,7 @@
 """Classifiers that are computed instead of trained, and the exact sums they are computed from."""
 
 from ancl.statistics.choice import (
+    Choice,
     choose,
     choose_penalty,
     fit_temperature,
@@ -22,6 +23,7 @@ from ancl.statistics.linear import (
 from ancl.statistics.sums import Grid, GridRows, Sums
 
 __all__ = [
+    "Choice",
     "Cosine",
     "Grid",
     "GridRows",

@@ -2,13 +2,45 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 from torch.nn import functional as F
 
 from ancl.statistics.linear import normal_equations
 from ancl.statistics.sums import Grid, Sums
+
+
+class Choice(NamedTuple):
+    """What was chosen of a classifier, and by what.
+
+    Args:
+        method: Which of several it is; empty where there was one.
+        penalty: Its penalty, where that was not given.
+        held: By how many held images.
+        right: How many of these each candidate answers right.
+    """
+
+    method: str = ""
+    penalty: float | None = None
+    held: Annotated[int, Ge(0)] = 0
+    right: Mapping[str, int] = MappingProxyType({})
+
+    def __str__(self) -> str:
+        """One sentence."""
+        parts = [self.method] if self.method else []
+        parts += [f"penalty {self.penalty:g}"] if self.penalty is not None else []
+        others = ", ".join(f"{name} {count}" for name, count in self.right.items())
+        by = f"by {self.held} held images" if self.held else "without held images"
+        return f"Chosen {by}: {', '.join(parts)}{f' (right: {others})' if others else ''}."
+
+    def json(self) -> dict[str, Any]:
+        """What is stored."""
+        return {**self._asdict(), "right": dict(self.right)}
+
 
 _SMALLEST, _LARGEST = 1e-4, 1e3
 """Penalties that are tried, relative to the mean of the diagonal of G."""

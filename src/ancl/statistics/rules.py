@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from ancl.errors import MethodError
 from ancl.statistics.choice import (
+    Choice,
     choose,
     downhill,
     fallback_penalty,
@@ -49,11 +50,11 @@ class FittedClassifier(NamedTuple):
 
     Args:
         tensors: What scores are computed from; see ``classifier_scores``.
-        facts: What was chosen, as JSON.
+        choice: What was chosen, if anything was.
     """
 
     tensors: Params
-    facts: Mapping[str, Any]
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,11 +163,11 @@ class MeanRule(ClassifierRule):
     def fit(self, data: FitData) -> FittedClassifier:
         """Means, or their directions."""
         if self.metric == "euclid":
-            return FittedClassifier(data.linear(nearest_mean(data.sums, data.grid)), {})
+            return FittedClassifier(data.linear(nearest_mean(data.sums, data.grid)))
         found = cosine_means(data.sums, data.grid, self.centre)
         absent = torch.where(found.present, 0.0, -math.inf)
         tensors = data.linear(Linear(found.directions, absent))
-        return FittedClassifier({**tensors, "centre": found.centre.float()}, {})
+        return FittedClassifier({**tensors, "centre": found.centre.float()})
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class DiscriminantRule(ClassifierRule):
     def fit(self, data: FitData) -> FittedClassifier:
         """One Cholesky."""
         found = discriminant(data.sums, data.grid, self.shrinkage)
-        return FittedClassifier(data.linear(found), {})
+        return FittedClassifier(data.linear(found))
 
 
 @dataclass(frozen=True)
@@ -200,11 +201,12 @@ class RidgeRule(ClassifierRule):
     def fit(self, data: FitData) -> FittedClassifier:
         """The classifier of one penalty."""
         if self.penalty != "auto":
-            return self._fitted(data, ridge(data.sums, data.grid, self.penalty, self.balanced))
+            found = ridge(data.sums, data.grid, self.penalty, self.balanced)
+            return FittedClassifier(data.linear(found))
         if not len(data.held[1]):
             penalty = fallback_penalty(data.sums, data.grid, self.balanced)
             found = ridge(data.sums, data.grid, penalty, self.balanced)
-            return self._fitted(data, found, penalty)
+            return FittedClassifier(data.linear(found), Choice(penalty=penalty))
         tried = penalties_to_try(data.sums, data.grid, self.balanced)
         solve = cache(self._solver(data))
         features, y = data.held
@@ -215,7 +217,8 @@ class RidgeRule(ClassifierRule):
 
         start = fallback_penalty(data.sums, data.grid, self.balanced)
         best = downhill(tried, loss, start)
-        return self._fitted(data, solve(best), best)
+        choice = Choice(penalty=best, held=len(y))
+        return FittedClassifier(data.linear(solve(best)), choice)
 
     def _solver(self, data: FitData) -> Callable[[float], Linear]:
         """The classifier of a penalty; by the kernel of images where these are few."""
@@ -225,11 +228,6 @@ class RidgeRule(ClassifierRule):
                 return RidgePath.of_rows(features, y, data.sums.classes, self.balanced).linear
         equations = normal_equations(data.sums, data.grid, self.balanced)
         return partial(solved_ridge, *equations, data.sums.images > 0)
-
-    def _fitted(
-        self, data: FitData, found: Linear, penalty: float | None = None
-    ) -> FittedClassifier:
-        return FittedClassifier(data.linear(found), {} if penalty is None else {"penalty": penalty})
 
 
 @dataclass(frozen=True)
@@ -249,8 +247,8 @@ class LogisticRule(ClassifierRule):
         features, y = data.learned
         penalty = self._penalty(data) if self.penalty == "auto" else self.penalty
         found = logistic(features, y, data.sums.classes, penalty, self.balanced)
-        facts = {"penalty": penalty} if self.penalty == "auto" else {}
-        return FittedClassifier(data.linear(found), facts)
+        choice = Choice(penalty=penalty) if self.penalty == "auto" else None
+        return FittedClassifier(data.linear(found), choice)
 
     def _penalty(self, data: FitData) -> float:
         """A twentieth of the variance of the features; see ``_VARIANCE``."""
@@ -267,7 +265,7 @@ class NeighbourRule(ClassifierRule):
         """All images that are learned from, by hash."""
         features, _ = data.learned
         y = data.known.learned.y
-        return FittedClassifier({"features": features, "labels": y}, {})
+        return FittedClassifier({"features": features, "labels": y})
 
 
 @dataclass(frozen=True)
@@ -291,8 +289,9 @@ class ChosenRule(ClassifierRule):
             for name, found in fitted.items()
         }
         best = choose(right, list(fitted))
-        facts = {"method": best, "held": len(y), "right": right, **fitted[best].facts}
-        return fitted[best]._replace(facts=facts)
+        own = fitted[best].choice
+        choice = Choice(best, own.penalty if own else None, len(y), right)
+        return fitted[best]._replace(choice=choice)
 
 
 def classifier_scores(features: Tensor, tensors: Params) -> Tensor:
