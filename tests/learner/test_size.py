@@ -121,7 +121,7 @@ def test_folders_teach_by_the_same_rule_and_are_known_again(tmp_path: Path) -> N
     begin = {"data.size": 8, "training.epochs": 1, "memory.per_class": 2}
     directory = tmp_path / "birds"
     teach(directory, f"folder:{tmp_path / 'one'}", method="icarl", network="mlp", settings=begin)
-    with pytest.raises(ScenarioError, match=r"two@8 resizes its images to 8x8 pixels, and"):
+    with pytest.raises(ScenarioError, match=r"two@8 asks for images of 8x8 pixels, and"):
         teach(directory, f"folder:{tmp_path / 'two'}@8")
     second = teach(directory, f"folder:{tmp_path / 'two'}")
     again = teach(directory, f"folder:{tmp_path / 'two'}")

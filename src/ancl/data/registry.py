@@ -139,9 +139,9 @@ def check_size(name: str, size: int | None) -> None:
     given = named_size(name)
     if size is not None and given is not None:
         raise ScenarioError(
-            f"{printable(name, 200)} resizes its images to {given}x{given} pixels, and "
-            f"data.size={size} would resize them again. Write the folder without @{given}, or "
-            f"leave out data.size."
+            f"{printable(name, 200)} asks for images of {given}x{given} pixels, and data.size, or "
+            f"the learner, for {size}x{size}. Write the folder without @{given}; for a new learner "
+            f"or a run, give one of the two."
         )
 
 

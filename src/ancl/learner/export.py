@@ -113,6 +113,7 @@ def export_learner(learner: Learner, path: Path, format: str | None, overwrite: 
         "tasks": learner.tasks,
         "scenario": learner.scenario,
         "input": [*size, channels] if uint8 else list(shape),
+        "resize": {"resize": "stretch", "filter": learner.resampling},
         "temperature": warmth.temperature,
         "temperature_basis": warmth.basis,
     }

@@ -17,6 +17,7 @@ from ancl.data import (
     chosen_normalization,
     raw_floats,
 )
+from ancl.data.resizing import OTHERWISE, RESAMPLING
 from ancl.errors import ScenarioError, SpecError, StoreError, counted
 from ancl.inference import InferenceInputs
 from ancl.learner.answers import Answers
@@ -225,6 +226,11 @@ class Learner(Answers):
     def resizes_to(self) -> int | None:
         """Height and width that all images are resized to; none where they must be of one size."""
         return self._recipe.data.size
+
+    @property
+    def resampling(self) -> str:
+        """How pictures are interpolated to its size: what another program must do, too."""
+        return (OTHERWISE if self.resizes_to is None else RESAMPLING).name.lower()
 
     def learn(
         self, data: Data, labels: Any = None, *, ids: Sequence[str] | None = None
