@@ -142,7 +142,7 @@ def test_the_older_way_of_a_folder_is_as_it_was(photos: Path) -> None:
 
 
 def test_two_sizes_are_refused_before_an_image_is_read(photos: Path) -> None:
-    told = rf"folder:{photos}@12 asks for images of 12x12 pixels, and data.size, or the learner, for 9x9"
+    told = rf"folder:{photos}@12 asks for images of 12x12 pixels, and .* for 9x9"
     with pytest.raises(ScenarioError, match=told):
         labelled_part(f"folder:{photos}@12", "train", size=9)
     with pytest.raises(SpecError, match=told):
