@@ -322,6 +322,7 @@ PLACES = {
     "projected_layers": "ancl.methods.growing.null_space:projected_layers",
     "MethodRef": "ancl.methods.registry:MethodRef",
     "method_defaults": "ancl.methods.registry:method_defaults",
+    "COMPUTED": "ancl.methods.computed:COMPUTED",
     "METHODS": "ancl.methods.regularization:METHODS",
     "VARIANTS": "ancl.methods.regularization:VARIANTS",
     "lwf": "ancl.methods.regularization:lwf",
