@@ -39,6 +39,7 @@ from ancl.store.entry import read_entry
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "evidence" / "pretrained"
+PAGES = (FOLDER.with_suffix(".md"), FOLDER.parent / "which-method.md", ROOT / "README.md")
 SEEDS = (0, 1, 2)
 MONTHS = (8, 4, 4)
 """New classes of each month; in the second, two of the first come again with their other half."""
@@ -411,7 +412,7 @@ def main() -> None:
         compute(Task(part, row, int(seed), int(size)), root, given.cache)
         return
     if given.tables:
-        write_tables(FOLDER, ROOT / "docs" / "evidence" / "pretrained.md")
+        write_tables(FOLDER, PAGES)
         return
     for task in all_tasks():
         if (FOLDER / "results" / task.file).exists() or not task.file.startswith(given.only or ""):

@@ -34,16 +34,21 @@ PUBLISHED = (
 """Last and average accuracy in a public log of re-runs with 500 images a class, order of iCaRL."""
 
 
-def write_tables(folder: Path, page: Path) -> None:
-    """Replace every table of the page by one of today's results."""
+def write_tables(folder: Path, pages: Sequence[Path]) -> None:
+    """Replace every table of these pages by one of today's results."""
     results = [json.loads(file.read_text()) for file in sorted((folder / "results").glob("*.json"))]
-    text = page.read_text(encoding="utf-8")
-    for name, make in TABLES.items():
-        rows = [result for result in results if result["part"] == name]
-        table = "\n".join(make(rows)) if rows else "Not run yet."
-        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
-        text = re.sub(pattern, lambda match: match[1] + table + match[2], text, flags=re.DOTALL)  # noqa: B023
-    page.write_text(text, encoding="utf-8")
+    tables = {}
+    for name, (part, make) in TABLES.items():
+        rows = [result for result in results if result["part"] == part]
+        tables[name] = "\n".join(make(rows)) if rows else "Not run yet."
+    for page in pages:
+        text = re.sub(
+            r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)",
+            lambda match: f"{match[1]}{tables[match[2]]}{match[3]}",
+            page.read_text(encoding="utf-8"),
+            flags=re.DOTALL,
+        )
+        page.write_text(text, encoding="utf-8")
 
 
 def with_error(values: Sequence[float], digits: int = 1) -> str:
@@ -143,9 +148,30 @@ def _speed(results: Sequence[Result]) -> Iterator[str]:
     yield f"The process of ours alone, 1,000 images: {result['peak_bytes'] / 1e9:.2f} GB at most."
 
 
-TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
-    "months": _months,
-    "cifar": _cifar,
-    "large": _large,
-    "speed": _speed,
+SHORT = {
+    "auto": "photos, and pretrained weights: the default, `auto`",
+    "logistic": "the same, and time to choose by yourself: `logistic`",
+    "icarl": "the same network, its classifier trained: `icarl`",
+    "bic": "the same, `bic`",
+    "scratch": "no pretrained weights: `icarl`, ResNet-8 from scratch, 32 px",
+}
+"""Rows of the table that other pages lead with."""
+
+
+def _short(results: Sequence[Result]) -> Iterator[str]:
+    yield "| you have, and take | % right of 16 classes | n | images kept |"
+    yield "|---|--:|--:|--:|"
+    for row, title in SHORT.items():
+        found = [result for result in results if result["row"] == row]
+        if found:
+            share = with_error([100 * result["accuracy"] for result in found])
+            yield f"| {title} | {share} | {len(found)} | {_costs(found)[0]} |"
+
+
+TABLES: dict[str, tuple[str, Callable[[Sequence[Result]], Iterator[str]]]] = {
+    "months": ("months", _months),
+    "cifar": ("cifar", _cifar),
+    "large": ("large", _large),
+    "speed": ("speed", _speed),
+    "short": ("months", _short),
 }
