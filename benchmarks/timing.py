@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -56,3 +57,13 @@ def difference(ours: list[float], theirs: list[float]) -> Ratio:
 def median(values: list[float]) -> float:
     """The middle one."""
     return statistics.median(values)
+
+
+def peak_memory() -> int:
+    """The largest memory of this process so far, in bytes (Linux).
+
+    Not that of ``getrusage``, which a process has from the one that started it.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return 1024 * int(peak)

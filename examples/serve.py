@@ -37,6 +37,7 @@ class Model:
         self.labels = json.loads(facts["ancl.labels"])
         self.temperature = json.loads(facts["ancl.temperature"])
         self.height, self.width, self.channels = json.loads(facts["ancl.input"])
+        self.filter = Image.Resampling[json.loads(facts["ancl.resize"])["filter"].upper()]
 
     def read(self, data: bytes) -> np.ndarray[Any, Any]:
         """An image file as the learner reads it: the right way up, its channels and its size."""
@@ -45,7 +46,7 @@ class Model:
                 raise ValueError(f"it has more than {MOST_PIXELS:,} pixels")
             image = ImageOps.exif_transpose(opened).convert("L" if self.channels == 1 else "RGB")
         if image.size != (self.width, self.height):
-            image = image.resize((self.width, self.height), Image.Resampling.BILINEAR)
+            image = image.resize((self.width, self.height), self.filter)
         return np.asarray(image).reshape(1, self.height, self.width, self.channels)
 
     def answer(self, data: bytes) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.lab import Batches, Normalization, Samples
+from tests.lab import Batches, Normalization, Samples, bounded_size
 
 
 def make(count: int, size: int, exemplars: int = 0, augment: str = "none") -> Batches:
@@ -82,3 +82,11 @@ def test_pixels_are_normalized_and_lie_channels_last() -> None:
     assert batch.x.shape == (4, 2, 3, 3)
     assert batch.x[0, :, 0, 0].tolist() == pytest.approx([0.2, 0.0], abs=1e-6)
     assert batch.x.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_batches_where_nothing_is_trained_are_bounded_by_pixels() -> None:
+    # 2^19 pixels: 512 images of 32x32, 20.5 of 160x160, 10.4 of 224x224
+    sizes = [bounded_size(128, (3, side, side)) for side in (32, 64, 160, 224, 1024)]
+    assert sizes == [128, 128, 20, 10, 1]
+    assert bounded_size(1000, (3, 32, 32)) == 512
+    assert bounded_size(64, (1280,)) == 64  # vectors have no pixels

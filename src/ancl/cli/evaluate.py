@@ -33,7 +33,8 @@ def evaluate(
 
     named, events = without_bad_images(data) if skip_bad_images else data, Progress()
     opened = open_learner(learner, **vars(opening), device=device or "auto", events=events)
-    x, labels = labelled_part(named, "test", data_root, opened.input_shape, events.say)
+    form = (opened.input_shape, events.say, opened.resizes_to)
+    x, labels = labelled_part(named, "test", data_root, *form)
     evaluation = evaluate_tasks(opened, x, labels)
     print(json.dumps(evaluation_json(evaluation)) if as_json else evaluation_text(evaluation))
 

@@ -53,7 +53,7 @@ def learn(
 ) -> None:
     """Learn the images of a folder; the same command resumes what was stopped.
 
-    To begin: ancl learn birds --method icarl --data folder:photos@32
+    To begin: ancl learn birds --data folder:photos
 
     A month later: ancl learn birds --data folder:new-photos
 
@@ -99,6 +99,7 @@ def taught_json(taught: LearnOutcome) -> dict[str, Any]:
         "returning": taught.learner.returning,
         "classes": taught.learner.classes,
         "held": {"accuracy": held.accuracy, "images": held.images, "basis": held.basis},
+        "choice": choice.json() if (choice := taught.learner.choice) else None,
     }
 
 
@@ -118,6 +119,7 @@ def taught_text(taught: LearnOutcome) -> str:
         f"Accuracy on {held.images} held images ({held.basis}): {percent(held.accuracy)} %."
         if held.accuracy is not None
         else "The accuracy was not measured: no images were held out of training.",
+        *([str(taught.learner.choice)] if taught.learner.choice else []),
         f"The learner knows {known} classes. Its model card: {taught.directory / 'README.md'}",
     ]
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ancl.data import Augment, ImageView, Label, labelled_part
+from ancl.data.registry import named_size
 from ancl.errors import ScenarioError, SpecError, StoreError
 from ancl.experiments.read_results import read_run
 from ancl.experiments.results import Places, RunResult
@@ -27,7 +28,7 @@ from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.metrics import learned_after
 from ancl.recipe.build import affordable, make_setting
-from ancl.recipe.recipe import GENERAL, Layer, Recipe, dotted
+from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, dotted
 from ancl.recipe.resolve import resolve_recipe, unused_auxiliary
 from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState
@@ -276,7 +277,8 @@ def teach(
                     f"directory, or allow it: overwrite=True (--overwrite)."
                 )
             taught = asked.opened(Path(store) if store else working, events)
-            taught.learn(*labelled_part(data, "train", data_root, taught.input_shape, say))
+            form = (taught.input_shape, say, taught.resizes_to)
+            taught.learn(*labelled_part(data, "train", data_root, *form))
             taught._save(target, overwrite=overwrite)
         if store is None:
             _clear(working)
@@ -316,7 +318,8 @@ class _Asked(NamedTuple):
             return None
         there = self._open(target, None, events)
         say = Events().say  # said once: when the images are learned
-        x, labels = labelled_part(self.data, "train", data_root, there.input_shape, say)
+        form = (there.input_shape, say, there.resizes_to)
+        x, labels = labelled_part(self.data, "train", data_root, *form)
         if not _has_learned(there, x, labels):
             return None
         self._check_settings_of(there)
@@ -358,12 +361,11 @@ class _Asked(NamedTuple):
                 f"{self.place} is neither a saved learner nor a finished run. Give the directory "
                 f"of one, or a new name to begin one."
             )
-        if self.method is None:
-            raise StoreError(
-                f"There is no learner {self.place}. To begin one, give a method: --method icarl "
-                f"(method='icarl'). ancl list methods shows all."
-            )
-        return Learner(self.recipe(), device=self.device, store=store, events=events)
+        recipe = self.recipe()
+        (events or Events()).say(
+            f"{self.place} is new, and begins with {recipe.method} on {recipe.network['name']}."
+        )
+        return Learner(recipe, device=self.device, store=store, events=events)
 
     def _open(self, place: Path, store: Path | None, events: Events | None) -> Learner:
         return open_learner(
@@ -379,14 +381,17 @@ class _Asked(NamedTuple):
 
     def recipe(self) -> Recipe:
         """What a new learner is made of."""
-        if not isinstance(self.method, str):
+        method = DEFAULT_METHOD if self.method is None else self.method
+        if not isinstance(method, str):
             raise SpecError(
                 "A new learner on disk is made from the name of a method: give one, such as "
                 "'icarl' or 'path/file.py:NAME'. ancl.Learner takes the method itself."
             )
         parts = {"network.name": self.network, "data.augment": self.augment}
-        begin = {name: part for name, part in parts.items() if part is not None}
-        recipe = resolve_recipe(self.method, (Layer("settings", begin), self.settings))
+        begin: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
+        if named_size(self.data) is not None:  # the name of the folder decides it
+            begin["data.size"] = None
+        recipe = resolve_recipe(method, (Layer("settings", begin), self.settings))
         if problems := unused_auxiliary([self.settings], recipe):
             raise SpecError("\n".join(problems))
         return recipe

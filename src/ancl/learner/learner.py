@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from torch import Tensor, nn
 
+from ancl.checks import checked
 from ancl.data import (
     Augment,
     ImageView,
@@ -16,23 +17,35 @@ from ancl.data import (
     chosen_normalization,
     raw_floats,
 )
+from ancl.data.resizing import OTHERWISE, RESAMPLING
 from ancl.errors import ScenarioError, SpecError, StoreError, counted
 from ancl.inference import InferenceInputs
-from ancl.learner.answers import (
-    Answers,
+from ancl.learner.answers import Answers
+from ancl.learner.card import CARD, Measured, model_card, network_title
+from ancl.learner.export import Exported, ImageClassifier, export_learner
+from ancl.learner.held import (
+    HeldOut,
     Scorer,
     built,
+    held_by,
     hold_out_images,
     make_scorer,
     measured,
     numbers,
 )
-from ancl.learner.card import CARD, Measured, model_card, network_title
-from ancl.learner.export import Exported, ImageClassifier, export_learner
-from ancl.learner.inputs import Data, Form, check_learnable, next_task, read_labelled
+from ancl.learner.inputs import (
+    Data,
+    Form,
+    check_learnable,
+    next_task,
+    read_ids,
+    read_labelled,
+)
+from ancl.learner.ledger import Ids, LedgerEntry, both_ids, ledger_entries
 from ancl.learner.measures import Size, sizes
 from ancl.learner.notices import Warner, announce, reporting
 from ancl.learner.place import check_descent, claimed, learner_place
+from ancl.learner.relearn import merge_learners, statistics_of
 from ancl.learner.saved import (
     KIND,
     Learned,
@@ -44,9 +57,9 @@ from ancl.learner.saved import (
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
-from ancl.networks import Network
+from ancl.networks import Network, network_maker
 from ancl.recipe.build import make_setting
-from ancl.recipe.recipe import GENERAL, Layer, Recipe, RunSpec
+from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, RunSpec
 from ancl.recipe.request import dotted_settings
 from ancl.recipe.resolve import CALL, resolve_recipe
 from ancl.runtime import resolve_device
@@ -54,7 +67,8 @@ from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState, TaskState
 from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, StageStorage
-from ancl.state import StateKeys
+from ancl.state import CHOICE, CLASSIFIER, StateKeys
+from ancl.statistics import Choice
 from ancl.store.entry import StageResult, write_entry
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -70,9 +84,12 @@ class Learner(Answers):
 
     Args:
         method: A name such as ``a-lwf``, a ``Method``, or a ``Recipe``, which says all settings.
-        network: A name such as ``resnet32``, which it is if left out, ``timm:NAME`` or
-            ``torchvision:NAME``; ``path/file.py:NAME`` or ``package.module:NAME``, see
-            ``ancl.networks.architecture``; or a module that yields features (B, D).
+            Left out it is ``auto``: a classifier computed on a network that never learns.
+        network: A name such as ``resnet32``, ``timm:NAME`` or ``torchvision:NAME``; left out, the
+            installed pretrained ``efficientnet_lite0`` for methods that compute their classifier,
+            and ``resnet32`` for those that train; ``path/file.py:NAME`` or
+            ``package.module:NAME``, see ``ancl.networks.architecture``; or a module that
+            yields features (B, D).
         scenario: ``cil``, which it is if left out, answers among all classes; with ``til`` the
             task is known; with ``dil`` every task has the first one's classes, in another domain.
         seed: Where all randomness comes from; 0 if left out.
@@ -88,11 +105,15 @@ class Learner(Answers):
         normalization: ``moments`` (each channel's own in the first task), ``none``, or numbers:
             (mean, std), or every channel's mean, then every std. Left out, bytes have moments, or
             what pretrained weights expect, and floats are read as they are.
+        size: Height and width that all images are resized to, arrays too: bytes, by bicubic
+            interpolation. Left out, it is that of pretrained weights for methods that compute
+            their classifier, and else the first task's images decide it.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.
             Nothing is trained on them: probabilities and reports are measured on them. 0 keeps
-            none, and where ``val_fraction`` is 0 there are none.
+            none, and where ``val_fraction`` is 0 there are none. Methods that compute their
+            classifier hold all of them, as features.
         verbose: Whether progress is shown while learning; left out, a bar on a terminal.
         events: Receives every stage and epoch, and all warnings. Without one, warnings are
             Python's.
@@ -101,7 +122,7 @@ class Learner(Answers):
 
     def __init__(
         self,
-        method: str | Method | Recipe,
+        method: str | Method | Recipe = DEFAULT_METHOD,
         network: str | nn.Module | None = None,
         *,
         scenario: Literal["til", "cil", "dil"] | None = None,
@@ -113,6 +134,7 @@ class Learner(Answers):
         val_fraction: float | None = None,
         augment: Augment | None = None,
         normalization: str | tuple[float, ...] | None = None,
+        size: int | None = None,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         held: int = HELD,
@@ -131,6 +153,7 @@ class Learner(Answers):
             "data.val_fraction": val_fraction,
             "data.augment": augment,
             "data.normalization": normalization,
+            "data.size": size,
         }
         given = {name: value for name, value in given.items() if value is not None} | settings
         if isinstance(method, RunSpec):
@@ -146,6 +169,11 @@ class Learner(Answers):
             recipe = resolve_recipe(method, [Layer(CALL, dotted_settings(given))])
         if held < 0:
             raise SpecError(f"held is {held}; it must be 0 or more.")
+        if held != HELD and recipe.make_method().infer.holds is not None:
+            raise SpecError(
+                f"held is {held}, but this method holds a share of all images, as features: "
+                f"val_fraction. Leave held out, or give val_fraction=0 to hold none."
+            )
         self._recipe, self._most_held, self._device = recipe, held, device
         self._events, self._verbose = events, verbose
         self._say, self._said = (events or Warner()).say, set[str]()
@@ -157,6 +185,8 @@ class Learner(Answers):
         self._state: StateKeys = {}
         self._opened = 0  # the number of tasks that were learned elsewhere
         self._scorer: Scorer | None = None
+        self._held: Exemplars | None = None
+        self._ids: Ids = {}
         self._measured: tuple[Measured | None, ...] = ()
         self._fitted = {}
         self._descent = set[str]()  # the digests of all that it was read from or saved as
@@ -169,12 +199,12 @@ class Learner(Answers):
         start = f"<Learner {self.method.name} on {network}, {self.scenario}: "
         if self._setting is None:
             return f"{start}nothing learned>"
-        memory = self._exemplars()
+        memory, held = self._exemplars(), self._held_out()
         parts = [
             f"{len(self.classes)} classes in {counted(len(self._tasks), 'task')}",
             f"images {'x'.join(map(str, self._setting.architecture.input_shape))}",
             *([f"{len(memory.samples)} in memory"] if memory else []),
-            *([f"{len(self._held.samples)} held"] if self._held else []),
+            *([f"{len(held.y)} held"] if held else []),
             byte_size(self.size().disk),
         ]
         return f"{start}{', '.join(parts)}>"
@@ -192,24 +222,40 @@ class Learner(Answers):
         """The shape of a sample, channels first; none before the first task."""
         return self._setting.architecture.input_shape if self._setting else None
 
-    def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
+    @property
+    def resizes_to(self) -> int | None:
+        """Height and width that all images are resized to; none where they must be of one size."""
+        return self._recipe.data.size
+
+    @property
+    def resampling(self) -> str:
+        """How pictures are interpolated to its size: what another program must do, too."""
+        return (OTHERWISE if self.resizes_to is None else RESAMPLING).name.lower()
+
+    def learn(
+        self, data: Data, labels: Any = None, *, ids: Sequence[str] | None = None
+    ) -> dict[str, Any]:
         """Learn a task: images of new classes, of known ones that come again, or of both.
 
         In ``dil`` every task has images of all classes. The first task decides the size of images
         and whether they are bytes or floats. Later ones, and images to predict, are converted to
-        it where that is certain; files and Pillow images are resized, too.
+        it where that is certain; files and Pillow images are resized, too, and with ``size`` all
+        images are.
 
         Args:
             data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
                 or of files. Or both in one: a ``Dataset`` or ``DataLoader``.
             labels: The label of each image: whole numbers or texts.
+            ids: What each image is called in the ``ledger`` of methods that keep one; left out,
+                files have their names.
 
         Returns:
             Its number, new classes, known ones that came again, and the main network's epochs.
         """
-        x, given = read_labelled(data, labels, self._form, self._say)
+        size = self.resizes_to
+        x, given = read_labelled(data, labels, self._form, self._say, size, self._in_colour)
         task = next_task(x, given, self._tasks, self._recipe)
-        form = self._form.widened(x) if self._form else Form.of(x)
+        form = self._form.widened(x) if self._form else Form.of(x, resized=size is not None)
         setting = self._setting
         if setting is None:
             asked = self._recipe.data.normalization
@@ -217,8 +263,45 @@ class Learner(Answers):
                 self._say_once("floats", note)
             moments = chosen_normalization(asked, x, channel_statistics(x))
             setting = self._setting_for(form.shape, moments)
+        keeps = self.method.infer.holds is not None
+        names = both_ids(self._ids, read_ids(data, x, ids)) if keeps else {}
         with reporting(self._events, self._verbose) as events:
-            return self._learn_task(task, setting, form, events)
+            found = self._learn_task(task, setting, form, events)
+        self._ids = names
+        return found
+
+    @property
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        """Every image that was learned or held, of methods that train nothing; no pixel is kept.
+
+        With ``keep=sums`` these are the held images alone.
+
+        Raises:
+            ScenarioError: The method keeps no such list.
+        """
+        return ledger_entries(statistics_of(self), self.classes, self._ids)
+
+    @property
+    def choice(self) -> Choice | None:
+        """What held images have chosen of the classifier, if there was something to choose."""
+        piece = self._state.get(CLASSIFIER)
+        found = self._obtain(piece).meta.get(CHOICE) if piece else None
+        return None if found is None else checked(Choice, found)
+
+    def merge(self, other: "Learner") -> None:
+        """Take over all that another learner has learned: to the bit as one that saw all images.
+
+        Its tasks follow the own ones. A class that both know is one class, and an image that both
+        saw is one image. The other learner stays as it is.
+
+        Args:
+            other: A learner with the same method, network, weights, seed and grid.
+
+        Raises:
+            SpecError: They differ in one of these, or train a network.
+            ScenarioError: Their tasks cannot follow each other.
+        """
+        merge_learners(self, other)
 
     @property
     def module(self) -> ImageClassifier:
@@ -259,6 +342,8 @@ class Learner(Answers):
             self._measured,
             parameters=sum(each.numel() for each in network.parameters()),
             kept=len(kept.samples) if kept else 0,
+            features=len(statistics_of(self).ledger) if self.method.infer.holds else 0,
+            choice=str(self.choice or ""),
             accepted=self.accepted_changes,
             file=file,
         )
@@ -299,6 +384,7 @@ class Learner(Answers):
             "state": self._final_state().model_dump(mode="json"),
             "measured": [None if row is None else row._asdict() for row in self._measured],
             "values": self._form.values if self._form else None,
+            **({"ids": self._ids} if self._ids else {}),
             "metas": {part: entry.meta for part, entry in self._entries().items()},
         }
         try:
@@ -391,20 +477,49 @@ class Learner(Answers):
         for stage in [stage for stage in stages if stage.name in ("auxiliary", "main")][-1:]:
             epochs = runner.obtain(stage.key).meta["log"]
             log = [epoch for epoch in epochs if epoch["role"] == stage.name]
-        scorer = make_scorer(self.method, *built(self.method, setting, tasks, entries))
-        held = hold_out_images(tasks, self._most_held, self._held)
+        images = self._held
+        if self.method.infer.holds is None:
+            images = hold_out_images(tasks, self._most_held, images)
         if self.method.data == "current":  # else its images are read again with every task
             tasks = (*self._tasks, TaskState.of(task).task(task.index))
-        row = measured(scorer, held, tasks, task_known=self.scenario == "til")
+        self._take(setting, tasks, state, entries, images)
+        self._form = form
+        found = {"classes": list(task.names), "returning": self.returning[-1], "epochs": log}
+        return {"task": task.index, **found}
+
+    def _take(
+        self,
+        setting: Setting,
+        tasks: tuple[Task, ...],
+        state: StateKeys,
+        entries: Mapping[str, StageResult],
+        images: Exemplars | None,
+    ) -> None:
+        """Become what was learned, and measure it; what fails on the way leaves all as it was."""
+        scorer = make_scorer(self.method, built(self.method, setting, tasks, entries)[1])
+        held = held_by(self.method, scorer, tasks, entries, images)
+        row = measured(held, tasks, task_known=self.scenario == "til")
+        new = (None,) * (len(tasks) - len(self._tasks) - 1)
         # Only now: a task that fails or is interrupted leaves the learner as it was.
         for part, key in state.items():
             self._memory.save(key, entries[part])
         self._memory.keep_only(state.values())
-        self._setting, self._form, self._tasks, self._state = setting, form, tasks, state
-        self._scorer, self._held, self._fitted = scorer, held, {}
-        self._measured = (*self._measured, Measured("held images", row) if held else None)
-        found = {"classes": list(task.names), "returning": self.returning[-1], "epochs": log}
-        return {"task": task.index, **found}
+        self._setting, self._tasks, self._state = setting, tasks, state
+        self._scorer, self._held, self._fitted = scorer, images, {}
+        self._measured = (*self._measured, *new, Measured("held images", row) if held else None)
+
+    def _held_out(self) -> HeldOut | None:
+        if self._setting is None:
+            return None
+        scorer = self._made_scorer()
+        return held_by(self.method, scorer, self._tasks, self._entries(), self._held)
+
+    @property
+    def _in_colour(self) -> bool:
+        """Whether grey images get three channels: pretrained weights read all images so."""
+        name = self._recipe.network["name"]
+        library = network_maker(name).library if isinstance(name, str) else None
+        return library is not None and self.method.infer.holds is not None
 
     def _learned(self) -> Setting:
         if self._setting is None:
@@ -412,9 +527,12 @@ class Learner(Answers):
         return self._setting
 
     def _score(self, x: Tensor | ImageView) -> Tensor:
+        return numbers(self._made_scorer()(x))
+
+    def _made_scorer(self) -> Scorer:
         if self._scorer is None:
-            self._scorer = make_scorer(self.method, *self._built())
-        return numbers(self._scorer(x))
+            self._scorer = make_scorer(self.method, self._built()[1])
+        return self._scorer
 
     def _built(self) -> tuple[Network, InferenceInputs]:
         """The network as it was learned, and what inference may look at."""
@@ -457,7 +575,7 @@ class Learner(Answers):
         for part, key in state.keys.items():
             self._memory.save(key, entries[part])
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
-        self._form, self._held = learned.form, learned.held
+        self._form, self._held, self._ids = learned.form, learned.held, learned.ids
         self._measured, self._opened = learned.measured, len(tasks)
         parts = (entries, *self._built(), self._form, len(tasks))
         self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -16,9 +17,10 @@ from ancl.data import Augment, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError
 from ancl.hashing import describe, digest
 from ancl.inference import InferenceInputs
-from ancl.learner.answers import Scorer, make_scorer
 from ancl.learner.card import Measured, read_measured
+from ancl.learner.held import Scorer, make_scorer
 from ancl.learner.inputs import Form
+from ancl.learner.ledger import Ids
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
@@ -29,6 +31,7 @@ from ancl.recipe.resolve import resolve_recipe
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.final_state import FinalState, augment_digest
 from ancl.state import read_importance
+from ancl.statistics import Statistics
 from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.types import Params, strip_prefix
 
@@ -51,6 +54,7 @@ class Learned(NamedTuple):
         held: Its held images.
         most_held: How many images of each class it holds, at most; nothing where that is open.
         values: The smallest and the largest value learned from, where that is known.
+        ids: What images are called, by the hash of each.
         digest: That of the directory, where it is a learner's.
         remedy: What to do where its parts do not fit together.
     """
@@ -64,13 +68,17 @@ class Learned(NamedTuple):
     held: Exemplars | None = None
     most_held: int | None = None
     values: tuple[float, float] | None = None
+    ids: Ids = MappingProxyType({})
     digest: str | None = None
     remedy: str = _AGAIN
 
     @property
     def form(self) -> Form:
         """What its images are."""
-        return Form(self.state.input_shape, self.state.pixels, self.values)
+        size, shape = self.recipe.data.size, self.state.input_shape
+        if size is not None and (not self.state.pixels or shape[1:] != (size, size)):
+            raise ValueError("the images do not have the size that they are resized to")
+        return Form(shape, self.state.pixels, self.values, resized=size is not None)
 
 
 def read_learner(supplied: "SuppliedCode") -> Learned:
@@ -97,6 +105,7 @@ def read_learner(supplied: "SuppliedCode") -> Learned:
             checked(list[str], meta["accepted_changes"]),
             most_held=checked(Count, meta["held"]),
             values=read_values(meta["values"]),
+            ids=checked(dict[str, list[str]], meta.get("ids", {})),
             digest=entry.digest,
         )
         classes = len({name for task in state.tasks for name in task.names})
@@ -306,7 +315,7 @@ def checked_scorer(
         ValueError: One of them does not belong to this network, these classes and these tasks.
     """
     _check_parts(method, entries, network, form, looked.classes, tasks)
-    scorer = make_scorer(method, network, looked)
+    scorer = make_scorer(method, looked)
     shape = (1, *form.shape[1:], form.shape[0]) if form.pixels else (1, *form.shape)
     black = torch.zeros(shape, dtype=torch.uint8 if form.pixels else torch.float32)
     with torch.no_grad():
@@ -334,6 +343,13 @@ def _check_parts(
         wanted = (len(memory.samples), network.head.feature_size)
         if features is not None and (features.shape != wanted or not features.is_floating_point()):
             raise ValueError("the features of the memory are not those of its images")
+    if piece := method.infer.holds:
+        known = Statistics.read(strip_prefix(piece, entries[piece].tensors))
+        size = (known.sums.classes, known.ledger.rows.shape[1])
+        if size != (classes, network.head.feature_size):
+            raise ValueError("the statistics are not of the learner's classes and features")
+        if not _inside(known.ledger.tasks, tasks):
+            raise ValueError("the ledger has tasks that were not learned")
     if "importance" in entries:
         importance, weights = read_importance(entries["importance"].tensors), network.weights()
         omega = method.old and method.old.regularizer
