@@ -124,6 +124,8 @@ def labelled_part(
 ) -> tuple[ImageView, list[Label]]:
     """The images of one part of a source, each with its label, in no certain order.
 
+    Images of a folder have the names of their files: ``x.names``.
+
     Unlike ``load_source`` it takes a single class too, and cuts nothing off for a test.
 
     Args:
@@ -141,8 +143,10 @@ def labelled_part(
         if size is None and shape is not None and square:
             size = shape[1]
         colour = bool(shape and shape[0] == 3)
-        x, y = folder_part(path, part, size, colour=colour, skip_bad=skip, say=say)
-        return as_view(x), as_labels(y)
+        x, y, files = folder_part(path, part, size, colour=colour, skip_bad=skip, say=say)
+        view = as_view(x)
+        view.storage.names = files
+        return view, as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)
         return as_view(arrays[0]), as_labels(arrays[1])

@@ -32,6 +32,8 @@ class Storage(ABC):
 
     in_memory = False
     """Whether rows are at hand: to read one again costs no more than a copy of it."""
+    names: Sequence[str] | None = None
+    """What rows are called, such as the files that they were read from, where that is known."""
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
         self.shape, self.dtype = tuple(shape), dtype
@@ -216,6 +218,12 @@ class ImageView:
     def shape(self) -> tuple[int, ...]:
         """The number of rows, then the shape of one."""
         return (len(self), *self.storage.shape[1:])
+
+    @property
+    def names(self) -> list[str] | None:
+        """What its rows are called, where that is known."""
+        names = self.storage.names
+        return None if names is None else [names[row] for row in self.index.tolist()]
 
     @property
     def ndim(self) -> int:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ancl.data import ImageView, Label, Samples, Task
-from ancl.data.samples import not_in
 from ancl.errors import ScenarioError
 from ancl.inference import InferenceInputs
 from ancl.learner.inputs import Data, Form, read_images, read_labelled
@@ -358,54 +357,3 @@ def numbers(scores: Tensor) -> Tensor:
             f"are far too large."
         )
     return scores
-
-
-@torch.no_grad()
-def measured(
-    scorer: Scorer, held: Exemplars | None, tasks: Sequence[Task], *, task_known: bool
-) -> tuple[float | None, ...]:
-    """The accuracy on the held images of every task with classes; nothing where it has none."""
-    columns = [task.index for task in tasks if task.is_column]
-    if held is None:
-        return (None,) * len(columns)
-    scores = scorer(held.samples.x)
-    scores = mask_other_tasks(scores, held.task, tasks) if task_known else scores
-    right = scores.argmax(dim=1) == held.samples.y
-    own = [right[held.task == index] for index in columns]
-    return tuple(float(each.double().mean()) if len(each) else None for each in own)
-
-
-def hold_out_images(tasks: Sequence[Task], most: int, before: Exemplars | None) -> Exemplars | None:
-    """Held images with those of the last task: the first ``most`` validation images of each class.
-
-    They are in the order of their hashes, so the first are as good as any. None of them is
-    trained on: one that comes again to be learned from is held no longer. Those of a known class
-    that comes again fill up what it has, and belong to the task that brought it first.
-    """
-    task = tasks[-1]
-    split = task.load()
-    val = split.val
-    if task.returning and before:
-        kept = Samples(before.samples.x, torch.arange(len(before.samples)))
-        before = before.take(not_in(kept, split.train).y)
-    if task.returning:
-        val = not_in(val, before.samples if before else val.take(torch.arange(0)))
-    chosen = [torch.arange(0)]
-    for number in sorted(set(val.y.tolist())):
-        there = int((before.samples.y == number).sum()) if before and task.returning else 0
-        chosen.append(val.of_class(number)[: max(most - there, 0)])
-    samples = val.take(torch.cat(chosen))
-    if not len(samples):
-        return before
-    n = len(samples)
-    own = Exemplars(samples, _brought_by(tasks, samples.y), torch.ones(n, dtype=torch.bool))
-    # A copy of these few: a view would keep all images of their task.
-    return Exemplars.of((Exemplars.joined([before, own]) if before else own).tensors())
-
-
-def _brought_by(tasks: Sequence[Task], y: Tensor) -> Tensor:
-    """The task of each image: that which was the first to bring its class, or the last in dil."""
-    found = torch.full((len(y),), tasks[-1].index)
-    for task in tasks if tasks[-1].returning else ():
-        found[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
-    return found

@@ -1,7 +1,8 @@
 """Incremental classifier: learn tasks, predict, save and load."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -10,7 +11,9 @@ from torch import Tensor, nn
 from ancl.data import (
     Augment,
     ImageView,
+    Label,
     Normalization,
+    Split,
     Task,
     channel_statistics,
     chosen_normalization,
@@ -22,25 +25,40 @@ from ancl.learner.answers import (
     Answers,
     Scorer,
     built,
-    hold_out_images,
     make_scorer,
-    measured,
     numbers,
 )
-from ancl.learner.card import CARD, Measured, model_card, network_title
+from ancl.learner.card import Measured, model_card, network_title
 from ancl.learner.export import Exported, ImageClassifier, export_learner
+from ancl.learner.held import (
+    Answered,
+    HeldChanges,
+    compare_held,
+    hold_out_images,
+    task_accuracies,
+)
+from ancl.learner.images import (
+    LEFT_OUT,
+    TRAINED,
+    Arrival,
+    LearnedImages,
+    arrival,
+    image_ids,
+    known_hashes,
+)
 from ancl.learner.inputs import Data, Form, check_learnable, next_task, read_labelled
 from ancl.learner.measures import Size, sizes
-from ancl.learner.notices import Warner, announce, reporting
-from ancl.learner.place import check_descent, claimed, learner_place
+from ancl.learner.notices import Warner, announce, class_notes, recall_notes, reporting
+from ancl.learner.place import claimed, learner_place
 from ancl.learner.saved import (
-    KIND,
     Learned,
     SuppliedCode,
     checked_scorer,
     explained,
+    images_part,
     read_learner,
 )
+from ancl.learner.versions import Note, Version, add_version, descends
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
@@ -55,10 +73,10 @@ from ancl.stages.final_state import FinalState, TaskState
 from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
 from ancl.state import StateKeys
-from ancl.store.entry import StageResult, write_entry
+from ancl.store.entry import StageResult
 from ancl.store.store import Store
 from ancl.training.config import Training
-from ancl.types import prefixed, strip_prefix
+from ancl.types import strip_prefix
 from ancl.wording import byte_size
 
 HELD = 20
@@ -158,6 +176,8 @@ class Learner(Answers):
         self._opened = 0  # the number of tasks that were learned elsewhere
         self._scorer: Scorer | None = None
         self._measured: tuple[Measured | None, ...] = ()
+        self._history: tuple[LearnedImages | None, ...] = ()
+        self._changes = HeldChanges()
         self._fitted = {}
         self._descent = set[str]()  # the digests of all that it was read from or saved as
         self.accepted_changes: tuple[str, ...] = ()
@@ -192,7 +212,14 @@ class Learner(Answers):
         """The shape of a sample, channels first; none before the first task."""
         return self._setting.architecture.input_shape if self._setting else None
 
-    def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
+    def learn(
+        self,
+        data: Data,
+        labels: Any = None,
+        *,
+        ids: Iterable[str] | None = None,
+        accept: "Callable[[Learner], bool] | None" = None,
+    ) -> dict[str, Any]:
         """Learn a task: images of new classes, of known ones that come again, or of both.
 
         In ``dil`` every task has images of all classes. The first task decides the size of images
@@ -203,12 +230,18 @@ class Learner(Answers):
             data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
                 or of files. Or both in one: a ``Dataset`` or ``DataLoader``.
             labels: The label of each image: whole numbers or texts.
+            ids: What each image is called; its file, or its position, if left out.
+            accept: Decides on the learner as it would be, which it is given. If it returns
+                something false, this one stays as it was, and ``candidate`` is the other.
 
         Returns:
-            Its number, new classes, known ones that came again, and the main network's epochs.
+            Its number (``task``), new ``classes``, known ones that came again (``returning``), the
+            main network's ``epochs``, ``held``: what changed on held images, and ``accepted``.
         """
         x, given = read_labelled(data, labels, self._form, self._say)
-        task = next_task(x, given, self._tasks, self._recipe)
+        names = image_ids(data, ids, len(x))
+        arrived = arrival(x, given, names, self._history, self.classes, self._held)
+        task = next_task(*arrived.part(), self._tasks, self._recipe)
         form = self._form.widened(x) if self._form else Form.of(x)
         setting = self._setting
         if setting is None:
@@ -218,7 +251,26 @@ class Learner(Answers):
             moments = chosen_normalization(asked, x, channel_statistics(x))
             setting = self._setting_for(form.shape, moments)
         with reporting(self._events, self._verbose) as events:
-            return self._learn_task(task, setting, form, events)
+            for note in class_notes(given, self.classes):
+                events.say(note)
+            log, candidate = self._learn_task(task, setting, form, arrived, events)
+            for note in recall_notes(candidate._changes.recalls, candidate.classes):
+                events.say(note)
+        accepted = accept is None or bool(accept(candidate))
+        # Only now: a task that fails, is interrupted or refused leaves the learner as it was.
+        if accepted:
+            vars(self).update(vars(candidate))
+        else:
+            self._memory.keep_only(self._state.values())
+        return {
+            "task": task.index,
+            "classes": list(task.names),
+            "returning": candidate.returning[-1],
+            "epochs": log,
+            "held": list(candidate._changes.groups),
+            "accepted": accepted,
+            **({} if accepted else {"candidate": candidate}),
+        }
 
     @property
     def module(self) -> ImageClassifier:
@@ -279,20 +331,28 @@ class Learner(Answers):
         """
         place = learner_place(path)
         self._learned()
-        check_descent(place, self._descent, overwrite=overwrite)
+        descends(place, self._descent, overwrite=overwrite)
         with claimed(place, self._say):
             self._save(place, overwrite=overwrite)
 
-    def _save(self, place: Path, *, overwrite: bool) -> None:
-        """Write it; the caller has claimed the place."""
-        check_descent(place, self._descent, overwrite=overwrite)
-        tensors: dict[str, Tensor] = {}
-        for part, entry in self._entries().items():
-            tensors |= prefixed(part, entry.tensors)
+    def _save(
+        self, place: Path, *, overwrite: bool, note: Note | None = None, keep: int | None = None
+    ) -> Version:
+        """Write it as the next version; the caller has claimed the place.
+
+        Args:
+            place: The directory.
+            overwrite: Whether anything else that is there is replaced.
+            note: What is noted of the version besides what the learner knows.
+            keep: How many versions are kept from now on, if that changes.
+        """
+        follows = descends(place, self._descent, overwrite=overwrite)
+        parts = {part: entry.tensors for part, entry in self._entries().items()}
+        for number, images in enumerate(self._history):
+            parts |= {images_part(number): images.tensors()} if images else {}
         if self._held:
-            tensors |= prefixed("held", self._held.tensors())
+            parts["held"] = self._held.tensors()
         meta = {
-            "kind": KIND,
             "accepted_changes": list(self.accepted_changes),
             "recipe": self._recipe.values(),
             "held": self._most_held,
@@ -301,16 +361,33 @@ class Learner(Answers):
             "values": self._form.values if self._form else None,
             "metas": {part: entry.meta for part, entry in self._entries().items()},
         }
+        noted = (note or Note())._replace(
+            images=tuple(self._image_counts().items()),
+            held=self._changes.groups,
+        )
+        anew = not follows
         try:
-            digest = write_entry(
-                place, StageResult(tensors, meta), overwrite=overwrite, beside={CARD: self.card()}
+            version = add_version(
+                *(place, meta, parts, noted, self.card()),
+                replace=anew,
+                overwrite=overwrite,
+                keep=keep,
             )
         except OSError as error:
             raise StoreError(
                 f"The learner cannot be written to {place} ({error.strerror}). Give a directory "
                 f"that can be written; nothing was changed."
             ) from error
-        self._descent.add(digest)
+        self._descent.add(version.digest)
+        return version
+
+    def _image_counts(self) -> dict[Label, int]:
+        """The number of images learned of each class, where they are listed."""
+        counts = dict.fromkeys(self.classes, 0)
+        for images in self._history:
+            for position in images.y[images.use != LEFT_OUT].tolist() if images else ():
+                counts[self.classes[position]] += 1
+        return counts
 
     @classmethod
     def load(
@@ -325,20 +402,22 @@ class Learner(Answers):
         store: str | Path | None = None,
         verbose: bool | None = None,
         events: Events | None = None,
+        version: int | None = None,
     ) -> Self:
         """Read a saved learner; a network, method or augmentation of your own is given again.
 
         What is given is compared with what the learner was trained with, and refused where it
         differs. ``accept_changed`` accepts it; ``accepted_changes`` then says so, for good.
+        ``version`` is the number of an earlier version, see ``ancl.versions``.
 
         Raises:
-            StoreError: The directory is not a saved learner, or is damaged.
+            StoreError: The directory is not a saved learner, or is damaged, or has no such version.
         """
         supplied = SuppliedCode(
             Path(path), "Learner.load", method, network, augment, accept_changed
         )
         opened = {"device": device, "store": store, "verbose": verbose, "events": events}
-        return cls._of(read_learner(supplied), supplied.path, **opened)
+        return cls._of(read_learner(supplied, version), supplied.path, **opened)
 
     @classmethod
     def _of(cls, learned: Learned, path: Path, **opened: Any) -> Self:
@@ -374,8 +453,9 @@ class Learner(Answers):
         return make_setting(self._recipe, self.method, shape, moments, device)
 
     def _learn_task(
-        self, task: Task, setting: Setting, form: Form, events: Events
-    ) -> dict[str, Any]:
+        self, task: Task, setting: Setting, form: Form, arrived: Arrival, events: Events
+    ) -> tuple[list[dict[str, Any]], Self]:
+        """The main network's epochs, and the learner with the task; this one stays as it is."""
         tasks = (*self._tasks, task)
         check_learnable(self._recipe, self.method, tasks, setting.memory)
         stages, state = plan_task(self.method, tasks, setting, self._state)
@@ -391,20 +471,36 @@ class Learner(Answers):
         for stage in [stage for stage in stages if stage.name in ("auxiliary", "main")][-1:]:
             epochs = runner.obtain(stage.key).meta["log"]
             log = [epoch for epoch in epochs if epoch["role"] == stage.name]
-        scorer = make_scorer(self.method, *built(self.method, setting, tasks, entries))
-        held = hold_out_images(tasks, self._most_held, self._held)
         if self.method.data == "current":  # else its images are read again with every task
             tasks = (*self._tasks, TaskState.of(task).task(task.index))
-        row = measured(scorer, held, tasks, task_known=self.scenario == "til")
-        # Only now: a task that fails or is interrupted leaves the learner as it was.
+        candidate = copy(self)
+        candidate._memory = MemoryStore()
+        if self._store is self._memory:
+            candidate._store = candidate._memory
         for part, key in state.items():
-            self._memory.save(key, entries[part])
-        self._memory.keep_only(state.values())
-        self._setting, self._form, self._tasks, self._state = setting, form, tasks, state
-        self._scorer, self._held, self._fitted = scorer, held, {}
-        self._measured = (*self._measured, Measured("held images", row) if held else None)
-        found = {"classes": list(task.names), "returning": self.returning[-1], "epochs": log}
-        return {"task": task.index, **found}
+            candidate._memory.save(key, entries[part])
+        candidate._setting, candidate._form, candidate._state = setting, form, state
+        candidate._tasks, candidate._descent = tasks, set(self._descent)
+        candidate._scorer = make_scorer(self.method, *built(self.method, setting, tasks, entries))
+        candidate._measure(task.load(), arrived, self)
+        return log, candidate
+
+    def _measure(self, split: Split, arrived: Arrival, before: Self) -> None:
+        """List the images of the task just learned, hold some of them, and measure on these."""
+        history = before._history
+        listed = arrived.learned(self.classes, split)
+        trained = known_hashes((*history, listed), TRAINED)
+        held = hold_out_images(self._tasks, split.val, self._most_held, before._held, trained)
+        self._history, self._held, self._fitted = (*history, listed), held, {}
+        self._changes, right = HeldChanges(), None
+        if held:
+            aware = self.scenario == "til"
+            right = Answered(self._score, self._tasks, aware).right(held)
+            old = Answered(before._score, before._tasks, aware) if before._tasks else None
+            earlier = len(before._held.samples) if before._held else 0
+            self._changes = compare_held(held, earlier, old, right)
+        row = task_accuracies(right, held, self._tasks)
+        self._measured = (*before._measured, Measured("held images", row) if held else None)
 
     def _learned(self) -> Setting:
         if self._setting is None:
@@ -459,5 +555,6 @@ class Learner(Answers):
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
         self._form, self._held = learned.form, learned.held
         self._measured, self._opened = learned.measured, len(tasks)
+        self._history = learned.images or (None,) * len(tasks)
         parts = (entries, *self._built(), self._form, len(tasks))
         self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

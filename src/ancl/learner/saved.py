@@ -1,6 +1,5 @@
 """What a learner leaves on disk, read back: checked, never trusted, and no code of it executed."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,9 @@ from ancl.hashing import describe, digest
 from ancl.inference import InferenceInputs
 from ancl.learner.answers import Scorer, make_scorer
 from ancl.learner.card import Measured, read_measured
+from ancl.learner.images import LearnedImages
 from ancl.learner.inputs import Form
+from ancl.learner.versions import read_version
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
@@ -29,12 +30,10 @@ from ancl.recipe.resolve import resolve_recipe
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.final_state import FinalState, augment_digest
 from ancl.state import read_importance
-from ancl.store.entry import DamagedError, StageResult, read_entry
+from ancl.store.entry import StageResult
 from ancl.types import Params, strip_prefix
 
 Count = Annotated[int, Ge(0)]
-KIND = "learner 6"
-"""What the header of a learner's directory calls it: raised with the form of what it holds."""
 _AGAIN = "Give a directory that Learner.save wrote."
 
 
@@ -51,7 +50,8 @@ class Learned(NamedTuple):
         held: Its held images.
         most_held: How many images of each class it holds, at most; nothing where that is open.
         values: The smallest and the largest value learned from, where that is known.
-        digest: That of the directory, where it is a learner's.
+        digest: That of the version, where it is a learner's.
+        images: The images of every task, where they are listed.
         remedy: What to do where its parts do not fit together.
     """
 
@@ -65,6 +65,7 @@ class Learned(NamedTuple):
     most_held: int | None = None
     values: tuple[float, float] | None = None
     digest: str | None = None
+    images: tuple[LearnedImages | None, ...] | None = None
     remedy: str = _AGAIN
 
     @property
@@ -73,21 +74,23 @@ class Learned(NamedTuple):
         return Form(self.state.input_shape, self.state.pixels, self.values)
 
 
-def read_learner(supplied: "SuppliedCode") -> Learned:
+def read_learner(supplied: "SuppliedCode", version: int | None = None) -> Learned:
     """A saved learner; code of the user's own is supplied again.
 
+    Args:
+        supplied: That code, and where the learner is.
+        version: The number of the version; the current one if left out.
+
     Raises:
-        StoreError: The directory is not a saved learner, or is damaged.
+        StoreError: The directory is not a saved learner, or is damaged, or has no such version.
     """
-    entry = _read_saved(supplied.path)
-    meta = entry.meta
+    saved, tensors = read_version(supplied.path, version)
+    meta = saved.learner
     with explained(supplied.path, _AGAIN):
         state = FinalState.read(meta["state"])
         recipe, changes = supplied.recipe(meta["recipe"], state)
-        parts = {
-            part: StageResult(strip_prefix(part, entry.tensors), meta["metas"][part])
-            for part in state.keys
-        }
+        parts = {part: StageResult(tensors[part], meta["metas"][part]) for part in state.keys}
+        classes = len({name for task in state.tasks for name in task.names})
         learned = Learned(
             recipe,
             state,
@@ -97,35 +100,19 @@ def read_learner(supplied: "SuppliedCode") -> Learned:
             checked(list[str], meta["accepted_changes"]),
             most_held=checked(Count, meta["held"]),
             values=read_values(meta["values"]),
-            digest=entry.digest,
+            digest=saved.digest,
+            images=tuple(
+                LearnedImages.of(tensors[part], classes) if part in tensors else None
+                for part in map(images_part, range(len(state.tasks)))
+            ),
         )
-        classes = len({name for task in state.tasks for name in task.names})
-        held = strip_prefix("held", entry.tensors)
+        held = tensors.get("held", {})
         return learned._replace(held=read_held(held, learned.form, classes, len(state.tasks)))
 
 
-def _read_saved(path: Path) -> StageResult:
-    """The directory a learner was saved to.
-
-    Raises:
-        StoreError: It is not a saved learner, or is damaged, or of another version.
-    """
-    try:
-        entry = read_entry(path)
-    except DamagedError as error:
-        raise StoreError(
-            f"{path} is not a saved learner: {error.reason}. Give a directory that Learner.save "
-            f"wrote."
-        ) from error
-    kind = str(entry.meta.get("kind"))
-    if re.fullmatch(r"learner \d{1,9}", kind) and kind != KIND:
-        raise StoreError(
-            f"{path} was saved by another version of ancl ({kind}; this one reads {KIND}). Open it "
-            f"with that version, or learn its images again with this one."
-        )
-    if kind != KIND:
-        raise StoreError(f"{path} holds no learner. Give a directory that Learner.save wrote.")
-    return entry
+def images_part(task: int) -> str:
+    """The part that lists the images of a task."""
+    return f"images of task {task + 1}"
 
 
 # -- code that is given again ----------------------------------------------------------------

@@ -22,7 +22,7 @@ from pathlib import Path
 from ancl.errors import StoreError, printable
 from ancl.files import carries_mark, open_plain, read_plain
 
-HEADER, TENSORS = "entry.json", "tensors.safetensors"
+HEADER, TENSORS, PARTS = "entry.json", "tensors.safetensors", "parts"
 OURS = "ancl-store "
 """What the format of every header begins with."""
 _BEGINS = f'{{\n "format": "{OURS}'.encode()
@@ -84,8 +84,30 @@ def strangers(directory: Path) -> list[str]:
     # A killed writer may have written a part of the header, and nothing after it.
     if not raw.startswith(_BEGINS) and not (left and names == [HEADER] and _BEGINS.startswith(raw)):
         return names
-    texts = _texts(raw) if len(names) > 2 else {}
-    return [name for name in names if not _as_written(directory / name, texts, left)]
+    texts, parts = _texts(raw) if len(names) > 2 else {}, set[str]()
+    if PARTS in names and not (directory / PARTS).is_symlink() and (directory / PARTS).is_dir():
+        parts = _parts(raw)
+        below = [f"{PARTS}/{name}" for name in sorted(os.listdir(directory / PARTS))]
+        names = [name for name in names if name != PARTS] + below
+    return [
+        name
+        for name in names
+        if not _is_part(directory, name, parts) and not _as_written(directory / name, texts, left)
+    ]
+
+
+def _is_part(directory: Path, name: str, parts: set[str]) -> bool:
+    """Whether a file is one that the header names; what it holds is compared when it is read."""
+    return name in parts and stat.S_ISREG((directory / name).lstat().st_mode)
+
+
+def _parts(raw: bytes) -> set[str]:
+    """The files named by what they hold that a header lists."""
+    try:
+        parts = json.loads(raw).get("parts")
+    except (ValueError, RecursionError):
+        return set()
+    return {f"{PARTS}/{name}" for name in parts} if isinstance(parts, list) else set()
 
 
 def _as_written(file: Path, texts: Mapping[str, str] | None, left: bool) -> bool:

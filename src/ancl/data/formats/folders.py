@@ -105,8 +105,8 @@ def folder_part(
     colour: bool = False,
     skip_bad: bool = False,
     say: Callable[[str], None] = warnings.warn,
-) -> tuple[NDArray[np.uint8], list[str]]:
-    """The images and classes of one part, ``train`` or ``test``; all where there are no parts.
+) -> tuple[NDArray[np.uint8], list[str], list[str]]:
+    """The images of one part, ``train`` or ``test``, their classes and files; all without parts.
 
     Args:
         path: The folder, as for ``folder_source``.
@@ -127,13 +127,13 @@ def folder_part(
     marks = tree.marks()
     names, labels = _files(marks, chosen, _classes(path / chosen))
     try:
-        return read_pictures(tree, names, marks=marks, size=size, colour=colour), labels
+        return read_pictures(tree, names, marks=marks, size=size, colour=colour), labels, names
     except BadImagesError as error:
         left_out, note = _left_out(error, skip_bad)
     say(note)
     good = {name: mark for name, mark in marks.items() if name not in left_out}
     names, labels = _files(good, chosen, _classes(path / chosen))
-    return read_pictures(tree, names, marks=good, size=size, colour=colour), labels
+    return read_pictures(tree, names, marks=good, size=size, colour=colour), labels, names
 
 
 def folder_classes(path: Path) -> int:

@@ -1,0 +1,159 @@
+"""Held images: validation images that a learner keeps to measure on, and what they say.
+
+An image that is held stays held, and is never trained on: what is measured before and after a task
+is measured on the same images.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ancl.data import Samples, Task
+from ancl.learner.answers import Scorer, mask_other_tasks
+from ancl.learner.images import hash_rows
+from ancl.memory import Exemplars
+
+KNOWN, RETURNING, NEW = "classes known before", "new images of known classes", "new classes"
+"""Which held images a change is measured on."""
+
+
+def hold_out_images(
+    tasks: Sequence[Task],
+    val: Samples,
+    most: int,
+    before: Exemplars | None,
+    trained: Collection[bytes],
+) -> Exemplars | None:
+    """Held images with those of the last task: the first ``most`` validation images of each class.
+
+    They are in the order of their hashes, so the first are as good as any. Those of a known class
+    that comes again fill up what it has, and belong to the task that brought it first.
+
+    Args:
+        tasks: All tasks.
+        val: The validation images of the last.
+        most: How many of each class, at most.
+        before: The images that are held already; all of them stay.
+        trained: The hashes of all images that were trained on, which are not held now.
+    """
+    task = tasks[-1]
+    out = {*trained, *(hash_rows(before.samples.x.digests()) if before else ())}
+    fresh = dict[bytes, int]()  # of equal images, the first
+    for index, row in enumerate(hash_rows(val.x.digests())):
+        if row not in out:
+            fresh.setdefault(row, index)
+    val = val.take(torch.tensor(list(fresh.values()), dtype=torch.long))
+    chosen = [torch.arange(0)]
+    for number in sorted(set(val.y.tolist())):
+        there = int((before.samples.y == number).sum()) if before and task.returning else 0
+        chosen.append(val.of_class(number)[: max(most - there, 0)])
+    samples = val.take(torch.cat(chosen))
+    if not len(samples):
+        return before
+    n = len(samples)
+    added = Exemplars(samples, _brought_by(tasks, samples.y), torch.ones(n, dtype=torch.bool))
+    # A copy of these few: a view would keep all images of their task.
+    return Exemplars.of((Exemplars.joined([before, added]) if before else added).tensors())
+
+
+def _brought_by(tasks: Sequence[Task], y: Tensor) -> Tensor:
+    """The task of each image: that which was the first to bring its class, or the last in dil."""
+    brought = torch.full((len(y),), tasks[-1].index)
+    for task in tasks if tasks[-1].returning else ():
+        brought[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
+    return brought
+
+
+class Answered(NamedTuple):
+    """Who answers: from images to scores, after these tasks, with the task known or not."""
+
+    scorer: Scorer
+    tasks: Sequence[Task]
+    task_known: bool
+
+    @torch.no_grad()
+    def right(self, held: Exemplars) -> Tensor:
+        """Whether each held image gets its label, among all classes or within its task."""
+        if not len(held.samples):
+            return torch.zeros(0, dtype=torch.bool)
+        scores = self.scorer(held.samples.x)
+        if self.task_known:
+            scores = mask_other_tasks(scores, held.task, self.tasks)
+        return scores.argmax(dim=1) == held.samples.y
+
+
+def task_accuracies(
+    right: Tensor | None, held: Exemplars | None, tasks: Sequence[Task]
+) -> tuple[float | None, ...]:
+    """The accuracy on the held images of every task with classes; nothing where it has none."""
+    columns = [task.index for task in tasks if task.is_column]
+    if held is None or right is None:
+        return (None,) * len(columns)
+    return tuple(_share(right[held.task == index]) for index in columns)
+
+
+class Change(NamedTuple):
+    """What a task changed, on the same held images before and after it.
+
+    Args:
+        of: Which images: ``KNOWN``, ``RETURNING``, ``NEW``, or the position of a known class.
+        images: Their number.
+        before: The share that got the right label before; nothing of a class not known then.
+        after: The share that gets it now.
+    """
+
+    of: str | int
+    images: int
+    before: float | None
+    after: float
+
+
+class HeldChanges(NamedTuple):
+    """What a task changed.
+
+    Args:
+        groups: On classes known before, on new images of these, and on new classes.
+        recalls: On every class known before, on images that were held before.
+    """
+
+    groups: tuple[Change, ...] = ()
+    recalls: tuple[Change, ...] = ()
+
+
+def compare_held(
+    held: Exemplars, earlier: int, before: Answered | None, after: Tensor
+) -> HeldChanges:
+    """What a task changed, on held images.
+
+    Args:
+        held: The held images; the first of them were held before the task.
+        earlier: How many those are.
+        before: Who answered before, and the tasks then; none before the first task.
+        after: Whether each image gets its label now.
+    """
+    y = held.samples.y
+    known = torch.zeros(len(y), dtype=torch.bool)
+    was = torch.zeros(len(y), dtype=torch.bool)
+    if before:
+        known = y < before.tasks[-1].classes.stop
+        there = known.nonzero().squeeze(1)
+        was[there] = before.right(held.take(there))
+    first = torch.arange(len(y)) < earlier
+    groups = {KNOWN: known & first, RETURNING: known & ~first, NEW: ~known}
+    classes = {n: known & first & (y == n) for n in sorted(set(y[known & first].tolist()))}
+    return HeldChanges(
+        *(
+            tuple(
+                Change(of, int(rows.sum()), None if of == NEW else _share(was[rows]), share)
+                for of, rows in chosen.items()
+                if (share := _share(after[rows])) is not None
+            )
+            for chosen in (groups, classes)
+        )
+    )
+
+
+def _share(right: Tensor) -> float | None:
+    return float(right.double().mean()) if len(right) else None
