@@ -19,6 +19,8 @@ from ancl.types import Params
 TRAINED, VALIDATED, LEFT_OUT = 0, 1, 2
 """What was done with an image: trained on; validated on, and maybe held; or not used, since the
 learner holds it to measure on."""
+USES = ("train", "validate", "measure")
+"""The same in words."""
 _SHOWN = 5
 
 

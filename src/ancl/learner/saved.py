@@ -11,13 +11,13 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import Augment, find_augmentation
+from ancl.data import Augment, Label, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError
 from ancl.hashing import describe, digest
 from ancl.inference import InferenceInputs
 from ancl.learner.answers import Scorer, make_scorer
 from ancl.learner.card import Measured, read_measured
-from ancl.learner.images import LearnedImages
+from ancl.learner.images import USES, LearnedImages
 from ancl.learner.inputs import Form
 from ancl.learner.versions import read_version
 from ancl.memory import Exemplars
@@ -108,6 +108,45 @@ def read_learner(supplied: "SuppliedCode", version: int | None = None) -> Learne
         )
         held = tensors.get("held", {})
         return learned._replace(held=read_held(held, learned.form, classes, len(state.tasks)))
+
+
+class ListedImage(NamedTuple):
+    """An image that a version learned.
+
+    Args:
+        task: The task that it came with, from 1.
+        id: What it is called.
+        label: Its class.
+        use: ``train``, ``validate``, or ``measure``: it was held already.
+        sha256: The hash of its pixels in the learner's form.
+    """
+
+    task: int
+    id: str
+    label: Label
+    use: str
+    sha256: str
+
+
+def list_images(directory: Path, version: int | None = None) -> list[ListedImage]:
+    """Every image that a version learned, the current one if none is named.
+
+    Raises:
+        StoreError: The directory is not a saved learner, or is damaged, or has no such version.
+    """
+    saved, tensors = read_version(directory, version)
+    rows = []
+    with explained(directory, _AGAIN):
+        state = FinalState.read(saved.learner["state"])
+        domains = len(state.tasks) > 1 and state.tasks[1].start == 0
+        names = [name for task in state.tasks[: 1 if domains else None] for name in task.names]
+        for task in range(len(state.tasks)):
+            if images_part(task) in tensors:
+                images = LearnedImages.of(tensors[images_part(task)], len(names))
+                columns = (images.ids, images.y.tolist(), images.use.tolist(), images.rows())
+                for name, y, use, row in zip(*columns, strict=True):
+                    rows.append(ListedImage(task + 1, name, names[y], USES[use], row.hex()))
+    return rows
 
 
 def images_part(task: int) -> str:

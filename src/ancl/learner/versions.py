@@ -17,6 +17,7 @@ from annotated_types import Ge
 
 from ancl.checks import checked
 from ancl.errors import StoreError
+from ancl.files import MARK
 from ancl.learner.card import CARD
 from ancl.learner.place import claimed, is_saved, learner_place
 from ancl.store.bundle import Bundle, part_name, read_bundle, write_bundle
@@ -28,6 +29,7 @@ KIND = "learner 7"
 """What the header of a learner's directory calls it: raised with the form of what it holds."""
 Number = Annotated[int, Ge(1)]
 _T = TypeVar("_T")
+_UNTAKEN = f"<!-- A model card, {MARK}. -->\n\nNo version of this learner was taken yet.\n"
 _FIELDS = ("number", "parent", "made", "ancl", "data", "refused", "images", "held", "test")
 
 
@@ -43,7 +45,7 @@ class Version(NamedTuple):
         refused: The conditions that it did not meet; none where it was taken.
         images: The number of images learned of each class, until now.
         held: The accuracy on held images before and after: what, images, before, after.
-        test: The same on test images, where some were given: a row for each class, then in all.
+        test: The same on test images, in all and class by class, where some were given.
         learner: All that is not a tensor: recipe, state, measurements.
         parts: The files of tensors, by name.
         card: The model card.
@@ -57,7 +59,7 @@ class Version(NamedTuple):
     refused: tuple[str, ...]
     images: tuple[tuple[int | str, int], ...]
     held: tuple[tuple[str | int, int, float | None, float], ...]
-    test: tuple[tuple[str | int, int, float | None, float | None], ...]
+    test: dict[str, Any] | None
     learner: dict[str, Any]
     parts: dict[str, str]
     card: str
@@ -82,21 +84,21 @@ class Versions(NamedTuple):
     """All versions of a learner that are kept.
 
     Args:
-        current: The number of the one that answers.
+        current: The number of the one that answers; none where all were refused.
         keep: How many are kept, at most; all if left out.
         following: The number of the next one.
         kept: By number.
     """
 
-    current: int
+    current: int | None
     keep: int | None
     following: int
     kept: dict[int, Version]
 
     @property
-    def now(self) -> Version:
-        """The version that answers."""
-        return self.kept[self.current]
+    def now(self) -> Version | None:
+        """The version that answers, if one was taken."""
+        return None if self.current is None else self.kept[self.current]
 
     def of(self, number: int, directory: Path) -> Version:
         """A version by its number.
@@ -117,7 +119,7 @@ class Note(NamedTuple):
     refused: tuple[str, ...] = ()
     images: tuple[tuple[int | str, int], ...] = ()
     held: tuple[tuple[str | int, int, float | None, float], ...] = ()
-    test: tuple[tuple[str | int, int, float | None, float | None], ...] = ()
+    test: dict[str, Any] | None = None
 
 
 # -- reading ---------------------------------------------------------------------------------
@@ -141,6 +143,13 @@ def read_version(directory: Path, number: int | None = None) -> tuple[Version, d
 
     def read(bundle: Bundle, versions: Versions) -> tuple[Version, dict[str, Params]]:
         wanted = versions.now if number is None else versions.of(number, directory)
+        if wanted is None:
+            last = max(versions.kept)
+            raise StoreError(
+                f"No version of {directory} was taken: version {last} was refused. Open it by its "
+                f"number, version={last} (--version {last}), or take it all the same: ancl undo "
+                f"{directory} --to {last}."
+            )
         parts = {part: decoded(directory, bundle.part(name)) for part, name in wanted.parts.items()}
         return wanted, parts
 
@@ -174,13 +183,23 @@ def _versions(bundle: Bundle) -> Versions:
             kept[version.number] = version
         keep = checked(Number | None, meta["keep"])
         following = checked(Number, meta["following"])
-        versions = Versions(checked(Number, meta["current"]), keep, following, kept)
-        if versions.current not in kept or max(kept) >= following or list(kept) != sorted(kept):
+        versions = Versions(checked(Number | None, meta["current"]), keep, following, kept)
+        inside = versions.current is None or versions.current in kept
+        if not inside or max(kept) >= following or list(kept) != sorted(kept):
             raise ValueError("the versions do not follow each other")
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         reason = f"its list of versions is not one ({type(error).__name__})"
         raise DamagedError(directory, reason) from error
     return versions
+
+
+def versions(directory: str | Path) -> list[Version]:
+    """All versions of a saved learner that are kept, the oldest first.
+
+    Raises:
+        StoreError: The directory is not a saved learner, is damaged, or of another form.
+    """
+    return list(read_versions(Path(directory)).kept.values())
 
 
 # -- writing ---------------------------------------------------------------------------------
@@ -229,11 +248,13 @@ def add_version(
         card=card,
         **note._asdict(),
     )
-    if before and not note.refused and before.now.digest == version.digest:
+    if before and before.now and before.now.digest == version.digest and not note.refused:
         version = before.now
     kept = {**(before.kept if before else {}), version.number: version}
     following = number + 1 if version.number == number else number
-    current = before.current if before and note.refused else version.number
+    current: int | None = version.number
+    if note.refused:
+        current = before.current if before else None
     keep = keep or (before.keep if before else None)
     files = {name: data[part] for part, name in named.items()}
     _write(directory, Versions(current, keep, following, kept), files, overwrite=overwrite)
@@ -255,7 +276,7 @@ def _write(
         "versions": list(documents),
     }
     new = {name: data for name, data in files.items() if name in used} | documents
-    beside = {CARD: versions.now.card}
+    beside = {CARD: versions.now.card if versions.now else _UNTAKEN}
     write_bundle(directory, meta, new, used - new.keys(), overwrite=overwrite, beside=beside)
 
 
@@ -291,17 +312,34 @@ def undo(
     read_versions(place)  # before a lock is made beside what is not a learner
     with claimed(place, say, wait):
         versions = read_versions(place)
-        number = versions.now.parent if to is None else to
+        number = to or (versions.now.parent if versions.now else None)
         if number is None:
-            raise StoreError(f"{place} is at version {versions.current}, which is its first.")
+            raise StoreError(f"{place} has no version before the one that it is at.")
         version = versions.of(number, place)
-        try:
-            _write(place, versions._replace(current=number), {})
-        except OSError as error:
-            raise StoreError(
-                f"{place} cannot be written ({error.strerror}). Nothing was changed."
-            ) from error
+        _rewrite(place, versions._replace(current=number))
     return version
+
+
+def judge_again(directory: Path, number: int, note: Note) -> Version:
+    """Note what was measured of a version that was refused, and take it if it is no longer.
+
+    Whoever calls has claimed the place.
+    """
+    versions = read_versions(directory)
+    judged = versions.of(number, directory)._replace(refused=note.refused, test=note.test)
+    current = versions.current if note.refused else number
+    kept = {**versions.kept, number: judged}
+    _rewrite(directory, versions._replace(current=current, kept=kept))
+    return judged
+
+
+def _rewrite(directory: Path, versions: Versions) -> None:
+    try:
+        _write(directory, versions, {})
+    except OSError as error:
+        raise StoreError(
+            f"{directory} cannot be written ({error.strerror}). Nothing was changed."
+        ) from error
 
 
 def descends(directory: Path, known: Collection[str], *, overwrite: bool) -> bool:
@@ -319,7 +357,7 @@ def descends(directory: Path, known: Collection[str], *, overwrite: bool) -> boo
     if not is_saved(directory):
         return False
     with suppress(StoreError):  # what is damaged is nobody's
-        if read_version(directory)[0].digest in known:
+        if read_versions(directory).current is None or read_version(directory)[0].digest in known:
             return True
     if overwrite:
         return False
