@@ -290,7 +290,7 @@ def test_a_size_that_the_weights_have_not_seen_is_said(weights: Path) -> None:
 
     assert made.notes == (
         "The weights of timm:tinynet were trained on images of 8x8 pixels, and yours have 10x8. "
-        "Features may be poor: resize the images, as in folder:PATH@8.",
+        "Features may be poor: have the images resized, --set data.size=8 (a learner: size=8).",
     )
 
 

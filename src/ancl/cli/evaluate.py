@@ -47,7 +47,8 @@ def evaluate(
     given: dict[str, Any] = {**vars(opening), "device": device or "auto", "events": events}
     opened = open_learner(learner, **given)
     earlier = open_learner(learner, **{**given, "version": against}) if against else None
-    x, labels = labelled_part(named, "test", data_root, opened.input_shape, events.say)
+    form = (opened.input_shape, events.say, opened.resizes_to)
+    x, labels = labelled_part(named, "test", data_root, *form)
     measured = evaluate_on_test(earlier, opened, x, labels, conditions, events.say)
     refused = conditions.unmet(measured)
     if as_json:

@@ -59,7 +59,7 @@ def learn(
 ) -> None:
     """Learn the images of a folder; the same command resumes what was stopped.
 
-    To begin: ancl learn birds --method icarl --data folder:photos@32
+    To begin: ancl learn birds --data folder:photos
 
     A month later: ancl learn birds --data folder:new-photos
 
@@ -123,6 +123,7 @@ def taught_json(taught: LearnOutcome) -> dict[str, Any]:
             "changes": [dict(zip(names, change, strict=True)) for change in changes],
         },
         "test": taught.test.json() if taught.test else None,
+        "choice": choice.json() if (choice := taught.learner.choice) else None,
     }
 
 
@@ -139,6 +140,8 @@ def taught_text(taught: LearnOutcome) -> str:
     else:
         first = f"Learned task {len(taught.learner.tasks)}: {new}{again and '; again: '}{again}."
     parts = [first, held_text(taught.learner, () if taught.found else taught.version.held)]
+    if taught.learner.choice:
+        parts.append(str(taught.learner.choice))
     if taught.test:
         parts.append(gate_text(taught.test))
     if taught.refused:

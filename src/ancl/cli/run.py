@@ -123,9 +123,20 @@ def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[
     notes = list(dict.fromkeys(note for each in results for note in each.notes))
     return [
         *(["\n".join(notes)] if notes else []),
+        *choice_lines(results),
         *([joint_gap_text(gap)] if gap else []),
         *([QUICK_LOOK] if quick else []),
         *([verdict_text(found, results)] if found else []),
+    ]
+
+
+def choice_lines(results: Sequence[RunResult]) -> list[str]:
+    """What validation images chose in the end, run by run."""
+    several = len(results) > 1
+    return [
+        f"{f'Seed {each.spec.seed}: ' if several else ''}{each.choices[-1]}"
+        for each in results
+        if each.choices
     ]
 
 

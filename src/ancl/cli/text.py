@@ -137,7 +137,7 @@ def held_text(learner: Learner, changes: Sequence[tuple[Any, ...]]) -> str:
     ]
     return (
         "Accuracy on held images: never trained on, the same before and after. They are validation "
-        "images,\non which patience chooses the epoch (val, while it learns), so it may be slightly "
+        "images,\non which patience chooses the epoch (val, while it learns), so it may be a little "
         "too good; --test\nmeasures on images of your own.\n"
         + table(["held images of", "images", "before %", "after %"], rows, "lrrr")
     )

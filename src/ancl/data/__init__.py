@@ -8,7 +8,7 @@ from ancl.data.augment import (
     check_augmentation,
     find_augmentation,
 )
-from ancl.data.batches import Batch, Batches, ReplayStream, even_size
+from ancl.data.batches import Batch, Batches, ReplayStream, bounded_size, even_size
 from ancl.data.class_split import class_order, task_sizes
 from ancl.data.convert import as_images, as_labels, as_view, read_dataset
 from ancl.data.domains import Domain, domains
@@ -75,6 +75,7 @@ __all__ = [
     "as_labels",
     "as_view",
     "augmentation",
+    "bounded_size",
     "canonical",
     "channel_statistics",
     "check_augmentation",

@@ -1,6 +1,7 @@
 """Images as a network reads them, a batch at a time."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
@@ -23,6 +24,24 @@ class Batch(NamedTuple):
 def even_size(count: int, most: int) -> int:
     """The size of batches of equal size, as near as can be, none above ``most``."""
     return -(-count // -(-count // most))
+
+
+MOST_PIXELS = 2**19
+"""How many pixels a batch has at most where nothing is trained: 10 images of 224x224.
+
+The outputs of a network's first layers take many times the room of its images, and larger batches
+of large images are no faster.
+"""
+
+
+def bounded_size(most: int, shape: Sequence[int]) -> int:
+    """The size of batches where nothing is trained: as asked, and fewer of large images.
+
+    >>> bounded_size(128, (3, 32, 32)), bounded_size(128, (3, 224, 224))
+    (128, 10)
+    """
+    pixels = math.prod(shape[1:]) if len(shape) == 3 else 1
+    return max(1, min(most, MOST_PIXELS // pixels))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,14 @@ import io
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from ancl.data.resizing import OTHERWISE, RESAMPLING, resized_pixels
 from ancl.errors import ScenarioError
 from ancl.files import read_plain
 from ancl.runtime import check_memory
@@ -34,7 +36,11 @@ def is_picture_like(value: object) -> bool:
 
 
 def pixels_of(
-    image: Image.Image, name: str, size: tuple[int, int] | None = None, mode: str | None = None
+    image: Image.Image,
+    name: str,
+    size: tuple[int, int] | None = None,
+    mode: str | None = None,
+    resampling: Image.Resampling = OTHERWISE,
 ) -> NDArray[np.uint8]:
     """The pixels of an image: (H, W) if it is grey, (H, W, 3) otherwise, or as ``mode`` says.
 
@@ -43,6 +49,7 @@ def pixels_of(
         name: What to call it in messages.
         size: Height and width to resize to.
         mode: The mode of Pillow to convert it to.
+        resampling: How it is resized.
 
     Raises:
         ScenarioError: It has more than 8 bits per pixel.
@@ -53,13 +60,17 @@ def pixels_of(
             f"{name} has more than 8 bits per pixel ({image.mode}). Convert it to 8 bits."
         )
     image = image.convert(mode or ("L" if image.mode in _GREY else "RGB"))
+    if size is not None and resampling == RESAMPLING:
+        return resized_pixels(np.asarray(image), size[0])
     if size is not None and image.size != (size[1], size[0]):
-        image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+        image = image.resize((size[1], size[0]), resampling)
     return np.asarray(image)
 
 
 def read_pictures(
-    pictures: Sequence[Picture], shape: tuple[int, int, int] | None = None
+    pictures: Sequence[Picture],
+    shape: tuple[int, int, int] | None = None,
+    square: int | None = None,
 ) -> NDArray[np.uint8]:
     """Pictures as one array (N, H, W, C).
 
@@ -67,6 +78,7 @@ def read_pictures(
         pictures: Files or images.
         shape: Channels, height and width to convert each of them to. Without it they must be of
             one size, and grey ones become colour beside others in colour.
+        square: Height and width to resize them to as ``data.size`` does.
 
     Raises:
         ScenarioError: Some cannot be read (all of them are named), or they differ in size.
@@ -79,10 +91,16 @@ def read_pictures(
                 f"arrays of the shape (N, {shape[1]}, {shape[2]}, {shape[0]})."
             )
         size, mode = shape[1:], _MODES[shape[0]]
-        check_memory(len(pictures) * int(np.prod(shape)), f"{len(pictures)} images")
+    resampling = OTHERWISE
+    if square is not None:
+        size, resampling = (square, square), RESAMPLING
+    if size is not None:
+        pixels = len(pictures) * size[0] * size[1] * (shape[0] if shape else 3)
+        check_memory(pixels, f"{len(pictures)} images")
+    read = partial(_read, size=size, mode=mode, resampling=resampling)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         places = range(len(pictures))
-        found = list(pool.map(lambda place: _read(pictures[place], place, size, mode), places))
+        found = list(pool.map(lambda place: read(pictures[place], place), places))
     problems = [each for each in found if isinstance(each, str)]
     if problems:
         more = f" And {len(problems) - _SHOWN} more." if len(problems) > _SHOWN else ""
@@ -91,17 +109,22 @@ def read_pictures(
 
 
 def _read(
-    picture: Picture, place: int, size: tuple[int, int] | None, mode: str | None
+    picture: Picture,
+    place: int,
+    *,
+    size: tuple[int, int] | None,
+    mode: str | None,
+    resampling: Image.Resampling,
 ) -> NDArray[np.uint8] | str:
     """The pixels of a picture, or what is wrong with it."""
     name = _name(picture, place)
     try:
         if isinstance(picture, Image.Image):
-            return pixels_of(picture, name, size, mode)
+            return pixels_of(picture, name, size, mode, resampling)
         if Path(picture).is_dir():
             return f"{name} is a folder. Give its files, for example sorted(Path(…).glob('*.jpg'))."
         with Image.open(io.BytesIO(read_plain(Path(picture)))) as opened:
-            return pixels_of(opened, name, size, mode)
+            return pixels_of(opened, name, size, mode, resampling)
     except FileNotFoundError:
         return f"There is no file {name}."
     except UNREADABLE as error:

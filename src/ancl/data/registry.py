@@ -16,8 +16,9 @@ from ancl.data.formats.arrays import arrays_classes, arrays_part, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_part, folder_source
 from ancl.data.published import PUBLISHED
+from ancl.data.resizing import OTHERWISE, RESAMPLING, resized
 from ancl.data.samples import Label
-from ancl.data.source import Source, make_source
+from ancl.data.source import Source, make_source, resized_source
 from ancl.data.storage import ImageView
 from ancl.errors import AnclError, ScenarioError, printable
 from ancl.outside import Loaded
@@ -110,9 +111,44 @@ def names_code(name: str) -> bool:
     return _CATALOGUE.names_code(name)
 
 
-def load_source(name: str, root: Path | None = None) -> Source:
-    """The images of a name; ``root`` is where data is, see ``data_root``."""
-    return known_source(name).load(root)
+def load_source(name: str, root: Path | None = None, size: int | None = None) -> Source:
+    """The images of a name.
+
+    Args:
+        name: See ``known_source``.
+        root: Where data is, see ``data_root``.
+        size: Height and width that they are resized to.
+
+    Raises:
+        ScenarioError: They cannot be read, or the name gives a size, too.
+    """
+    check_size(name, size)
+    kind, _, rest = name.partition(":")
+    if size is not None and kind == "folder":
+        path, _, skip = _path_and_size(rest)
+        return folder_source(path, size, skip_bad=skip, resampling=RESAMPLING)
+    return resized_source(known_source(name).load(root), size)
+
+
+def check_size(name: str, size: int | None) -> None:
+    """Refuse two sizes, which would be reached in two ways.
+
+    Raises:
+        ScenarioError: The name of a folder gives a size, and so does ``data.size``.
+    """
+    given = named_size(name)
+    if size is not None and given is not None:
+        raise ScenarioError(
+            f"{printable(name, 200)} resizes its images to {given}x{given} pixels, and "
+            f"data.size={size} would resize them again. Write the folder without @{given}, or "
+            f"leave out data.size."
+        )
+
+
+def named_size(name: str) -> int | None:
+    """The height and width that a name gives its images, as folder:PATH@32 does."""
+    kind, _, rest = name.partition(":")
+    return _path_and_size(rest)[1] if kind == "folder" else None
 
 
 def labelled_part(
@@ -121,10 +157,9 @@ def labelled_part(
     root: str | Path | None = None,
     shape: Sequence[int] | None = None,
     say: Callable[[str], None] = warnings.warn,
+    size: int | None = None,
 ) -> tuple[ImageView, list[Label]]:
     """The images of one part of a source, each with its label, in no certain order.
-
-    Images of a folder have the names of their files: ``x.names``.
 
     Unlike ``load_source`` it takes a single class too, and cuts nothing off for a test.
 
@@ -135,22 +170,27 @@ def labelled_part(
         shape: The shape that image files are brought to, channels first, where the name gives
             no size: they are resized, and grey ones get three channels.
         say: Receives which files were left out, where ``folder:PATH+skip-bad`` allows it.
+        size: Height and width that all images are resized to, as ``data.size`` does.
     """
+    check_size(name, size)
     kind, _, rest = name.partition(":")
     if kind == "folder":
-        path, size, skip = _path_and_size(rest)
+        path, own, skip = _path_and_size(rest)
         square = shape is not None and len(shape) == 3 and shape[1] == shape[2]
-        if size is None and shape is not None and square:
-            size = shape[1]
+        if own is None and shape is not None and square:
+            own = shape[1]
+        rule = OTHERWISE if size is None else RESAMPLING
         colour = bool(shape and shape[0] == 3)
-        x, y, files = folder_part(path, part, size, colour=colour, skip_bad=skip, say=say)
+        x, y, files = folder_part(
+            path, part, size or own, resampling=rule, colour=colour, skip_bad=skip, say=say
+        )
         view = as_view(x)
         view.storage.names = [str(path / file) for file in files]
         return view, as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)
-        return as_view(arrays[0]), as_labels(arrays[1])
-    source = known_source(name).load(root)
+        return resized(as_view(arrays[0]), size), as_labels(arrays[1])
+    source = load_source(name, None if root is None else Path(root), size)
     samples = source.test if part == "test" else source.train
     return samples.x, [source.classes[number] for number in samples.y.tolist()]
 

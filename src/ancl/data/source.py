@@ -6,9 +6,10 @@ arrays or a ``Dataset``, give the same source bit for bit, and with it the same 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ancl.data.convert import Images, Labels, as_labels, as_view, read_dataset
+from ancl.data.resizing import RESAMPLING, resized
 from ancl.data.samples import Label, Normalization, Samples, divide, hash_parts, ordered
 from ancl.data.storage import Digests, ImageView
 from ancl.errors import ScenarioError, SpecError, printable
@@ -83,6 +85,21 @@ def make_source(
     moments = channel_statistics(parts[0][0].x, normalization)
     notes = _leak(parts[0][1], parts[1][1])
     return Source(name, parts[0][0], parts[1][0], names, moments, hash_parts(parts), notes)
+
+
+def resized_source(source: Source, size: int | None) -> Source:
+    """The same images at this height and width, in the same order; see ``resizing``.
+
+    Raises:
+        ScenarioError: They are not bytes.
+    """
+    parts = (source.train, source.test)
+    train, test = (Samples(resized(part.x, size), part.y) for part in parts)
+    if train.x is source.train.x:
+        return source
+    text = f"{source.fingerprint} {RESAMPLING.name} {size}"
+    mark = hashlib.sha256(text.encode()).hexdigest()
+    return replace(source, train=train, test=test, fingerprint=mark)
 
 
 def _leak(train: Digests, test: Digests) -> tuple[str, ...]:

@@ -32,11 +32,10 @@ class Storage(ABC):
 
     in_memory = False
     """Whether rows are at hand: to read one again costs no more than a copy of it."""
-    names: Sequence[str] | None = None
-    """What rows are called, such as the files that they were read from, where that is known."""
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
         self.shape, self.dtype = tuple(shape), dtype
+        self.names: Sequence[str] | None = None  # of the file of each row, where they are files
         self._digests: Digests | None = None
         self._hashed = np.zeros(0, bool)
 
@@ -126,6 +125,19 @@ class ChangedStorage(Storage):
     def rows(self, index: Tensor) -> Tensor:
         """Read, then changed."""
         return self._change(self._storage.rows(index))
+
+
+class ColourStorage(Storage):
+    """Grey images (N, H, W, 1) with three equal channels, as they are read."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__((*storage.shape[:-1], 3), storage.dtype)
+        self._storage = storage
+        self.names = storage.names
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Read, then repeated."""
+        return self._storage.rows(index).expand(-1, -1, -1, 3).contiguous()
 
 
 class JoinedStorage(Storage):
@@ -220,12 +232,6 @@ class ImageView:
         return (len(self), *self.storage.shape[1:])
 
     @property
-    def names(self) -> list[str] | None:
-        """What its rows are called, where that is known."""
-        names = self.storage.names
-        return None if names is None else [names[row] for row in self.index.tolist()]
-
-    @property
     def ndim(self) -> int:
         """The number of axes."""
         return len(self.storage.shape)
@@ -259,6 +265,11 @@ class ImageView:
         for part in _chunks(self.index, self.storage.row_bytes):
             yield self.storage.rows(part)
 
+    def names(self) -> list[str] | None:
+        """The name of the file of each row, where that is known."""
+        names = self.storage.names
+        return None if names is None else [names[place] for place in self.index.tolist()]
+
     def digests(self) -> Digests:
         """The hash of each row."""
         return self.storage.digests(self.index)
@@ -268,6 +279,12 @@ class ImageView:
         if self.storage.in_memory:
             return ImageView.of(change(self.dense()))
         return ImageView(ChangedStorage(self.storage, change), self.index)
+
+
+def in_colour(x: ImageView) -> ImageView:
+    """Grey images of bytes with three equal channels; all others as they are."""
+    grey = x.dtype == torch.uint8 and x.ndim == 4 and x.shape[3] == 1
+    return ImageView(ColourStorage(x.storage), x.index) if grey else x
 
 
 def _chunks(index: Tensor, row_bytes: int) -> tuple[Tensor, ...]:

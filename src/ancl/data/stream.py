@@ -100,6 +100,16 @@ class _Draw:
         if self.per_class is not None and self.per_class < 1:
             raise ScenarioError(f"per_class is {self.per_class}. Keep at least 1 image per class.")
 
+    def counts(self, samples: Samples, class_id: int, name: Label) -> tuple[int, int]:
+        """How many images of a class are trained on and validated on."""
+        return self.sizes(len(samples.of_class(class_id)), name)
+
+    def divided(self, samples: Samples, class_id: int) -> tuple[Tensor, Tensor]:
+        """The positions of the images of a class to train on and to validate on."""
+        images = samples.of_class(class_id)
+        kept, held = self.positions(len(images), class_id)
+        return images[kept], images[held]
+
     def held(self, n: int) -> int:
         """How many of n images of a class are for validation; a single one is trained on."""
         return max(1, round(self.val_fraction * n)) if self.val_fraction and n > 1 else 0
@@ -127,6 +137,36 @@ class _Draw:
         """What it puts into a task's key: the seed counts only where something is drawn."""
         draws = self.val_fraction > 0 or self.per_class is not None
         return [self.seed if draws else None, float(self.val_fraction), self.per_class]
+
+
+@dataclass(frozen=True)
+class _HashDraw(_Draw):
+    """Whether an image is validated on is decided by its hash and the seed, and by nothing else.
+
+    So it is the same whenever, wherever and with whatever else the image comes. Of a class with
+    few images none may be, or all.
+    """
+
+    def counts(self, samples: Samples, class_id: int, name: Label) -> tuple[int, int]:
+        """As many as their hashes say."""
+        kept, held = self.divided(samples, class_id)
+        return len(kept), len(held)
+
+    def divided(self, samples: Samples, class_id: int) -> tuple[Tensor, Tensor]:
+        """By a hash of the seed and each image's own."""
+        images = samples.of_class(class_id)
+        start = hashlib.sha256(f"{self.seed}/held/".encode())
+        held = torch.zeros(len(images), dtype=torch.bool)
+        for place, row in enumerate(samples.x.take(images).digests().astype(">u8")):
+            mixed = start.copy()
+            mixed.update(row.tobytes())
+            share = int.from_bytes(mixed.digest()[:8], "big") / 2**64
+            held[place] = share < self.val_fraction
+        return images[~held], images[held]
+
+    def key(self) -> list[int | float | None]:
+        """What it puts into a task's key: another draw of the same numbers is another task."""
+        return [*super().key(), -1]
 
 
 def make_stream(
@@ -245,6 +285,7 @@ def task_from(
     val_fraction: float,
     test: Samples | None,
     known: tuple[Label, ...] = (),
+    by_hash: bool = False,
 ) -> Task:
     """A task from images given by hand, whose labels are global positions already.
 
@@ -257,6 +298,7 @@ def task_from(
         val_fraction: The part of each class's images to validate on.
         test: Test images of its ``classes``.
         known: The labels of all classes before it; images of these may come again.
+        by_hash: Whether an image's hash alone decides if it is for validation.
     """
     train = canonical(train)
     test = train.take(torch.empty(0, dtype=torch.int64)) if test is None else canonical(test)
@@ -273,7 +315,8 @@ def task_from(
     inside = _TaskSlice(train, test, ids, classes.start, known=again)
     prints = (fingerprint(train), fingerprint(test))
     labels = dict(enumerate(known)) | dict(zip(ids, names, strict=True))
-    return _task(index, inside, labels, _Draw(seed, val_fraction), prints)
+    draw = _HashDraw(seed, val_fraction) if by_hash else _Draw(seed, val_fraction)
+    return _task(index, inside, labels, draw, prints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,7 +381,7 @@ def _task(
     """
     present, sizes = inside.classes, list[tuple[int, int]]()
     for place, (_, class_id) in enumerate(present):
-        kept, held = draw.sizes(len(inside.train.of_class(class_id)), labels[class_id])
+        kept, held = draw.counts(inside.train, class_id, labels[class_id])
         if inside.visits:
             kept = inside.visits[place].count(kept, labels[class_id])
         sizes.append((kept, held))
@@ -362,11 +405,10 @@ def _load(inside: _TaskSlice, draw: _Draw) -> Split:
     """The images, class by class in the order of the stream and canonical within a class."""
     train, val = [], []
     for place, (position, class_id) in enumerate(inside.classes):
-        images = inside.train.of_class(class_id)
-        kept, held = draw.positions(len(images), class_id)
-        taken = inside.taken(place, images[kept], class_id)
+        kept, held = draw.divided(inside.train, class_id)
+        taken = inside.taken(place, kept, class_id)
         train.append(_taken(inside.train, taken, position))
-        val.append(_taken(inside.train, images[held], position))
+        val.append(_taken(inside.train, held, position))
     test = [_taken(inside.test, inside.test.y[:0], 0)] + [
         _taken(inside.test, inside.test.of_class(class_id), position)
         for position, class_id in enumerate(inside.ids, start=inside.offset)

@@ -25,6 +25,7 @@ from ancl.files import read_plain
 from ancl.metrics import ROUNDED, Matrix, checked_summary, read_matrix
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.final_state import FinalState
+from ancl.statistics import Choice
 
 
 def read_run(directory: Path) -> RunResult:
@@ -57,6 +58,7 @@ def read_run(directory: Path) -> RunResult:
             found.notes,
             found.parameters,
             found.outside,
+            found.choices,
         )
         _check_state(result)
         return result
@@ -87,6 +89,7 @@ class _Written(BaseModel):
     notes: tuple[str, ...] = ()
     parameters: tuple[ParameterCount, ...] = ()
     outside: dict[str, str] = {}
+    choices: tuple[Choice, ...] = ()
 
 
 class _Epoch(BaseModel):

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from ruamel.yaml import YAML
 
+from ancl.checks import checked
 from ancl.errors import StoreError
 from ancl.experiments.run_networks import (
     Predictions,
@@ -46,6 +47,8 @@ from ancl.runtime import numerics
 from ancl.stages.final_state import FinalState
 from ancl.stages.stage import Stage
 from ancl.stages.steps import UpdateMemory
+from ancl.state import CHOICE
+from ancl.statistics import Choice
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
 
@@ -108,6 +111,8 @@ class RunResult:
         parameters: Of the network after every task; empty where a stage was stored before
             parameters were counted.
         outside: The hashes of your own code, weights and images that decided it, by setting.
+        choices: What validation images chose of the classifier after each task, of methods that
+            compute it.
         places: Where its networks and images are; nothing where it was read from files.
     """
 
@@ -122,6 +127,7 @@ class RunResult:
     notes: tuple[str, ...] = ()
     parameters: tuple[ParameterCount, ...] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
+    choices: tuple[Choice, ...] = ()
     places: Places | None = None
 
     def network(self, task: int, role: Role = "main") -> Network:
@@ -203,6 +209,7 @@ def make_result(
         if stage.name == "evaluate":
             for name in MATRICES:
                 rows[name].append(meta[name])
+    choices = [metas[stage.key][CHOICE] for stage in stages if CHOICE in metas[stage.key]]
     matrices = {name: decode_matrix(values) for name, values in rows.items()}
     metrics = summary(matrices[spec.accuracy], column_sizes(sizes))
     keys = tuple(stage.key for stage in stages)
@@ -210,6 +217,7 @@ def make_result(
     return RunResult(
         *(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state),
         parameters=parameters,
+        choices=tuple(checked(Choice, each) for each in choices),
     )
 
 
@@ -344,6 +352,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "parameters": [each._asdict() for each in result.parameters],
         "state": result.state and result.state.model_dump(mode="json"),
         "outside": dict(result.outside),
+        **({"choices": [each.json() for each in result.choices]} if result.choices else {}),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }
 

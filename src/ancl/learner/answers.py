@@ -1,16 +1,16 @@
 """What a learner answers about images, and how sure that is: all of it follows from scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ancl.data import ImageView, Label, Samples, Task
+from ancl.data import ImageView, Label, Task
 from ancl.errors import ScenarioError
-from ancl.inference import InferenceInputs
+from ancl.learner.held import HeldOut, Scorer, mask_other_tasks, numbers
 from ancl.learner.inputs import Data, Form, read_images, read_labelled
 from ancl.learner.measures import (
     ALL,
@@ -24,18 +24,8 @@ from ancl.learner.measures import (
     confused,
     report_of,
 )
-from ancl.memory import Exemplars
-from ancl.methods.method import Method
-from ancl.methods.parts import inference_inputs, read_base
-from ancl.methods.task_history import ClassHistory, adds_classes
-from ancl.networks import Network
-from ancl.stages.plan import Setting
+from ancl.methods.task_history import adds_classes
 from ancl.statistics import fit_temperature
-from ancl.store.entry import StageResult
-from ancl.types import strip_prefix
-
-Scorer = Callable[[Tensor | ImageView], Tensor]
-"""Images in the learner's form -> scores (N, C)."""
 
 
 class Answers(ABC):
@@ -44,7 +34,6 @@ class Answers(ABC):
     scenario: str
     _tasks: tuple[Task, ...] = ()
     _form: Form | None = None
-    _held: Exemplars | None = None
     _say: Callable[[str], None]
     _fitted: dict[bool, Calibration]
     """What was fitted on held images, with the task known or not."""
@@ -52,6 +41,14 @@ class Answers(ABC):
     @abstractmethod
     def _score(self, x: Tensor | ImageView) -> Tensor:
         """The scores of all classes for images in the learner's form."""
+
+    @abstractmethod
+    def _made_scorer(self) -> Scorer:
+        """What scores are computed by."""
+
+    @abstractmethod
+    def _held_out(self) -> HeldOut | None:
+        """The images that answers are measured on, if there are any."""
 
     @abstractmethod
     def _say_once(self, subject: str, message: str) -> None:
@@ -167,10 +164,11 @@ class Answers(ABC):
         """
         if data is not None:
             return confused(self.classes, *self._answered(data, labels, task), GIVEN)
-        if self._held is None:
+        held = self._held_out()
+        if held is None:
             return confused(self.classes, [], [], NONE)
-        scores = self._held_scores(task_known=self.scenario == "til")
-        own, answers = self._held.samples.y.tolist(), scores.argmax(dim=1).tolist()
+        scores = self._held_scores(held, task_known=self.scenario == "til")
+        own, answers = held.y.tolist(), scores.argmax(dim=1).tolist()
         return confused(self.classes, own, answers, self._basis)
 
     def report(
@@ -193,10 +191,11 @@ class Answers(ABC):
                 scenario says.
         """
         aware = self.scenario == "til" if task_known is None else task_known
-        if self._held is None:
+        held = self._held_out()
+        if held is None:
             return Calibration(1.0, 0, NONE)
         if aware not in self._fitted:
-            scores, y = self._held_scores(task_known=aware), self._held.samples.y
+            scores, y = self._held_scores(held, task_known=aware), held.y
             warmth = fit_temperature(scores, y)
             before, after = (
                 calibration_error((scores.double() / t).softmax(dim=1), y) for t in (1.0, warmth)
@@ -212,14 +211,14 @@ class Answers(ABC):
         """
         if not _is_number(rate) or not 0 <= rate < 1:
             raise ScenarioError(f"rate is {rate!r}; it is from 0 to below 1.")
-        found = self.calibration(task_known=task_known)
-        if found.images == 0:
+        found, held = self.calibration(task_known=task_known), self._held_out()
+        if held is None:
             raise ScenarioError(
                 "A threshold is found on held images, and this learner has none. Give reject a "
                 "probability, such as 0.5."
             )
         aware = self.scenario == "til" if task_known is None else task_known
-        scores = self._held_scores(task_known=aware).double() / found.temperature
+        scores = self._held_scores(held, task_known=aware).double() / found.temperature
         sure = scores.softmax(dim=1).float().amax(dim=1).sort().values
         return float(sure[int(rate * len(sure))])
 
@@ -277,17 +276,17 @@ class Answers(ABC):
             )
 
     @torch.no_grad()
-    def _held_scores(self, *, task_known: bool) -> Tensor:
-        assert self._held is not None
-        scores = self._score(self._held.samples.x)
-        return mask_other_tasks(scores, self._held.task, self._tasks) if task_known else scores
+    def _held_scores(self, held: HeldOut, *, task_known: bool) -> Tensor:
+        scores = numbers(held.scores(self._made_scorer()))
+        return mask_other_tasks(scores, held.task, self._tasks) if task_known else scores
 
     @property
     def _basis(self) -> str:
         """Which tasks the held images are of."""
-        if self._held is None:
+        held = self._held_out()
+        if held is None:
             return NONE
-        found = sorted(set(self._held.task.tolist()))
+        found = sorted(set(held.task.tolist()))
         tasks = [task.index for task in self._tasks if task.is_column]
         if found == tasks:
             return ALL
@@ -302,58 +301,3 @@ def _is_whole(value: object) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number)
-
-
-def mask_other_tasks(scores: Tensor, of: Tensor, tasks: Sequence[Task], first: int = 0) -> Tensor:
-    """Scores with minus infinity outside each image's own task.
-
-    Args:
-        scores: (N, C).
-        of: The task of each image.
-        tasks: Tasks, counted from ``first``.
-        first: The number of the first of them.
-    """
-    masked = torch.full_like(scores, float("-inf"))
-    for index, task in enumerate(tasks, start=first):
-        rows = of == index
-        masked[rows, task.classes] = scores[rows, task.classes]
-    return masked
-
-
-def built(
-    method: Method, setting: Setting, tasks: Sequence[Task], entries: Mapping[str, StageResult]
-) -> tuple[Network, InferenceInputs]:
-    """The network that tasks left behind, and what inference may look at besides its output."""
-    found = strip_prefix("network", entries["network"].tensors)
-    base = {name: tensor.to(setting.device) for name, tensor in read_base(entries).items()}
-    blocks = ClassHistory.of(tasks).blocks
-    network = setting.architecture.restore(blocks, found, base, device=setting.device)
-    read = {part: entry for part, entry in entries.items() if part in method.infer.reads}
-    classes = tasks[-1].classes.stop
-    return network, inference_inputs(network, setting.images, setting.device, classes, read)
-
-
-def make_scorer(method: Method, network: Network, looked: InferenceInputs) -> Scorer:
-    """From images to scores, as the method chooses classes."""
-    score = method.infer.scorer(looked)
-
-    def scores(x: Tensor | ImageView) -> Tensor:
-        return score(looked.answer(Samples(x, torch.zeros(len(x), dtype=torch.long))))
-
-    return scores
-
-
-def numbers(scores: Tensor) -> Tensor:
-    """The scores, if they are an answer.
-
-    Raises:
-        ScenarioError: Some are not a number, or infinitely large.
-    """
-    wrong = (scores.isnan() | scores.isposinf()).any(dim=1)
-    if bool(wrong.any()):
-        raise ScenarioError(
-            f"The learner has no answer to {int(wrong.sum())} of {len(scores)} images: their "
-            f"scores are not finite numbers. Its weights are damaged, or the values of the images "
-            f"are far too large."
-        )
-    return scores

@@ -63,6 +63,8 @@ def model_card(
     *,
     parameters: int,
     kept: int,
+    features: int = 0,
+    choice: str = "",
     accepted: Sequence[str] = (),
     file: str = "",
 ) -> str:
@@ -74,6 +76,8 @@ def model_card(
         measured: What was measured after each task; none where nothing was.
         parameters: The number of the network's parameters.
         kept: The number of images in its memory.
+        features: The number of images that it keeps as features.
+        choice: What was chosen of its classifier.
         accepted: Parts whose code differs from what was trained with.
         file: Lines on an exported file.
     """
@@ -83,7 +87,7 @@ def model_card(
         f"<!-- A model card, {MARK}. The next save or export replaces it. -->\n",
         f"# A classifier of {classes} classes\n\nLearned in {len(state.tasks)} "
         f"{'task' if len(state.tasks) == 1 else 'tasks'} with {_code(method)}.\n",
-        _facts(recipe, state, method, parameters, kept),
+        _facts(recipe, state, method, parameters, kept, features, choice),
         _data(state.tasks),
         _accuracy(measured, [number for number, t in enumerate(state.tasks, 1) if t.names]),
         "## Limits\n\nIt answers one of its classes for every image, also for images of none of "
@@ -99,7 +103,15 @@ def model_card(
     return "\n".join(parts)
 
 
-def _facts(recipe: Recipe, state: FinalState, method: str, parameters: int, kept: int) -> str:
+def _facts(
+    recipe: Recipe,
+    state: FinalState,
+    method: str,
+    parameters: int,
+    kept: int,
+    features: int,
+    choice: str,
+) -> str:
     """One row for each decision."""
     settings = ", ".join(f"{name} = {value}" for name, value in recipe.options.items())
     data, network = recipe.data, network_title(recipe)
@@ -114,6 +126,12 @@ def _facts(recipe: Recipe, state: FinalState, method: str, parameters: int, kept
         "versions": f"ancl {version('ancl')}, torch {torch.__version__}, "
         f"Python {platform.python_version()}",
     }
+    if recipe.make_method().main == "none":
+        rows["training"] = "none: the classifier is computed from features"
+    if features:
+        rows["images kept"] = f"none; {features:,} as features, of which no image can be made"
+    if choice:
+        rows["classifier"] = _plain(choice)
     if notice := weights_notice(state.pretrained):
         rows["pretrained weights"] = notice
     lines = [f"| {name} | {value} |" for name, value in rows.items()]

@@ -99,6 +99,11 @@ class Exported(NamedTuple):
 
 def export_learner(learner: Learner, path: Path, format: str | None, overwrite: bool) -> Exported:
     """See ``Learner.export``."""
+    if why := learner.method.infer.bound_to_ancl:
+        raise ExportError(
+            f"{learner.method.name} cannot be exported: {why}. Learn the same images with ridge, "
+            f"logistic or auto, which are one linear layer."
+        )
     setting, kept, warmth = learner._learned(), learner._exemplars(), learner.calibration()
     name, uint8 = export_format(path, format), learner._final_state().pixels
     channels, *size = shape = setting.architecture.input_shape

@@ -11,7 +11,6 @@ from ancl.data import ImageView, Label
 from ancl.errors import ScenarioError, SpecError, one_line
 from ancl.learner.files import Evaluation, evaluate_tasks
 from ancl.learner.images import check_never_learned, hash_rows, image_ids, known_hashes
-from ancl.learner.inputs import read_labelled
 from ancl.learner.learner import Learner
 from ancl.wording import percent
 
@@ -126,7 +125,7 @@ def evaluate_on_test(
     Raises:
         ScenarioError: A label was never learned; or, with conditions, an image was.
     """
-    tested, _ = read_labelled(x, labels, after._form, say)
+    tested, _ = after._read(x, labels)
     rows, ids = hash_rows(tested.digests()), image_ids(x, None, len(x))
     if conditions:
         check_never_learned(rows, ids, after._history)

@@ -1,22 +1,242 @@
-"""Held images: validation images that a learner keeps to measure on, and what they say.
+"""What answers are computed and measured by: a scorer, and images held out of learning."""
 
-An image that is held stays held, and is never trained on: what is measured before and after a task
-is measured on the same images.
-"""
-
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ancl.data import Samples, Task
-from ancl.learner.answers import Scorer, mask_other_tasks
+from ancl.data import ImageView, Samples, Task
+from ancl.errors import ScenarioError
+from ancl.inference import Answer, InferenceInputs
 from ancl.learner.images import hash_rows
 from ancl.memory import Exemplars
+from ancl.methods.method import Method
+from ancl.methods.parts import inference_inputs, read_base
+from ancl.methods.task_history import ClassHistory, adds_classes
+from ancl.networks import Network
+from ancl.stages.plan import Setting
+from ancl.statistics import Statistics
+from ancl.store.entry import StageResult
+from ancl.types import Output, strip_prefix
+
+
+class Scorer(NamedTuple):
+    """From images, or from what a network makes of them, to scores (N, C).
+
+    Args:
+        answer: Images -> the network's output.
+        score: An output -> scores.
+    """
+
+    answer: Answer
+    score: Callable[[Output], Tensor]
+
+    def __call__(self, x: Tensor | ImageView) -> Tensor:
+        """The scores of images in the learner's form."""
+        return self.score(self.answer(Samples(x, torch.zeros(len(x), dtype=torch.long))))
+
+
+class HeldOut(NamedTuple):
+    """Images that nothing is learned from, for measuring.
+
+    Args:
+        y: The class of each.
+        task: The task that it counts for.
+        hashes: The sha256 of each.
+        scores: From a scorer to their scores.
+    """
+
+    y: Tensor
+    task: Tensor
+    hashes: Sequence[bytes]
+    scores: Callable[[Scorer], Tensor]
+
+
+def mask_other_tasks(scores: Tensor, of: Tensor, tasks: Sequence[Task], first: int = 0) -> Tensor:
+    """Scores with minus infinity outside each image's own task.
+
+    Args:
+        scores: (N, C).
+        of: The task of each image.
+        tasks: Tasks, counted from ``first``.
+        first: The number of the first of them.
+    """
+    masked = torch.full_like(scores, float("-inf"))
+    for index, task in enumerate(tasks, start=first):
+        rows = of == index
+        masked[rows, task.classes] = scores[rows, task.classes]
+    return masked
+
+
+def built(
+    method: Method, setting: Setting, tasks: Sequence[Task], entries: Mapping[str, StageResult]
+) -> tuple[Network, InferenceInputs]:
+    """The network that tasks left behind, and what inference may look at besides its output."""
+    found = strip_prefix("network", entries["network"].tensors)
+    base = {name: tensor.to(setting.device) for name, tensor in read_base(entries).items()}
+    blocks = ClassHistory.of(tasks).blocks
+    network = setting.architecture.restore(blocks, found, base, device=setting.device)
+    read = {part: entry for part, entry in entries.items() if part in method.infer.reads}
+    classes = tasks[-1].classes.stop
+    return network, inference_inputs(network, setting.images, setting.device, classes, read)
+
+
+def make_scorer(method: Method, looked: InferenceInputs) -> Scorer:
+    """From images to scores, as the method chooses classes."""
+    return Scorer(looked.answer, method.infer.scorer(looked))
+
+
+def numbers(scores: Tensor) -> Tensor:
+    """The scores, if they are an answer.
+
+    Raises:
+        ScenarioError: Some are not a number, or infinitely large.
+    """
+    wrong = (scores.isnan() | scores.isposinf()).any(dim=1)
+    if bool(wrong.any()):
+        raise ScenarioError(
+            f"The learner has no answer to {int(wrong.sum())} of {len(scores)} images: their "
+            f"scores are not finite numbers. Its weights are damaged, or the values of the images "
+            f"are far too large."
+        )
+    return scores
+
+
+class Answering(NamedTuple):
+    """Who answers: a scorer, after these tasks, with the task of an image known or not."""
+
+    scorer: Scorer
+    tasks: Sequence[Task]
+    task_known: bool
+
+    @torch.no_grad()
+    def right(self, held: HeldOut) -> Tensor:
+        """Whether each held image gets its label; never of a class that is not known."""
+        scores = held.scores(self.scorer)
+        if self.task_known:
+            scores = mask_other_tasks(scores, held.task, self.tasks)
+        return scores.argmax(dim=1) == held.y
+
+
+def task_accuracies(
+    right: Tensor | None, held: HeldOut | None, tasks: Sequence[Task]
+) -> tuple[float | None, ...]:
+    """The accuracy on the held images of every task with classes; nothing where it has none."""
+    columns = [task.index for task in tasks if task.is_column]
+    if held is None or right is None:
+        return (None,) * len(columns)
+    return tuple(_share(right[held.task == index]) for index in columns)
+
+
+def _share(right: Tensor) -> float | None:
+    return float(right.double().mean()) if len(right) else None
+
 
 KNOWN, RETURNING, NEW = "classes known before", "new images of known classes", "new classes"
 """Which held images a change is measured on."""
+
+
+class Change(NamedTuple):
+    """What a task changed, on the same held images before and after it.
+
+    Args:
+        of: Which images: ``KNOWN``, ``RETURNING``, ``NEW``, or the position of a known class.
+        images: Their number.
+        before: The share that got the right label before; nothing of a class not known then.
+        after: The share that gets it now.
+    """
+
+    of: str | int
+    images: int
+    before: float | None
+    after: float
+
+
+class HeldChanges(NamedTuple):
+    """What a task changed.
+
+    Args:
+        groups: On classes known before, on new images of these, and on new classes.
+        recalls: On every class known before, on images that were held before.
+    """
+
+    groups: tuple[Change, ...] = ()
+    recalls: tuple[Change, ...] = ()
+
+
+def compare_held(
+    held: HeldOut, earlier: HeldOut | None, before: Answering | None, after: Tensor
+) -> HeldChanges:
+    """What a task changed, on held images.
+
+    Args:
+        held: The held images.
+        earlier: Those that were held before the task.
+        before: Who answered then; none before the first task.
+        after: Whether each image gets its label now.
+    """
+    y, known = held.y, torch.zeros(len(held.y), dtype=torch.bool)
+    was = known.clone()
+    if before:
+        known = y < before.tasks[-1].classes.stop
+        was = before.right(held)
+    there = set(earlier.hashes) if earlier else set[bytes]()
+    first = torch.tensor([row in there for row in held.hashes], dtype=torch.bool)
+    groups = {KNOWN: known & first, RETURNING: known & ~first, NEW: ~known}
+    classes = {n: known & first & (y == n) for n in sorted(set(y[known & first].tolist()))}
+    return HeldChanges(
+        *(
+            tuple(
+                Change(of, int(rows.sum()), None if of == NEW else _share(was[rows]), share)
+                for of, rows in chosen.items()
+                if (share := _share(after[rows])) is not None
+            )
+            for chosen in (groups, classes)
+        )
+    )
+
+
+def held_by(
+    method: Method,
+    tasks: Sequence[Task],
+    entries: Mapping[str, StageResult],
+    images: Exemplars | None,
+) -> HeldOut | None:
+    """What a learner holds: images as they are, or as features in a piece of its state.
+
+    Args:
+        method: Its method.
+        tasks: What was learned.
+        entries: What was left behind, by piece.
+        images: Those that are held as they are, if there are any.
+    """
+    if method.infer.holds is None:
+        if images is None:
+            return None
+        x = images.samples.x
+        return HeldOut(
+            images.samples.y, images.task, hash_rows(x.digests()), lambda scorer: scorer(x)
+        )
+    piece = method.infer.holds
+    known = Statistics.read(strip_prefix(piece, entries[piece].tensors))
+    held = known.held
+    if not len(held):
+        return None
+    features = known.grid.back(held.rows)
+    output = Output(features.new_zeros(len(held), known.sums.classes), features)
+    domains = tasks[-1].is_column and not adds_classes(tasks[-1])
+    task = held.tasks if domains else _first_tasks(tasks, held.y)
+    hashes = [bytes.fromhex(text) for text in held.hex()]
+    return HeldOut(held.y, task, hashes, lambda scorer: scorer.score(output))
+
+
+def _first_tasks(tasks: Sequence[Task], y: Tensor) -> Tensor:
+    """The task that was the first to bring the class of each image."""
+    found = torch.zeros(len(y), dtype=torch.long)
+    for task in tasks:
+        found[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
+    return found
 
 
 def hold_out_images(
@@ -64,96 +284,3 @@ def _brought_by(tasks: Sequence[Task], y: Tensor) -> Tensor:
     for task in tasks if tasks[-1].returning else ():
         brought[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
     return brought
-
-
-class Answered(NamedTuple):
-    """Who answers: from images to scores, after these tasks, with the task known or not."""
-
-    scorer: Scorer
-    tasks: Sequence[Task]
-    task_known: bool
-
-    @torch.no_grad()
-    def right(self, held: Exemplars) -> Tensor:
-        """Whether each held image gets its label, among all classes or within its task."""
-        if not len(held.samples):
-            return torch.zeros(0, dtype=torch.bool)
-        scores = self.scorer(held.samples.x)
-        if self.task_known:
-            scores = mask_other_tasks(scores, held.task, self.tasks)
-        return scores.argmax(dim=1) == held.samples.y
-
-
-def task_accuracies(
-    right: Tensor | None, held: Exemplars | None, tasks: Sequence[Task]
-) -> tuple[float | None, ...]:
-    """The accuracy on the held images of every task with classes; nothing where it has none."""
-    columns = [task.index for task in tasks if task.is_column]
-    if held is None or right is None:
-        return (None,) * len(columns)
-    return tuple(_share(right[held.task == index]) for index in columns)
-
-
-class Change(NamedTuple):
-    """What a task changed, on the same held images before and after it.
-
-    Args:
-        of: Which images: ``KNOWN``, ``RETURNING``, ``NEW``, or the position of a known class.
-        images: Their number.
-        before: The share that got the right label before; nothing of a class not known then.
-        after: The share that gets it now.
-    """
-
-    of: str | int
-    images: int
-    before: float | None
-    after: float
-
-
-class HeldChanges(NamedTuple):
-    """What a task changed.
-
-    Args:
-        groups: On classes known before, on new images of these, and on new classes.
-        recalls: On every class known before, on images that were held before.
-    """
-
-    groups: tuple[Change, ...] = ()
-    recalls: tuple[Change, ...] = ()
-
-
-def compare_held(
-    held: Exemplars, earlier: int, before: Answered | None, after: Tensor
-) -> HeldChanges:
-    """What a task changed, on held images.
-
-    Args:
-        held: The held images; the first of them were held before the task.
-        earlier: How many those are.
-        before: Who answered before, and the tasks then; none before the first task.
-        after: Whether each image gets its label now.
-    """
-    y = held.samples.y
-    known = torch.zeros(len(y), dtype=torch.bool)
-    was = torch.zeros(len(y), dtype=torch.bool)
-    if before:
-        known = y < before.tasks[-1].classes.stop
-        there = known.nonzero().squeeze(1)
-        was[there] = before.right(held.take(there))
-    first = torch.arange(len(y)) < earlier
-    groups = {KNOWN: known & first, RETURNING: known & ~first, NEW: ~known}
-    classes = {n: known & first & (y == n) for n in sorted(set(y[known & first].tolist()))}
-    return HeldChanges(
-        *(
-            tuple(
-                Change(of, int(rows.sum()), None if of == NEW else _share(was[rows]), share)
-                for of, rows in chosen.items()
-                if (share := _share(after[rows])) is not None
-            )
-            for chosen in (groups, classes)
-        )
-    )
-
-
-def _share(right: Tensor) -> float | None:
-    return float(right.double().mean()) if len(right) else None

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +82,10 @@ class LearnedImages:
     def rows(self) -> list[bytes]:
         """The sha256 of every image."""
         return hash_rows(self.hashes)
+
+    def renumbered(self, classes: Sequence[int]) -> "LearnedImages":
+        """With another number for each class."""
+        return replace(self, y=torch.tensor(classes)[self.y])
 
 
 History = Sequence[LearnedImages | None]
@@ -171,6 +175,15 @@ def known_hashes(history: History, *uses: int) -> set[bytes]:
     }
 
 
+def ids_of(history: History) -> dict[str, tuple[str, ...]]:
+    """What images are called, by the hash of each."""
+    ids: dict[str, dict[str, None]] = {}
+    for images in history:
+        for row, name in zip(images.rows(), images.ids, strict=True) if images else ():
+            ids.setdefault(row.hex(), {})[name] = None
+    return {text: tuple(names) for text, names in ids.items()}
+
+
 def image_ids(data: Any, ids: Iterable[str] | None, count: int) -> tuple[str, ...]:
     """What images are called: as given, their files, or their positions.
 
@@ -181,7 +194,7 @@ def image_ids(data: Any, ids: Iterable[str] | None, count: int) -> tuple[str, ..
     if ids is not None:
         names = [ids] if isinstance(ids, str) else [str(name) for name in ids]
     elif isinstance(data, ImageView):
-        names = data.names
+        names = data.names()
     elif is_picture_like(data):
         names = [_file_name(data, 0)]
     elif isinstance(data, list | tuple) and data and is_picture_like(data[0]):

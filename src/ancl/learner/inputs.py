@@ -22,8 +22,9 @@ from ancl.data.convert import (
     to_tensor,
 )
 from ancl.data.pictures import is_picture_like, read_pictures
+from ancl.data.resizing import resized
 from ancl.data.source import value_range
-from ancl.data.storage import ImageView
+from ancl.data.storage import ImageView, in_colour
 from ancl.errors import ScenarioError, SpecError
 from ancl.memory import Memory
 from ancl.methods.method import Method
@@ -52,22 +53,31 @@ class Form:
         shape: The shape of one image as the network sees it: channels first.
         pixels: Whether they are bytes, which are normalised; floats are read as they are.
         values: The smallest and the largest value learned from; nothing where that is not known.
+        resized: Whether images of any size are brought to this one, as ``data.size`` does.
     """
 
     shape: tuple[int, ...]
     pixels: bool
     values: tuple[float, float] | None = None
+    resized: bool = False
 
     @classmethod
-    def of(cls, x: ImageView) -> Self:
+    def of(cls, x: ImageView, *, resized: bool = False) -> Self:
         """The form of checked images."""
         shape = Samples(x, torch.zeros(len(x), dtype=torch.long)).input_shape
-        return cls(shape, x.dtype == torch.uint8, value_range(x))
+        return cls(shape, x.dtype == torch.uint8, value_range(x), resized)
 
     def widened(self, x: ImageView) -> Self:
         """The same after more images were learned from."""
         (low, high), before = value_range(x), self.values
         return replace(self, values=(min(before[0], low), max(before[1], high)) if before else None)
+
+    def joined(self, other: Self) -> Self:
+        """The same after all that another learned from, too."""
+        if self.values is None or other.values is None:
+            return replace(self, values=None)
+        low, high = zip(self.values, other.values, strict=True)
+        return replace(self, values=(min(low), max(high)))
 
     @property
     def is_image(self) -> bool:
@@ -82,6 +92,11 @@ class Form:
         c, h, w = self.shape
         return c, h, w
 
+    @property
+    def square(self) -> int | None:
+        """The size that images are brought to whatever theirs is; nothing where it must be this."""
+        return self.shape[1] if self.resized else None
+
     def fit(self, x: Tensor | ImageView, say: Callable[[str], None]) -> Tensor | ImageView:
         """Images in this form; a single one gets an axis for their number.
 
@@ -94,17 +109,28 @@ class Form:
         Raises:
             ScenarioError: They have another size, or what their values stand for is not certain.
         """
+        x = self._colourful(x)
         if isinstance(x, ImageView):
             c, h, w = self.picture or (0, 0, 0)
-            if self.pixels and x.dtype == torch.uint8 and len(x) and x.shape[1:] == (h, w, c):
-                return x
+            size = x.shape[1:3] if self.resized else (h, w)
+            if self.pixels and x.dtype == torch.uint8 and len(x) and x.shape[1:] == (*size, c):
+                return resized(x, self.square)
             x = x.dense()
         if x.numel() == 0:
             raise ScenarioError(f"There are no images: the array has the shape {tuple(x.shape)}.")
         x = self._arranged(x)
         if x.dtype != torch.uint8:
             check_finite(x)
-        return self._as_bytes(x) if self.pixels else self._as_floats(x, say)
+        if not self.pixels:
+            return self._as_floats(x, say)
+        x = self._as_bytes(x)
+        return resized(ImageView.of(x), self.square) if self.resized else x
+
+    def _colourful(self, x: Tensor | ImageView) -> Tensor | ImageView:
+        """Grey bytes with three equal channels, where that is what was learned from."""
+        if not self.pixels or self.shape[0] != 3 or x.dtype != torch.uint8 or x.shape[-1] != 1:
+            return x
+        return in_colour(x) if isinstance(x, ImageView) else x.expand(*x.shape[:-1], 3)
 
     # -- layout ------------------------------------------------------------------------------
 
@@ -118,7 +144,12 @@ class Form:
         own = Samples(x, torch.empty(0)).input_shape if x.ndim == 4 else tuple(x.shape)
         raise ScenarioError(
             f"The images have shape {own}, but this learner began with {self.shape} (channels "
-            f"first). Resize them to it; files and Pillow images are resized for you."
+            f"first). "
+            + (
+                f"It resizes images of any size, with {self.shape[0]} channels: give these."
+                if self.resized
+                else "Resize them to it; files and Pillow images are resized for you."
+            )
         )
 
     def _batch(self, x: Tensor) -> Tensor | None:
@@ -126,6 +157,8 @@ class Form:
         if len(self.shape) != 3:
             return x if shape == self.shape else None
         c, h, w = self.shape
+        if self.resized:
+            h, w = self._size_of(shape)
         if c == 1 and shape == (h, w):
             return x.unsqueeze(3) if self.pixels else x.unsqueeze(1)
         # Where both fit, bytes have their channels last and floats first, as everywhere here.
@@ -133,6 +166,13 @@ class Form:
         if x.dtype == torch.uint8:
             layouts = {(c, h, w): self._first, (h, w, c): self._last}
         return layouts[shape](x) if shape in layouts else None
+
+    def _size_of(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Height and width of images of any size, of this shape: channels are where they fit."""
+        if len(shape) == 3 and shape[2] != self.shape[0]:
+            return shape[1], shape[2]
+        # One pixel wide would be a row of a single image whose channels come last.
+        return (shape[0], shape[1]) if len(shape) > 2 or shape[1:] > (1,) else (0, 0)
 
     def _first(self, x: Tensor) -> Tensor:
         return x.permute(0, 2, 3, 1).contiguous() if self.pixels else x
@@ -244,14 +284,27 @@ def read_images(data: Data, form: Form, say: Callable[[str], None]) -> Tensor | 
 
 
 def read_labelled(
-    data: Data, labels: Any, form: Form | None, say: Callable[[str], None]
+    data: Data,
+    labels: Any,
+    form: Form | None,
+    say: Callable[[str], None],
+    size: int | None = None,
+    colour: bool = False,
 ) -> tuple[ImageView, list[Label]]:
     """Images and their labels, from both or from a dataset or loader that yields pairs.
+
+    Args:
+        data: The images.
+        labels: Their labels, where they do not come with them.
+        form: What images are; none before the first task.
+        say: Takes a warning.
+        size: What the first task's images are resized to.
+        colour: Whether the first task's grey images get three channels.
 
     Raises:
         ScenarioError: They cannot be read, do not have the form, or have no labels.
     """
-    raw, own = _read(data, form, ordered=labels is not None)
+    raw, own = _read(data, form, ordered=labels is not None, size=size)
     if own is not None and labels is not None:
         raise ScenarioError(
             f"This {type(data).__name__} yields labels, and others are given too. Leave them out."
@@ -262,7 +315,11 @@ def read_labelled(
             f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
             f"Dataset of (image, label)."
         )
-    x = as_view(raw if form is None else form.fit(raw, say))
+    if form is None:
+        x = as_view(raw)
+        x = resized(in_colour(x) if colour else x, size)
+    else:
+        x = as_view(form.fit(raw, say))
     if len(x) != len(given):
         raise ScenarioError(
             f"There are {len(x)} images and {len(given)} labels. Give one label per image."
@@ -278,7 +335,7 @@ def _labels(labels: Any) -> list[Label] | None:
 
 
 def _read(
-    data: Data, form: Form | None, *, ordered: bool
+    data: Data, form: Form | None, *, ordered: bool, size: int | None = None
 ) -> tuple[Tensor | ImageView, list[Label] | None]:
     """Images as bytes or floats, and labels that come with them."""
     if isinstance(data, ImageView):
@@ -295,7 +352,8 @@ def _read(
         if len(data) == 0:
             raise ScenarioError("There are no images: the list is empty.")
         if is_picture_like(data[0]):
-            return torch.from_numpy(read_pictures(data, form.picture if form else None)), None
+            shape, square = (form.picture, form.square) if form else (None, size)
+            return torch.from_numpy(read_pictures(data, shape, square)), None
         if all(hasattr(each, "shape") for each in data):
             return stacked(data), None
     return to_tensor(data), None
@@ -337,6 +395,7 @@ def next_task(
         val_fraction=recipe.data.val_fraction,
         test=None,
         known=known,
+        by_hash=recipe.make_method().infer.holds is not None,
     )
 
 

@@ -8,12 +8,12 @@ from typing import Any, Literal, Self
 
 from torch import Tensor, nn
 
+from ancl.checks import checked
 from ancl.data import (
     Augment,
     ImageView,
     Label,
     Normalization,
-    Split,
     Task,
     channel_statistics,
     chosen_normalization,
@@ -21,20 +21,20 @@ from ancl.data import (
 )
 from ancl.errors import ScenarioError, SpecError, StoreError, counted
 from ancl.inference import InferenceInputs
-from ancl.learner.answers import (
-    Answers,
-    Scorer,
-    built,
-    make_scorer,
-    numbers,
-)
+from ancl.learner.answers import Answers
 from ancl.learner.card import Measured, model_card, network_title
 from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.held import (
-    Answered,
+    Answering,
     HeldChanges,
+    HeldOut,
+    Scorer,
+    built,
     compare_held,
+    held_by,
     hold_out_images,
+    make_scorer,
+    numbers,
     task_accuracies,
 )
 from ancl.learner.images import (
@@ -43,13 +43,16 @@ from ancl.learner.images import (
     Arrival,
     LearnedImages,
     arrival,
+    ids_of,
     image_ids,
     known_hashes,
 )
 from ancl.learner.inputs import Data, Form, check_learnable, next_task, read_labelled
+from ancl.learner.ledger import LedgerEntry, ledger_entries
 from ancl.learner.measures import Size, sizes
 from ancl.learner.notices import Warner, announce, class_notes, recall_notes, reporting
 from ancl.learner.place import claimed, learner_place
+from ancl.learner.relearn import merge_learners, statistics_of
 from ancl.learner.saved import (
     Learned,
     SuppliedCode,
@@ -62,9 +65,9 @@ from ancl.learner.versions import Note, Version, add_version, descends
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
-from ancl.networks import Network
+from ancl.networks import Network, network_maker
 from ancl.recipe.build import make_setting
-from ancl.recipe.recipe import GENERAL, Layer, Recipe, RunSpec
+from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, RunSpec
 from ancl.recipe.request import dotted_settings
 from ancl.recipe.resolve import CALL, resolve_recipe
 from ancl.runtime import resolve_device
@@ -72,7 +75,8 @@ from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState, TaskState
 from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
-from ancl.state import StateKeys
+from ancl.state import CHOICE, CLASSIFIER, StateKeys
+from ancl.statistics import Choice
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
 from ancl.training.config import Training
@@ -88,9 +92,12 @@ class Learner(Answers):
 
     Args:
         method: A name such as ``a-lwf``, a ``Method``, or a ``Recipe``, which says all settings.
-        network: A name such as ``resnet32``, which it is if left out, ``timm:NAME`` or
-            ``torchvision:NAME``; ``path/file.py:NAME`` or ``package.module:NAME``, see
-            ``ancl.networks.architecture``; or a module that yields features (B, D).
+            Left out it is ``auto``: a classifier computed on a network that never learns.
+        network: A name such as ``resnet32``, ``timm:NAME`` or ``torchvision:NAME``; left out, the
+            installed pretrained ``efficientnet_lite0`` for methods that compute their classifier,
+            and ``resnet32`` for those that train; ``path/file.py:NAME`` or
+            ``package.module:NAME``, see ``ancl.networks.architecture``; or a module that
+            yields features (B, D).
         scenario: ``cil``, which it is if left out, answers among all classes; with ``til`` the
             task is known; with ``dil`` every task has the first one's classes, in another domain.
         seed: Where all randomness comes from; 0 if left out.
@@ -106,11 +113,15 @@ class Learner(Answers):
         normalization: ``moments`` (each channel's own in the first task), ``none``, or numbers:
             (mean, std), or every channel's mean, then every std. Left out, bytes have moments, or
             what pretrained weights expect, and floats are read as they are.
+        size: Height and width that all images are resized to, arrays too: bytes, by bicubic
+            interpolation. Left out, it is that of pretrained weights for methods that compute
+            their classifier, and else the first task's images decide it.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.
             Nothing is trained on them: probabilities and reports are measured on them. 0 keeps
-            none, and where ``val_fraction`` is 0 there are none.
+            none, and where ``val_fraction`` is 0 there are none. Methods that compute their
+            classifier hold all of them, as features.
         verbose: Whether progress is shown while learning; left out, a bar on a terminal.
         events: Receives every stage and epoch, and all warnings. Without one, warnings are
             Python's.
@@ -119,7 +130,7 @@ class Learner(Answers):
 
     def __init__(
         self,
-        method: str | Method | Recipe,
+        method: str | Method | Recipe = DEFAULT_METHOD,
         network: str | nn.Module | None = None,
         *,
         scenario: Literal["til", "cil", "dil"] | None = None,
@@ -131,6 +142,7 @@ class Learner(Answers):
         val_fraction: float | None = None,
         augment: Augment | None = None,
         normalization: str | tuple[float, ...] | None = None,
+        size: int | None = None,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         held: int = HELD,
@@ -149,6 +161,7 @@ class Learner(Answers):
             "data.val_fraction": val_fraction,
             "data.augment": augment,
             "data.normalization": normalization,
+            "data.size": size,
         }
         given = {name: value for name, value in given.items() if value is not None} | settings
         if isinstance(method, RunSpec):
@@ -164,6 +177,11 @@ class Learner(Answers):
             recipe = resolve_recipe(method, [Layer(CALL, dotted_settings(given))])
         if held < 0:
             raise SpecError(f"held is {held}; it must be 0 or more.")
+        if held != HELD and recipe.make_method().infer.holds is not None:
+            raise SpecError(
+                f"held is {held}, but this method holds a share of all images, as features: "
+                f"val_fraction. Leave held out, or give val_fraction=0 to hold none."
+            )
         self._recipe, self._most_held, self._device = recipe, held, device
         self._events, self._verbose = events, verbose
         self._say, self._said = (events or Warner()).say, set[str]()
@@ -175,9 +193,10 @@ class Learner(Answers):
         self._state: StateKeys = {}
         self._opened = 0  # the number of tasks that were learned elsewhere
         self._scorer: Scorer | None = None
-        self._measured: tuple[Measured | None, ...] = ()
+        self._held: Exemplars | None = None
         self._history: tuple[LearnedImages | None, ...] = ()
         self._changes = HeldChanges()
+        self._measured: tuple[Measured | None, ...] = ()
         self._fitted = {}
         self._descent = set[str]()  # the digests of all that it was read from or saved as
         self.accepted_changes: tuple[str, ...] = ()
@@ -189,12 +208,12 @@ class Learner(Answers):
         start = f"<Learner {self.method.name} on {network}, {self.scenario}: "
         if self._setting is None:
             return f"{start}nothing learned>"
-        memory = self._exemplars()
+        memory, held = self._exemplars(), self._held_out()
         parts = [
             f"{len(self.classes)} classes in {counted(len(self._tasks), 'task')}",
             f"images {'x'.join(map(str, self._setting.architecture.input_shape))}",
             *([f"{len(memory.samples)} in memory"] if memory else []),
-            *([f"{len(self._held.samples)} held"] if self._held else []),
+            *([f"{len(held.y)} held"] if held else []),
             byte_size(self.size().disk),
         ]
         return f"{start}{', '.join(parts)}>"
@@ -212,6 +231,11 @@ class Learner(Answers):
         """The shape of a sample, channels first; none before the first task."""
         return self._setting.architecture.input_shape if self._setting else None
 
+    @property
+    def resizes_to(self) -> int | None:
+        """Height and width that all images are resized to; none where they must be of one size."""
+        return self._recipe.data.size
+
     def learn(
         self,
         data: Data,
@@ -224,7 +248,8 @@ class Learner(Answers):
 
         In ``dil`` every task has images of all classes. The first task decides the size of images
         and whether they are bytes or floats. Later ones, and images to predict, are converted to
-        it where that is certain; files and Pillow images are resized, too.
+        it where that is certain; files and Pillow images are resized, too, and with ``size`` all
+        images are.
 
         Args:
             data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
@@ -238,11 +263,12 @@ class Learner(Answers):
             Its number (``task``), new ``classes``, known ones that came again (``returning``), the
             main network's ``epochs``, ``held``: what changed on held images, and ``accepted``.
         """
-        x, given = read_labelled(data, labels, self._form, self._say)
+        x, given = self._read(data, labels)
         names = image_ids(data, ids, len(x))
         arrived = arrival(x, given, names, self._history, self.classes, self._held)
         task = next_task(*arrived.part(), self._tasks, self._recipe)
-        form = self._form.widened(x) if self._form else Form.of(x)
+        resized = self.resizes_to is not None
+        form = self._form.widened(x) if self._form else Form.of(x, resized=resized)
         setting = self._setting
         if setting is None:
             asked = self._recipe.data.normalization
@@ -257,9 +283,8 @@ class Learner(Answers):
             for note in recall_notes(candidate._changes.recalls, candidate.classes):
                 events.say(note)
         accepted = accept is None or bool(accept(candidate))
-        # Only now: a task that fails, is interrupted or refused leaves the learner as it was.
         if accepted:
-            vars(self).update(vars(candidate))
+            self._become(candidate)
         else:
             self._memory.keep_only(self._state.values())
         return {
@@ -271,6 +296,44 @@ class Learner(Answers):
             "accepted": accepted,
             **({} if accepted else {"candidate": candidate}),
         }
+
+    def _read(self, data: Data, labels: Any) -> tuple[ImageView, list[Label]]:
+        """Images and labels, in the learner's form or in that which its first task will have."""
+        form = (self._form, self._say, self.resizes_to, self._in_colour)
+        return read_labelled(data, labels, *form)
+
+    @property
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        """Every image that was learned or held, of methods that train nothing; no pixel is kept.
+
+        With ``keep=sums`` these are the held images alone.
+
+        Raises:
+            ScenarioError: The method keeps no such list.
+        """
+        return ledger_entries(statistics_of(self), self.classes, ids_of(self._history))
+
+    @property
+    def choice(self) -> Choice | None:
+        """What held images have chosen of the classifier, if there was something to choose."""
+        piece = self._state.get(CLASSIFIER)
+        found = self._obtain(piece).meta.get(CHOICE) if piece else None
+        return None if found is None else checked(Choice, found)
+
+    def merge(self, other: "Learner") -> None:
+        """Take over all that another learner has learned: to the bit as one that saw all images.
+
+        Its tasks follow the own ones. A class that both know is one class, and an image that both
+        saw is one image. The other learner stays as it is.
+
+        Args:
+            other: A learner with the same method, network, weights, seed and grid.
+
+        Raises:
+            SpecError: They differ in one of these, or train a network.
+            ScenarioError: Their tasks cannot follow each other.
+        """
+        merge_learners(self, other)
 
     @property
     def module(self) -> ImageClassifier:
@@ -311,6 +374,8 @@ class Learner(Answers):
             self._measured,
             parameters=sum(each.numel() for each in network.parameters()),
             kept=len(kept.samples) if kept else 0,
+            features=len(statistics_of(self).ledger) if self.method.infer.holds else 0,
+            choice=str(self.choice or ""),
             accepted=self.accepted_changes,
             file=file,
         )
@@ -362,14 +427,12 @@ class Learner(Answers):
             "metas": {part: entry.meta for part, entry in self._entries().items()},
         }
         noted = (note or Note())._replace(
-            images=tuple(self._image_counts().items()),
-            held=self._changes.groups,
+            images=tuple(self._image_counts().items()), held=self._changes.groups
         )
-        anew = not follows
         try:
             version = add_version(
                 *(place, meta, parts, noted, self.card()),
-                replace=anew,
+                replace=not follows,
                 overwrite=overwrite,
                 keep=keep,
             )
@@ -471,36 +534,65 @@ class Learner(Answers):
         for stage in [stage for stage in stages if stage.name in ("auxiliary", "main")][-1:]:
             epochs = runner.obtain(stage.key).meta["log"]
             log = [epoch for epoch in epochs if epoch["role"] == stage.name]
+        split, known = task.load(), self.classes
+        known += [name for name in task.names if name not in known]
+        history = (*self._history, arrived.learned(known, split))
+        images = self._held
+        if self.method.infer.holds is None:
+            trained = known_hashes(history, TRAINED)
+            images = hold_out_images(tasks, split.val, self._most_held, images, trained)
         if self.method.data == "current":  # else its images are read again with every task
             tasks = (*self._tasks, TaskState.of(task).task(task.index))
-        candidate = copy(self)
-        candidate._memory = MemoryStore()
-        if self._store is self._memory:
-            candidate._store = candidate._memory
-        for part, key in state.items():
-            candidate._memory.save(key, entries[part])
-        candidate._setting, candidate._form, candidate._state = setting, form, state
-        candidate._tasks, candidate._descent = tasks, set(self._descent)
-        candidate._scorer = make_scorer(self.method, *built(self.method, setting, tasks, entries))
-        candidate._measure(task.load(), arrived, self)
-        return log, candidate
+        return log, self._after(setting, form, tasks, state, entries, images, history)
 
-    def _measure(self, split: Split, arrived: Arrival, before: Self) -> None:
-        """List the images of the task just learned, hold some of them, and measure on these."""
-        history = before._history
-        listed = arrived.learned(self.classes, split)
-        trained = known_hashes((*history, listed), TRAINED)
-        held = hold_out_images(self._tasks, split.val, self._most_held, before._held, trained)
-        self._history, self._held, self._fitted = (*history, listed), held, {}
-        self._changes, right = HeldChanges(), None
+    def _after(
+        self,
+        setting: Setting,
+        form: Form | None,
+        tasks: tuple[Task, ...],
+        state: StateKeys,
+        entries: Mapping[str, StageResult],
+        images: Exemplars | None,
+        history: tuple[LearnedImages | None, ...],
+    ) -> Self:
+        """The learner that knows this, measured; this one stays as it is."""
+        other = copy(self)
+        other._memory = MemoryStore()
+        if self._store is self._memory:
+            other._store = other._memory
+        for part, key in state.items():
+            other._memory.save(key, entries[part])
+        other._setting, other._form, other._tasks, other._state = setting, form, tasks, state
+        other._held, other._history, other._fitted = images, history, {}
+        other._descent, other._scorer = set(self._descent), None
+        held, right, other._changes = other._held_out(), None, HeldChanges()
         if held:
-            aware = self.scenario == "til"
-            right = Answered(self._score, self._tasks, aware).right(held)
-            old = Answered(before._score, before._tasks, aware) if before._tasks else None
-            earlier = len(before._held.samples) if before._held else 0
-            self._changes = compare_held(held, earlier, old, right)
-        row = task_accuracies(right, held, self._tasks)
-        self._measured = (*before._measured, Measured("held images", row) if held else None)
+            right = other._answering().right(held)
+            before = self._answering() if self._tasks else None
+            other._changes = compare_held(held, self._held_out(), before, right)
+        row = task_accuracies(right, held, tasks)
+        new = (None,) * (len(tasks) - len(self._tasks) - 1)
+        other._measured = (*self._measured, *new, Measured("held images", row) if held else None)
+        return other
+
+    def _become(self, other: Self) -> None:
+        """Know what another learner knows, which is this one after something was learned."""
+        vars(self).update(vars(other))
+
+    def _answering(self) -> Answering:
+        return Answering(self._made_scorer(), self._tasks, self.scenario == "til")
+
+    def _held_out(self) -> HeldOut | None:
+        if self._setting is None:
+            return None
+        return held_by(self.method, self._tasks, self._entries(), self._held)
+
+    @property
+    def _in_colour(self) -> bool:
+        """Whether grey images get three channels: pretrained weights read all images so."""
+        name = self._recipe.network["name"]
+        library = network_maker(name).library if isinstance(name, str) else None
+        return library is not None and self.method.infer.holds is not None
 
     def _learned(self) -> Setting:
         if self._setting is None:
@@ -508,9 +600,12 @@ class Learner(Answers):
         return self._setting
 
     def _score(self, x: Tensor | ImageView) -> Tensor:
+        return numbers(self._made_scorer()(x))
+
+    def _made_scorer(self) -> Scorer:
         if self._scorer is None:
-            self._scorer = make_scorer(self.method, *self._built())
-        return numbers(self._scorer(x))
+            self._scorer = make_scorer(self.method, self._built()[1])
+        return self._scorer
 
     def _built(self) -> tuple[Network, InferenceInputs]:
         """The network as it was learned, and what inference may look at."""

@@ -15,8 +15,8 @@ from ancl.data import Augment, Label, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError
 from ancl.hashing import describe, digest
 from ancl.inference import InferenceInputs
-from ancl.learner.answers import Scorer, make_scorer
 from ancl.learner.card import Measured, read_measured
+from ancl.learner.held import Scorer, make_scorer
 from ancl.learner.images import USES, LearnedImages
 from ancl.learner.inputs import Form
 from ancl.learner.versions import read_version
@@ -71,7 +71,10 @@ class Learned(NamedTuple):
     @property
     def form(self) -> Form:
         """What its images are."""
-        return Form(self.state.input_shape, self.state.pixels, self.values)
+        size, shape = self.recipe.data.size, self.state.input_shape
+        if size is not None and (not self.state.pixels or shape[1:] != (size, size)):
+            raise ValueError("the images do not have the size that they are resized to")
+        return Form(shape, self.state.pixels, self.values, resized=size is not None)
 
 
 def read_learner(supplied: "SuppliedCode", version: int | None = None) -> Learned:
@@ -332,7 +335,7 @@ def checked_scorer(
         ValueError: One of them does not belong to this network, these classes and these tasks.
     """
     _check_parts(method, entries, network, form, looked.classes, tasks)
-    scorer = make_scorer(method, network, looked)
+    scorer = make_scorer(method, looked)
     shape = (1, *form.shape[1:], form.shape[0]) if form.pixels else (1, *form.shape)
     black = torch.zeros(shape, dtype=torch.uint8 if form.pixels else torch.float32)
     with torch.no_grad():

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ancl.data import ImageView, Label, Samples, labelled_part
+from ancl.data.registry import named_size
 from ancl.errors import ScenarioError, SpecError, StoreError
 from ancl.learner.directory import is_run, open_learner
 from ancl.learner.gate import Conditions, GateResult, compare_on_test
 from ancl.learner.images import check_never_learned, hash_rows, image_ids
-from ancl.learner.inputs import next_task, read_labelled
+from ancl.learner.inputs import next_task
 from ancl.learner.learner import Learner
 from ancl.learner.place import check_outside_learners, claimed, is_saved, learner_place
 from ancl.learner.versions import Note, Version, judge_again, read_versions
 from ancl.methods.method import Method
-from ancl.recipe.recipe import GENERAL, Layer, Recipe, dotted
+from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, dotted
 from ancl.recipe.resolve import resolve_recipe, unused_auxiliary
 from ancl.stages.events import Events
 from ancl.store.places import check_replaceable
@@ -222,7 +223,8 @@ class _Asked(NamedTuple):
     ) -> LearnOutcome:
         """Learn, measure and save; a refused version is saved too, and is not the current one."""
         say = (events or Events()).say
-        x, labels = labelled_part(self.data, "train", self.data_root, learner.input_shape, say)
+        form = (learner.input_shape, say, learner.resizes_to)
+        x, labels = labelled_part(self.data, "train", self.data_root, *form)
         gate = self._gate(learner, test, conditions, x, labels, say)
         if gate and saving.candidates:
             judged = self._judged_again(saving.target, gate, x, labels, events)
@@ -253,9 +255,9 @@ class _Asked(NamedTuple):
         if test is None:
             return None
         shape = learner.input_shape or Samples(x, _no_labels(x)).input_shape
-        images, own = labelled_part(test, "test", self.data_root, shape, say)
-        given, _ = read_labelled(x, labels, learner._form, say)
-        tested, own = read_labelled(images, own, learner._form, say)
+        images, own = labelled_part(test, "test", self.data_root, shape, say, learner.resizes_to)
+        given, _ = learner._read(x, labels)
+        tested, own = learner._read(images, own)
         ids = image_ids(images, None, len(images))
         now = dict(zip(hash_rows(given.digests()), image_ids(x, None, len(x)), strict=True))
         check_never_learned(hash_rows(tested.digests()), ids, learner._history, now)
@@ -300,7 +302,8 @@ class _Asked(NamedTuple):
             return None
         there = self._open(target, None, events)
         say = Events().say  # said once: when the images are learned
-        x, labels = labelled_part(self.data, "train", self.data_root, there.input_shape, say)
+        form = (there.input_shape, say, there.resizes_to)
+        x, labels = labelled_part(self.data, "train", self.data_root, *form)
         if not _has_learned(there, x, labels):
             return None
         self._check_settings_of(there)
@@ -343,12 +346,11 @@ class _Asked(NamedTuple):
                 f"{self.place} is neither a saved learner nor a finished run. Give the directory "
                 f"of one, or a new name to begin one."
             )
-        if self.method is None:
-            raise StoreError(
-                f"There is no learner {self.place}. To begin one, give a method: --method icarl "
-                f"(method='icarl'). ancl list methods shows all."
-            )
-        return Learner(self.recipe(), device=self.device, store=store, events=events)
+        recipe = self.recipe()
+        (events or Events()).say(
+            f"{self.place} is new, and begins with {recipe.method} on {recipe.network['name']}."
+        )
+        return Learner(recipe, device=self.device, store=store, events=events)
 
     def _open(
         self, place: Path, store: Path | None, events: Events | None, version: int | None = None
@@ -367,14 +369,17 @@ class _Asked(NamedTuple):
 
     def recipe(self) -> Recipe:
         """What a new learner is made of."""
-        if not isinstance(self.method, str):
+        method = DEFAULT_METHOD if self.method is None else self.method
+        if not isinstance(method, str):
             raise SpecError(
                 "A new learner on disk is made from the name of a method: give one, such as "
                 "'icarl' or 'path/file.py:NAME'. ancl.Learner takes the method itself."
             )
         parts = {"network.name": self.network, "data.augment": self.augment}
-        begin = {name: part for name, part in parts.items() if part is not None}
-        recipe = resolve_recipe(self.method, (Layer("settings", begin), self.settings))
+        begin: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
+        if named_size(self.data) is not None:  # the name of the folder decides it
+            begin["data.size"] = None
+        recipe = resolve_recipe(method, (Layer("settings", begin), self.settings))
         if problems := unused_auxiliary([self.settings], recipe):
             raise SpecError("\n".join(problems))
         return recipe
@@ -404,7 +409,7 @@ def _has_learned(
     Not the last alone: other commands may have come between one that was killed and its repetition.
     """
     try:
-        images, given = read_labelled(x, labels, learner._form, Events().say)
+        images, given = learner._read(x, labels)
     except ScenarioError:  # of another form
         return False
     wanted, names = Counter(zip(hash_rows(images.digests()), given, strict=True)), learner.classes

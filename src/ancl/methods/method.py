@@ -31,7 +31,8 @@ class Finish(ABC):
     ``reads`` and ``yields`` name pieces of the state: ``network``, ``memory``, or its own.
     ``optional`` are those of ``reads`` that it can do without. ``first`` says whether it follows
     the first task's training too. ``new_classes`` says that it means something only where a task
-    brings new classes: it is left out where known classes come again alone.
+    brings new classes: it is left out where known classes come again alone. ``looks`` says
+    whether it looks at images, or trains: one that does not reads pieces of the state alone.
     """
 
     name: ClassVar[str]
@@ -40,6 +41,7 @@ class Finish(ABC):
     optional: ClassVar[tuple[str, ...]] = ()
     yields: ClassVar[tuple[str, ...]] = (NETWORK,)
     new_classes: ClassVar[bool] = False
+    looks: ClassVar[bool] = True
 
     @property
     def needs_memory(self) -> bool:

@@ -1,14 +1,17 @@
 """What the work on a task is made of: the parts that a stage holds, and its surroundings."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ancl.data import Augment, Batches, Normalization, Samples, Split
+from ancl.data.samples import as_input
 from ancl.errors import MethodError
 from ancl.inference import Infer, InferenceInputs
 from ancl.losses import TaskLoss
@@ -24,6 +27,9 @@ from ancl.training.loop import Drive
 from ancl.training.objective import Auxiliary, Extra, Term
 from ancl.training.outer import Outer
 from ancl.types import Output, Params, strip_prefix
+
+_BATCH, _SMALL_BATCH, _LARGE = 128, 16, 2**14
+"""Images per batch where features are exact: fewer where a sample has many values."""
 
 Inputs = Mapping[str, StageResult]
 """The results a stage reads, by the part they play."""
@@ -89,6 +95,27 @@ class ImageFormat:
             )
 
         return answers
+
+    def exactly(self, network: Network, device: torch.device) -> Callable[[Samples], Tensor]:
+        """A function from samples to their features, of each as if it were alone, on the CPU.
+
+        All batches have one size, whatever is asked with how many others: with another size, sums
+        inside of a network are rounded in another order. The last batch is filled up.
+        """
+
+        @torch.no_grad()
+        def features(samples: Samples) -> Tensor:
+            network.eval()
+            size = _SMALL_BATCH if math.prod(samples.input_shape) > _LARGE else _BATCH
+            found = [torch.zeros(0, network.head.feature_size)]
+            for start in range(0, len(samples), size):
+                x = samples.x[start : start + size]
+                filled = torch.cat([x, x[:1].expand(size - len(x), *x.shape[1:])])
+                inputs = as_input(filled, self.normalization, device)
+                found.append(network(inputs).features[: len(x)].cpu())
+            return torch.cat(found)
+
+        return features
 
 
 @dataclass(frozen=True)

@@ -210,12 +210,15 @@ def arguments(maker: Callable[..., Any]) -> dict[str, str]:
 def method_defaults(method: Method) -> dict[str, Any]:
     """The settings a method decides, by dotted key; all others have defaults of their own.
 
-    A network has ``last_relu`` only where it ends with a ReLU or not. What is not listed of the
+    A network has ``last_relu`` only where it ends with a ReLU or not, and ``frozen`` only where it
+    may be pretrained. What is not listed of the
     auxiliary network's training is as the main network's.
     """
     found: dict[str, Any] = {} if method.last_relu else {"network.last_relu": False}
     if method.memory:
         found |= {f"memory.{name}": v for name, v in dataclasses.asdict(method.memory).items()}
+    if method.infer.holds is not None:
+        found["network.frozen"] = True
     found["training.select_by"] = method.select_by
     if method.auxiliary_decay is not None:
         found["auxiliary.weight_decay"] = method.auxiliary_decay

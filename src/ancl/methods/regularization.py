@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from ancl.losses import CrossEntropy, Over
+from ancl.methods.computed import COMPUTED, COMPUTED_ALIASES
 from ancl.methods.growing.aanets import on_branches
 from ancl.methods.growing.ccgn import ccgn
 from ancl.methods.growing.connector import connector
@@ -275,6 +276,7 @@ METHODS: dict[str, Maker] = {
     "der": der,
     "connector": connector,
     "ccgn": ccgn,
+    **COMPUTED,
 }
 for _host in (icarl, eeil, bic, wa, lucir, podnet):
     METHODS[f"aanets-{_host.__name__}"] = on_branches(_host)
@@ -287,6 +289,7 @@ ALIASES = {
     "path_integral": "si",
     "r_walk": "rwalk",
     "ucir": "lucir",
+    **COMPUTED_ALIASES,
 }
 
 

@@ -242,6 +242,11 @@ class TaskWork:
         """A function from samples to all their outputs, in eval mode, on the CPU."""
         return self._parts.images.answering(network, self.device)
 
+    def features(self, network: Network) -> Callable[[Samples], Tensor]:
+        """A function from samples to their features, which do not depend on what else is asked."""
+        compute = self._parts.images.exactly(network, self.device)
+        return lambda samples: compute(samples) if samples.features is None else samples.features
+
     def inference_inputs(self, network: Network) -> InferenceInputs:
         """What inference may look at."""
         images, classes = self._parts.images, self.history.current.stop
@@ -266,6 +271,11 @@ class TaskWork:
     def infer(self) -> Infer:
         """How the method chooses a class, where that changes what is learned."""
         return self._parts.correction or Argmax()
+
+    @property
+    def task_aware(self) -> bool:
+        """Whether classes compete only within their task."""
+        return self._parts.task_aware
 
     @property
     def view(self) -> View:

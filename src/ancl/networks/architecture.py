@@ -320,19 +320,23 @@ def _of_library(
 ) -> Architecture:
     """A network that may be pretrained, with the weights it begins with."""
     weights = None if options["weights"] is None else str(options["weights"])
-    if options["frozen"] and library.starts_random(weights):
+    random = library.starts_random(weights)
+    if options["frozen"] and random and weights is None:
         raise SpecError(
             f"network.frozen=true freezes weights that never learned: {library.name} begins with "
-            f"random ones. Give network.weights=FILE, or network.weights={library.stock_weights}."
+            f"random ones. Give network.weights=FILE, or network.weights={library.stock_weights}. "
+            f"Methods that compute their classifier always freeze them; random ones are taken only "
+            f"if you say so: network.weights={RANDOM}."
         )
     pretrained = library.located(weights)
     here = pretrained is not None and pretrained.file is not None
     shown = options if here else {**options, "weights": RANDOM}
     digest = pretrained.digest if pretrained and here else ""
+    probe = probe_named(library.name, maker, shape, shown, digest)
     return Architecture(
         library.name,
         shape,
-        probe_named(library.name, maker, shape, shown, digest),
+        probe._replace(base_is_random=random),
         options,
         head,
         head_options,

@@ -92,8 +92,8 @@ class PretrainableBackbone(ABC):
             return ()
         return (
             f"The weights of {self.name} were trained on images of {self.size()}x{self.size()} "
-            f"pixels, and yours have {shape[2]}x{shape[1]}. Features may be poor: resize the "
-            f"images, as in folder:PATH@{self.size()}.",
+            f"pixels, and yours have {shape[2]}x{shape[1]}. Features may be poor: have the images "
+            f"resized, --set data.size={self.size()} (a learner: size={self.size()}).",
         )
 
     def tensors(self, weights: str | None) -> dict[str, Tensor] | None:
@@ -118,7 +118,8 @@ class PretrainableBackbone(ABC):
         if len(shape) != 3:
             raise SpecError(
                 f"{self.name} reads images (channels, height, width), but the samples have shape "
-                f"{tuple(shape)}. Use mlp, or your own module."
+                f"{tuple(shape)}. For vectors of another model use features; else mlp, or your own "
+                f"module."
             )
         return shape[0], shape[1], shape[2]
 

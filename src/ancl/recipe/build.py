@@ -30,12 +30,13 @@ from ancl.recipe.outside_parts import Digests, own_images, part_digests
 from ancl.recipe.recipe import Recipe, RunSpec
 from ancl.recipe.resolve import memory_problems
 from ancl.stages.plan import Setting, plan_each
-from ancl.stages.plan_notes import plan_notes
+from ancl.stages.plan_notes import plan_notes, untrained_notes
 from ancl.stages.stage import Stage
 from ancl.state import StateKeys
 
-Reading = Callable[[str, Path | None], Source]
-"""Loads the images of a name; ``lru_cache(1)(load_source)`` reads those of many runs once."""
+Reading = Callable[[str, Path | None, int | None], Source]
+"""Loads the images of a name at a size; ``lru_cache(1)(load_source)`` reads those of many runs
+once."""
 _COLLAPSE = (
     "Warning: {method} keeps no images of earlier tasks. In class-incremental learning the network "
     "is then expected to collapse to the newest task's classes."
@@ -72,6 +73,7 @@ class Experiment:
         if self.method.collapses(self.stream.scenario, self.setting.memory):
             found.append(_COLLAPSE.format(method=self.spec.method))
         found += self.setting.architecture.notes
+        found += untrained_notes(self.method, self.setting.architecture)
         found += _room_notes(self.spec, self.setting, self.stream)
         found += plan_notes(self.method, self.stream.tasks, self.setting)
         found += raw_floats(self.stream.source.train.x, self.spec.data.normalization)
@@ -104,7 +106,7 @@ def build(
         lambs: The λ of each task, where λ is decided task by task; later tasks are not planned.
     """
     data = spec.data
-    source = read(data.source, root)
+    source = read(data.source, root, data.size)
     stream = make_stream(
         source,
         scenario=data.scenario,

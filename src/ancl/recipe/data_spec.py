@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from ancl.data import Augment, class_order, task_domains, task_sizes
 from ancl.data.registry import known_source, names_code
 from ancl.data.repetition import check_repetition
+from ancl.data.resizing import MOST_PIXELS
 from ancl.errors import printable
 from ancl.hashing import LATER
 
@@ -28,12 +29,15 @@ class TaskSpec:
         normalization: What is subtracted from images and divided by: moments (each channel's own),
             none, or numbers such as 0.5,0.25 (mean,std; or every channel's mean, then every
             std). Left out, bytes have moments, or what pretrained weights expect, and floats none.
+        size: Height and width that images are resized to before all else: bytes, by bicubic
+            interpolation. Left out, images are as they are, or as folder:PATH@32 says.
     """
 
     scenario: Scenario = "cil"
     val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1
     augment: Augment = "none"
     normalization: Annotated[str | tuple[float, ...] | None, LATER] = None
+    size: Annotated[Annotated[int, Ge(1), Le(MOST_PIXELS)] | None, LATER] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ def outside_digests(spec: RunSpec, root: Path | None = None) -> dict[str, str]:
         augmentation_code(spec.data.augment),
         network,
         file and file.digest,
-        load_source(source, root).fingerprint if own_images(source) else None,
+        load_source(source, root, spec.data.size).fingerprint if own_images(source) else None,
     )
 
 

@@ -208,7 +208,12 @@ GENERAL = {
     ),
 }
 SECTIONS = ("data", "network", "memory", "training", "auxiliary")
+DEFAULT_METHOD = "auto"
+"""What a learner learns with where nobody says it."""
 DEFAULT_NETWORK = "resnet32"
+"""What a method trains where nobody says it."""
+PRETRAINED_NETWORK = "efficientnet_lite0"
+"""What a method computes features with, which trains nothing."""
 _OF_A_LEARNER: Mapping[str, Any] = {
     "network.name": str | InstanceOf[nn.Module],
     "data.scenario": Literal["til", "cil", "dil"],

@@ -10,15 +10,19 @@ from torch import nn
 
 from ancl.checks import checked
 from ancl.data import check_normalization, enough_classes, find_augmentation
+from ancl.data.registry import check_size, named_size
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.memory import Memory
+from ancl.methods.computed import COMPUTED
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
+from ancl.networks import network_maker
 from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.benchmarks import benchmark as benchmark_named
 from ancl.recipe.data_spec import DataSpec, data_name
 from ancl.recipe.recipe import (
     DEFAULT_NETWORK,
+    PRETRAINED_NETWORK,
     SEARCH,
     SECTIONS,
     Field,
@@ -115,6 +119,7 @@ class _Resolver:
         network = named or DEFAULT_NETWORK
         self.accepted = fields_for(self.ref, network, self.kind)
         self.values = {key: field.default for key, field in self.accepted.items()}
+        self.values["network.name"] = network
         self.sources = dict.fromkeys(self.accepted, "default")
         for layer in self.layers:
             for key, value in layer.values.items():
@@ -132,11 +137,23 @@ class _Resolver:
         named = [
             layer.values["network.name"] for layer in self.layers if "network.name" in layer.values
         ]
-        network = named[-1] if named else DEFAULT_NETWORK
+        network = named[-1] if named else self.default_network
         if not isinstance(network, nn.Module) or self.kind is RunSpec:
             network = str(network)
         known = self.attempt(lambda: options_of(network))
         return None if known is None else network
+
+    @property
+    def computes(self) -> bool:
+        """Whether the method trains no weight of a network, but computes its classifier."""
+        if isinstance(self.given, Method):
+            return self.given.infer.holds is not None
+        return self.ref is not None and self.ref.base in COMPUTED
+
+    @property
+    def default_network(self) -> str:
+        """The network where none is named: one to train, or one that has learned before."""
+        return PRETRAINED_NETWORK if self.computes else DEFAULT_NETWORK
 
     def set(self, layer: Layer, key: str, value: Any, network: str | nn.Module) -> None:
         """Take one value, or note why not."""
@@ -269,6 +286,25 @@ class _Resolver:
                 given = self.values[key] is not None
             if not (size_given if key in sized else given):
                 self.values[key], self.sources[key] = value, "default"
+        if self.computes:
+            self.attempt(self.take_pretrained)
+
+    def take_pretrained(self) -> None:
+        """What pretrained weights expect of images that nobody gives a size.
+
+        Raises:
+            SpecError: They are not there.
+        """
+        name, weights = self.values["network.name"], self.values.get("network.weights")
+        library = network_maker(name).library if isinstance(name, str) else None
+        if library is None or library.located(weights) is None:
+            return
+        if self.sources["data.size"] == "default" and self.named_size() is None:
+            self.values["data.size"] = library.size()
+
+    def named_size(self) -> int | None:
+        """The size that the name of the images gives, where these are known."""
+        return None
 
     def check_tasks(self, made: Method | None) -> None:
         """Note what does not fit the tasks, as far as they are known; here none is."""
@@ -314,16 +350,23 @@ class _RunResolver(_Resolver):
             if known and self.ref:
                 method = self.ref.name
                 settings, origins = known.values(method), known.sources(method)
+                if self.computes:  # a benchmark's network is one to train
+                    settings = {k: v for k, v in settings.items() if k[:8] != "network."}
                 self.layers.insert(0, Layer(f"benchmark {name}", settings, origins=origins))
 
     def not_of_a_learner(self, key: str) -> str:
         """A run has all settings."""
         return ""
 
+    def named_size(self) -> int | None:
+        """As in folder:PATH@32."""
+        return named_size(self.values["data.source"])
+
     def check_tasks(self, made: Method | None) -> None:
         """Note what does not fit the device, the data and its tasks."""
         self.attempt(lambda: resolve_device(self.values["device"]))
         data = self.section("data")
+        self.attempt(lambda: check_size(data.source, data.size))
         sizes = self.attempt(data.sizes)
         self.name_benchmark(data, len(sizes) if sizes else data.tasks)
         if sizes:

@@ -31,8 +31,8 @@ class TaskState(BaseModel):
     start: Annotated[int, Ge(0)]
     key: Key
     test_key: Key
-    sizes: tuple[Annotated[int, Ge(1)], Annotated[int, Ge(0)], Annotated[int, Ge(0)]]
-    counts: tuple[Annotated[int, Ge(1)], ...]
+    sizes: tuple[Annotated[int, Ge(0)], Annotated[int, Ge(0)], Annotated[int, Ge(0)]]
+    counts: tuple[Annotated[int, Ge(0)], ...]
     returning: tuple[Annotated[int, Ge(0)], ...] = ()
 
     @model_validator(mode="after")

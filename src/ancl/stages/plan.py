@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ancl.data import Augment, Normalization, Task, check_augmentation
+from ancl.data import Augment, Normalization, Task, bounded_size, check_augmentation
 from ancl.memory import Memory
 from ancl.methods.method import Finish, MainTrainer, Method
 from ancl.methods.parts import AuxiliaryTraining, ImageFormat, TaskImages, TaskParts
@@ -88,7 +88,8 @@ class Setting:
     @property
     def images(self) -> ImageFormat:
         """How images become batches where nothing is trained."""
-        return ImageFormat(self.normalization, self.training.batch_size)
+        size = bounded_size(self.training.batch_size, self.architecture.input_shape)
+        return ImageFormat(self.normalization, size)
 
 
 def plan(method: Method, tasks: Sequence[Task], setting: Setting) -> tuple[Stage, ...]:
@@ -134,6 +135,29 @@ def plan_kept(
     return tuple(planner.stages), {NETWORK: ends[NETWORK], **planner.shared, **kept}
 
 
+def plan_again(
+    method: Method, tasks: Sequence[Task], setting: Setting, state: StateKeys, changed: str
+) -> tuple[tuple[Stage, ...], StateKeys]:
+    """The stages that follow where a piece of the state was changed without learning a task.
+
+    These are the finishing stages after the one that yields it, which must not look at images.
+
+    Args:
+        method: The method.
+        tasks: The tasks so far; no image of them is read.
+        setting: What else decides.
+        state: The state with the changed piece.
+        changed: Its name.
+    """
+    planner, after = _Planner(method, tasks, setting), dict(state)
+    yielding = [part for part in method.finish if changed in part.yields]
+    later = method.finish[method.finish.index(yielding[-1]) + 1 :] if yielding else ()
+    for part in later:
+        assert not part.looks, "images of earlier tasks are gone"
+        after |= dict.fromkeys(part.yields, planner.finish(part, after, state))
+    return tuple(planner.stages), after
+
+
 class _Planner:
     """Collects the stages of one task."""
 
@@ -151,7 +175,9 @@ class _Planner:
         self.unstored = why_unstored((*self.method.parts, setting.architecture, setting.augment))
         self.stages: list[Stage] = []
         self.shared: dict[str, str] = {}
-        fixed = setting.architecture.fixed and setting.augment == "none"
+        # Where nothing is trained, nothing is augmented either.
+        plain = setting.augment == "none" or self.method.main == "none"
+        fixed = setting.architecture.fixed and plain
         self.keeps_features = fixed and keeps_features(self.method)
         self.auto = self.method.old is not None and isinstance(self.method.old.lamb, Auto)
         check_method(self.method, setting.architecture.learns)
@@ -262,7 +288,9 @@ class _Planner:
         keys: dict[str, str] = {}
         for task in tasks:
             fields = self.fields(self.shared, parts) | {"task": task.index}
-            stage = Features(**fields, keys=(task.key, task.test_key))
+            # Where nothing is trained, equal images are to leave equal bits in any task.
+            exact = self.method.main == "none"
+            stage = Features(**fields, keys=(task.key, task.test_key), exact=exact)
             keys[f"features {task.index}"] = stage.key
             if all(planned.key != stage.key for planned in self.stages):
                 self.add(stage)
@@ -322,6 +350,9 @@ class _Planner:
         """A finishing stage; it may read whatever the main training read."""
         reads = (*part.reads, LAMB) if self.auto else part.reads
         read = {n: k for n, k in {**state, **inputs}.items() if n in reads}
+        if not part.looks:
+            held = TaskParts(history=self.history, task_aware=self.setting.task_aware)
+            return self.add(RunFinish(**self.fields(read, held), part=part))
         read |= {NETWORK: inputs[NETWORK], START: inputs[START]}
         read |= self.features(state, [self.task])
         parts = self.main_parts() | {

@@ -6,6 +6,7 @@ from ancl.data import Task
 from ancl.methods.method import Method
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.methods.variants import drop_zero_terms
+from ancl.networks import Architecture
 from ancl.stages.plan import Setting
 from ancl.training.lambda_rules import Rule
 
@@ -28,6 +29,22 @@ def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[
             f"auxiliary_data=combined."
         )
     return notes
+
+
+def untrained_notes(method: Method, network: Architecture) -> list[str]:
+    """Say that features are random, where nothing has trained a network and nothing will.
+
+    Nothing is known of a network from outside: it may bring its own weights.
+    """
+    own = network.prototype is None and not (network.maker and network.maker.code)
+    random = network.pretrained is None and (network.learns or bool(network.base))
+    if method.infer.holds is None or not own or not random:
+        return []
+    return [
+        f"{method.name} trains no weight, and those of {network.name} are random: this shows what "
+        f"is possible without pretraining. Use efficientnet_lite0, timm:NAME with network.weights, "
+        f"or network=features for vectors of another model."
+    ]
 
 
 def left_out(method: Method, tasks: Sequence[Task]) -> list[str]:

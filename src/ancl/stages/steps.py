@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from ancl.data import Samples
 from ancl.data.samples import hold_out
 from ancl.errors import MethodError
+from ancl.hashing import LATER
 from ancl.inference import Infer
 from ancl.losses import View, correct_answers
 from ancl.memory import Exemplars, recorded
@@ -102,10 +104,12 @@ class Features(Stage):
 
     Args:
         keys: The keys of the task's images: of those to learn from, and of those to test on.
+        exact: Whether the features of an image do not depend on the images beside it.
     """
 
     name = "features"
     keys: tuple[str, str]
+    exact: Annotated[bool, LATER] = False
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """The features of every image."""
@@ -113,11 +117,14 @@ class Features(Stage):
             whole = self.parts.architecture.restore([1], None, read_base(inputs), draw=True)
         network = frozen(whole).to(context.device)
         answer = self.parts.images.answering(network, context.device)
+        exactly = self.parts.images.exactly(network, context.device)
         none = torch.zeros(0, network.head.feature_size)
         split = context.images(self.keys[0])
         parts = {part: getattr(split, part) for part in IMAGE_PARTS}
         features = {
-            part: answer(samples).features if len(samples) else none
+            part: (exactly(samples) if self.exact else answer(samples).features)
+            if len(samples)
+            else none
             for part, samples in parts.items()
         }
         return StageResult(features, {"features of": list(self.keys)})

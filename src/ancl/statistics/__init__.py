@@ -1,6 +1,7 @@
 """Classifiers that are computed instead of trained, and the exact sums they are computed from."""
 
 from ancl.statistics.choice import (
+    Choice,
     choose,
     choose_penalty,
     fit_temperature,
@@ -8,6 +9,7 @@ from ancl.statistics.choice import (
     penalties_to_try,
 )
 from ancl.statistics.kept import knn_scores, logistic
+from ancl.statistics.ledger import Keep, Ledger, Statistics
 from ancl.statistics.lift import Lift
 from ancl.statistics.linear import (
     Cosine,
@@ -21,12 +23,16 @@ from ancl.statistics.linear import (
 from ancl.statistics.sums import Grid, GridRows, Sums
 
 __all__ = [
+    "Choice",
     "Cosine",
     "Grid",
     "GridRows",
+    "Keep",
+    "Ledger",
     "Lift",
     "Linear",
     "RidgePath",
+    "Statistics",
     "Sums",
     "choose",
     "choose_penalty",

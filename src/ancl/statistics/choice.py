@@ -1,25 +1,60 @@
 """Choices by held images: how warm scores are, which penalty, which classifier."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 from torch.nn import functional as F
 
 from ancl.statistics.linear import normal_equations
 from ancl.statistics.sums import Grid, Sums
 
+
+class Choice(NamedTuple):
+    """What was chosen of a classifier, and by what.
+
+    Args:
+        method: Which of several it is; empty where there was one.
+        penalty: Its penalty, where that was not given.
+        held: By how many held images.
+        right: How many of these each candidate answers right.
+    """
+
+    method: str = ""
+    penalty: float | None = None
+    held: Annotated[int, Ge(0)] = 0
+    right: Mapping[str, int] = MappingProxyType({})
+
+    def __str__(self) -> str:
+        """One sentence."""
+        parts = [self.method] if self.method else []
+        parts += [f"penalty {self.penalty:g}"] if self.penalty is not None else []
+        others = ", ".join(f"{name} {count}" for name, count in self.right.items())
+        by = f"by {self.held} held images" if self.held else "without held images"
+        return f"Chosen {by}: {', '.join(parts)}{f' (right: {others})' if others else ''}."
+
+    def json(self) -> dict[str, Any]:
+        """What is stored."""
+        return {**self._asdict(), "right": dict(self.right)}
+
+
 _SMALLEST, _LARGEST = 1e-4, 1e3
 """Penalties that are tried, relative to the mean of the diagonal of G."""
 
 _COLDEST, _HOTTEST = 1e-3, 1e3
 _HALVINGS = 60
+_ROUGHLY = 25
+"""Enough for six digits of a temperature that is only compared by."""
+_SHARE = 0.1
 _UNKNOWN = 0.25
 """Images of unknown class that a fit adds. More made probabilities too careful on test images."""
 
 
-def fit_temperature(scores: Tensor, labels: Tensor) -> float:
+def fit_temperature(scores: Tensor, labels: Tensor, halvings: int = _HALVINGS) -> float:
     """T that minimises the cross-entropy of softmax(scores / T) to smoothed labels.
 
     A quarter of an image is added whose class is unknown, every class equally likely: without
@@ -29,6 +64,7 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float:
     Args:
         scores: (N, C); minus infinity for classes that are not possible.
         labels: The position of each image's own class.
+        halvings: Of the range of log T.
     """
     scores = scores.double()
     possible = scores.isfinite()
@@ -37,7 +73,7 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float:
     wanted = known.gather(1, labels.unsqueeze(1)).squeeze(1) * (1 - unknown)
     wanted = wanted + unknown * known.sum(dim=1) / possible.sum(dim=1)
     coldest, hottest = torch.tensor([_COLDEST, _HOTTEST], dtype=torch.double).log().tolist()
-    for _ in range(_HALVINGS):
+    for _ in range(halvings):
         middle = (coldest + hottest) / 2
         shares = (scores / torch.tensor(middle).double().exp()).softmax(dim=1)
         slope = ((shares * known).sum(dim=1) - wanted).mean()
@@ -54,7 +90,8 @@ def held_loss(scores: Tensor, y: Tensor) -> float:
 
     Scores of regressions are no logits: without the temperature this would compare their lengths.
     """
-    return float(F.cross_entropy(scores.double() / fit_temperature(scores, y), y))
+    temperature = fit_temperature(scores, y, _ROUGHLY)
+    return float(F.cross_entropy(scores.double() / temperature, y))
 
 
 def penalties_to_try(sums: Sums, grid: Grid, balanced: bool = True) -> list[float]:
@@ -69,6 +106,11 @@ def penalties_to_try(sums: Sums, grid: Grid, balanced: bool = True) -> list[floa
     return [10.0**power for power in range(math.ceil(low), math.floor(high) + 1)]
 
 
+def fallback_penalty(sums: Sums, grid: Grid, balanced: bool = True) -> float:
+    """A tenth of the mean of the diagonal of G, where no held image can choose."""
+    return _SHARE * float(normal_equations(sums, grid, balanced)[0].diagonal().mean()) or 1.0
+
+
 def choose_penalty(losses: Mapping[float, float]) -> float:
     """The penalty with the smallest held loss; of equal ones the largest.
 
@@ -78,6 +120,23 @@ def choose_penalty(losses: Mapping[float, float]) -> float:
     of up to 1.3 points.
     """
     return min(losses, key=lambda penalty: (losses[penalty], -penalty))
+
+
+def downhill(penalties: Sequence[float], loss: Callable[[float], float], start: float) -> float:
+    """The choice of ``choose_penalty`` without the loss of them all, where it has one minimum.
+
+    Args:
+        penalties: Ascending.
+        loss: The held loss of one, which is asked again for those it was asked for.
+        start: The nearest to it is the first.
+    """
+    place = min(range(len(penalties)), key=lambda at: abs(math.log(penalties[at] / start)))
+    while True:
+        near = penalties[max(0, place - 1) : place + 2]
+        best = choose_penalty({penalty: loss(penalty) for penalty in near})
+        if best == penalties[place]:
+            return best
+        place = penalties.index(best)
 
 
 def choose(correct: Mapping[str, int], order: Sequence[str]) -> str:

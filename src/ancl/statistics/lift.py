@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -25,10 +26,12 @@ class Lift:
     Args:
         projection: V, (D, M), int16, in steps of 2^-10.
         grid: Of the features that are lifted.
+        seed: Where V was drawn from, if it is known: seed and width are all that is stored.
     """
 
     projection: Tensor
     grid: Grid
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse so many features that their products are not exact."""
@@ -51,6 +54,34 @@ class Lift:
         drawn = torch.randn(size, width or _TIMES * size, generator=generator)
         return cls(_PROJECTION.put(drawn).rows, grid)
 
+    @classmethod
+    def seeded(cls, grid: Grid, size: int, seed: int, width: int | None = None) -> Lift:
+        """The projection of a seed; see ``draw``."""
+        drawn = cls.draw(grid, size, Generator().manual_seed(seed), width)
+        return cls(drawn.projection, grid, seed)
+
+    @property
+    def width(self) -> int:
+        """M, the number of lifted features."""
+        return self.projection.shape[1]
+
+    @property
+    def matrix(self) -> Tensor:
+        """V, float32."""
+        return self.projection.float() * _PROJECTION.step
+
+    @property
+    def lifted_grid(self) -> Grid:
+        """A grid for h that does not depend on any image: with room for √D times f's largest.
+
+        f has bits to spare, so that h, of length ‖f‖ times a draw from N(0, 1), fits.
+        """
+        return Grid(self.grid.exponent - math.ceil(math.log2(len(self.projection)) / 2))
+
+    def rows(self, rows: Tensor) -> Tensor:
+        """The lifted features of rows on the grid, on a grid of their own: what is summed."""
+        return self.lifted_grid.put(self.exact(rows)).rows
+
     def exact(self, rows: Tensor) -> Tensor:
         """The lifted features of rows on the grid, (N, M), float64, without any rounding."""
         whole = rows.double() @ self.projection.double()
@@ -62,5 +93,4 @@ class Lift:
 
     def answer(self, features: Tensor) -> Tensor:
         """Any features lifted, in their own precision: what a classifier is asked with."""
-        projection = self.projection.to(features.dtype) * _PROJECTION.step
-        return (features @ projection).clamp_(min=0)
+        return (features @ self.matrix.to(features.dtype)).clamp_(min=0)

@@ -180,11 +180,16 @@ def ridge(sums: Sums, grid: Grid, penalty: float, balanced: bool = True) -> Line
             twice as many images twice.
         balanced: Whether every class counts as if it had equally many images.
     """
-    gram, targets = normal_equations(sums, grid, balanced)
+    return solved_ridge(*normal_equations(sums, grid, balanced), sums.images > 0, penalty)
+
+
+def solved_ridge(gram: Tensor, targets: Tensor, present: Tensor, penalty: float) -> Linear:
+    """Ridge of one penalty from its ``normal_equations``, which stay as they are."""
     _check_penalty(penalty)
+    gram = gram.clone()
     gram.diagonal().add_(penalty)
     weight = _solved(gram, targets, "penalty", penalty).T
-    return for_all_classes(sums.images > 0, weight, weight.new_zeros(len(weight)))
+    return for_all_classes(present, weight, weight.new_zeros(len(weight)))
 
 
 @dataclass(frozen=True, eq=False)

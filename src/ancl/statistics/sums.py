@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,6 +67,12 @@ class Grid:
                 "network's weights and at its input."
             )
         return cls(15 - _SPARE_BITS - math.frexp(largest)[1])
+
+    @classmethod
+    def holding(cls, bound: float) -> Grid:
+        """The finest grid that holds all numbers up to a bound that none is above."""
+        grid = cls.of(bound)
+        return cls(grid.exponent + _SPARE_BITS)
 
     @property
     def step(self) -> float:
@@ -203,6 +209,13 @@ class Sums:
                 f"must be among them, once: {self.images.nonzero().flatten().tolist()}."
             )
         return sums
+
+    def renumbered(self, classes: Sequence[int], number: int) -> Sums:
+        """The same with other numbers for its classes, among this number of classes."""
+        index = torch.tensor(classes, dtype=torch.long)
+        images = self.images.new_zeros(number).index_copy(0, index, self.images)
+        totals = self.totals.new_zeros(number, len(self.gram)).index_copy(0, index, self.totals)
+        return Sums(images, totals, self.gram)
 
     def tensors(self) -> Params:
         """What is stored."""

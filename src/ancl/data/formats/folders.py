@@ -22,6 +22,7 @@ from PIL import Image
 from ancl.data.formats.archives import FolderTree, Tree
 from ancl.data.formats.arrays import read_npy
 from ancl.data.pictures import UNREADABLE, pixels_of
+from ancl.data.resizing import OTHERWISE
 from ancl.data.source import Source, listed, make_source
 from ancl.errors import ScenarioError, counted
 from ancl.runtime import check_memory
@@ -49,7 +50,13 @@ class BadImagesError(ScenarioError):
         super().__init__("\n".join(lines) + f"\nRemove or replace {them}.")
 
 
-def folder_source(path: Path, size: int | None = None, *, skip_bad: bool = False) -> Source:
+def folder_source(
+    path: Path,
+    size: int | None = None,
+    *,
+    skip_bad: bool = False,
+    resampling: Image.Resampling = OTHERWISE,
+) -> Source:
     """The images below a folder.
 
     ``PATH/train`` and ``PATH/test`` (or ``val``, ``validation``) each hold one folder per class.
@@ -59,15 +66,16 @@ def folder_source(path: Path, size: int | None = None, *, skip_bad: bool = False
         path: The folder.
         size: Height and width to resize to; without it all images must be of one size.
         skip_bad: Whether files that are not images are left out, which a note of the source says.
+        resampling: How they are resized.
 
     Raises:
         ScenarioError: There are such files, and they are not left out; its cause has all of them.
     """
     try:
-        return _source(path, size, {})
+        return _source(path, size, {}, resampling)
     except BadImagesError as error:
         left_out, note = _left_out(error, skip_bad)
-    found = _source(path, size, left_out)
+    found = _source(path, size, left_out, resampling)
     return replace(found, notes=(note, *found.notes))
 
 
@@ -82,12 +90,14 @@ def _left_out(error: BadImagesError, skip_bad: bool) -> tuple[Mapping[str, str],
     return error.bad, f"Left out, as they are not images: {files}: {names}."
 
 
-def _source(path: Path, size: int | None, left_out: Mapping[str, str]) -> Source:
+def _source(
+    path: Path, size: int | None, left_out: Mapping[str, str], resampling: Image.Resampling
+) -> Source:
     train, test = _parts(path)
     classes = _classes(path / train)
     tree = FolderTree(path)
     marks = {name: mark for name, mark in tree.marks().items() if name not in left_out}
-    read = partial(read_pictures, tree, marks=marks, size=size)
+    read = partial(read_pictures, tree, marks=marks, size=size, resampling=resampling)
     names, labels = _files(marks, train, classes)
     if test is None:
         return make_source(path.name, read(names, colour=False), labels, classes=classes)
@@ -102,16 +112,18 @@ def folder_part(
     part: str,
     size: int | None = None,
     *,
+    resampling: Image.Resampling = OTHERWISE,
     colour: bool = False,
     skip_bad: bool = False,
     say: Callable[[str], None] = warnings.warn,
 ) -> tuple[NDArray[np.uint8], list[str], list[str]]:
-    """The images of one part, ``train`` or ``test``, their classes and files; all without parts.
+    """Images, classes and files of one part, ``train`` or ``test``; all where there are no parts.
 
     Args:
         path: The folder, as for ``folder_source``.
         part: Which.
         size: Height and width to resize to; without it all images must be of one size.
+        resampling: How they are resized.
         colour: Give grey images three channels too.
         skip_bad: Whether files that are not images are left out.
         say: Receives which.
@@ -126,14 +138,15 @@ def folder_part(
     tree = FolderTree(path)
     marks = tree.marks()
     names, labels = _files(marks, chosen, _classes(path / chosen))
+    read = partial(read_pictures, tree, size=size, resampling=resampling, colour=colour)
     try:
-        return read_pictures(tree, names, marks=marks, size=size, colour=colour), labels, names
+        return read(names, marks=marks), labels, names
     except BadImagesError as error:
         left_out, note = _left_out(error, skip_bad)
     say(note)
     good = {name: mark for name, mark in marks.items() if name not in left_out}
     names, labels = _files(good, chosen, _classes(path / chosen))
-    return read_pictures(tree, names, marks=good, size=size, colour=colour), labels, names
+    return read(names, marks=good), labels, names
 
 
 def folder_classes(path: Path) -> int:
@@ -192,7 +205,13 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", "
 
 
 def read_pictures(
-    tree: Tree, names: Sequence[str], marks: dict[str, str], *, size: int | None, colour: bool
+    tree: Tree,
+    names: Sequence[str],
+    marks: dict[str, str],
+    *,
+    size: int | None,
+    colour: bool,
+    resampling: Image.Resampling = OTHERWISE,
 ) -> NDArray[np.uint8]:
     """The images of these names, (N, H, W, C); many are cached, and mapped from the cache.
 
@@ -202,20 +221,23 @@ def read_pictures(
         marks: Every file's mark, as the tree gives them: a changed file is decoded anew.
         size: Height and width to resize to; without it all images must be of one size.
         colour: Give grey images three channels too; otherwise only beside images in colour.
+        resampling: How they are resized.
     """
-    cache = _cache_file(tree, names, marks, f"{size}px", colour)
+    rule = "" if resampling == OTHERWISE else f"-{resampling.name.lower()}"
+    cache = _cache_file(tree, names, marks, f"{size}px{rule}", colour)
     cached = _from_cache(cache, len(names))
     if cached is not None:
         return cached
     if size is not None:
         check_memory(3 * len(names) * size * size, f"{len(names)} images of {size}x{size} pixels")
-    images = _decoded(tree, names, size)
+    images = _decoded(tree, names, size, resampling)
     _one_size(tree, names, images)
-    if colour or any(image.ndim == 3 for image in images):
-        images = [np.stack([image] * 3, axis=2) if image.ndim == 2 else image for image in images]
-    else:
-        images = [image[:, :, None] for image in images]
-    whole = np.stack(images)
+    channels = 3 if colour or any(image.ndim == 3 for image in images) else 1
+    whole = np.empty((len(names), *images[0].shape[:2], channels), np.uint8)
+    for place in range(len(names)):
+        # Each is let go as it is copied, so that no two copies of all are ever there.
+        image, images[place] = images[place], _GONE
+        whole[place] = image if image.ndim == 3 else image[:, :, None]
     if len(names) < WORTH_KEEPING:
         return whole
     _keep(cache, whole)
@@ -223,21 +245,26 @@ def read_pictures(
     return whole if cached is None else cached
 
 
+_GONE = np.zeros((0, 0), np.uint8)
+
+
 def is_picture(name: str) -> bool:
     """Whether a file's name ends as an image's does."""
     return Path(name).suffix.lower() in SUFFIXES
 
 
-def _decoded(tree: Tree, names: Sequence[str], size: int | None) -> list[NDArray[np.uint8]]:
+def _decoded(
+    tree: Tree, names: Sequence[str], size: int | None, resampling: Image.Resampling
+) -> list[NDArray[np.uint8]]:
     """Every image; files that are not images are refused all at once."""
     bad: dict[str, str] = {}
 
     def decode(name: str) -> NDArray[np.uint8]:
         try:
-            return _decode(tree, name, size)
+            return _decode(tree, name, size, resampling)
         except ScenarioError as error:
             bad[name] = str(error).removeprefix(f"{tree.place}: {name} ")
-            return np.zeros((0, 0), np.uint8)
+            return _GONE
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         images = list(pool.map(decode, names))
@@ -246,11 +273,14 @@ def _decoded(tree: Tree, names: Sequence[str], size: int | None) -> list[NDArray
     return images
 
 
-def _decode(tree: Tree, name: str, size: int | None) -> NDArray[np.uint8]:
+def _decode(
+    tree: Tree, name: str, size: int | None, resampling: Image.Resampling
+) -> NDArray[np.uint8]:
     """(H, W) for grey images, (H, W, 3) for all others, the way up they were taken."""
     try:
         with Image.open(io.BytesIO(tree.read(name))) as opened:
-            return pixels_of(opened, f"{tree.place}: {name}", (size, size) if size else None)
+            square = (size, size) if size else None
+            return pixels_of(opened, f"{tree.place}: {name}", square, resampling=resampling)
     except UNREADABLE as error:
         raise ScenarioError(
             f"{tree.place}: {name} is not an image that can be read ({_reason(error)})."
