@@ -136,9 +136,9 @@ def held_text(learner: Learner, changes: Sequence[tuple[Any, ...]]) -> str:
         for of, images, before, after in changes
     ]
     return (
-        "Accuracy on held images: never trained on, the same before and after. They are validation "
-        "images,\non which patience chooses the epoch (val, while it learns), so it may be a little "
-        "too good; --test\nmeasures on images of your own.\n"
+        "Accuracy on held images: never trained on, the same before and after. They are "
+        "validation images,\non which patience chooses the epoch (val, while it learns), so it may "
+        "be slightly too good; --test\nmeasures on images of your own.\n"
         + table(["held images of", "images", "before %", "after %"], rows, "lrrr")
     )
 

@@ -256,7 +256,9 @@ def add_version(
     if note.refused:
         current = before.current if before else None
     keep = keep or (before.keep if before else None)
-    files = {name: data[part] for part, name in named.items()}
+    # What the current version has is there: who calls has read and compared it.
+    there = set(before.now.parts.values()) if before and before.now else set[str]()
+    files = {name: data[part] for part, name in named.items() if name not in there}
     _write(directory, Versions(current, keep, following, kept), files, overwrite=overwrite)
     return version
 
@@ -284,7 +286,7 @@ def _newest(versions: Versions) -> dict[int, Version]:
     if versions.keep is None:
         return versions.kept
     others = [number for number in versions.kept if number != versions.current]
-    stay = {versions.current, *others[len(others) - versions.keep + 1 :]}
+    stay = {versions.current, *others[max(len(others) - versions.keep + 1, 0) :]}
     return {number: version for number, version in versions.kept.items() if number in stay}
 
 

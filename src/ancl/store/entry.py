@@ -239,7 +239,7 @@ def sealed(
     meta: dict[str, Any],
     data: bytes = b"",
     texts: Mapping[str, bytes] | None = None,
-    parts: Collection[str] = (),
+    parts: Collection[str] | None = None,
 ) -> bytes:
     """The header of an entry, with its checksum.
 
@@ -272,7 +272,7 @@ def sealed(
     }
     if texts:
         header["beside"] = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-    if parts:
+    if parts is not None:
         header["parts"] = sorted(parts)
     return json.dumps({**header, "sha256": checksum(header)}, indent=1).encode()
 
