@@ -415,6 +415,8 @@ PLACES = {
     "confused": "ancl.learner.measures:confused",
     "report_of": "ancl.learner.measures:report_of",
     "classifier_layer": "ancl.learner.notices:classifier_layer",
+    "GateConditions": "ancl.learner.gate:GateConditions",
+    "compare_on_test": "ancl.learner.gate:compare_on_test",
     "claimed": "ancl.learner.place:claimed",
     "Note": "ancl.learner.versions:Note",
     "add_version": "ancl.learner.versions:add_version",

@@ -37,11 +37,11 @@ def evaluate(
     """
     from ancl.data import labelled_part
     from ancl.learner.directory import open_learner
-    from ancl.learner.gate import Conditions, evaluate_on_test
+    from ancl.learner.gate import GateConditions, evaluate_on_test
     from ancl.stages.progress import Progress
 
     named, events = without_bad_images(data) if skip_bad_images else data, Progress()
-    conditions = Conditions(**gate.conditions())
+    conditions = GateConditions(**gate.conditions())
     if conditions.max_drop is not None and against is None:
         raise SpecError("--max-drop compares two versions. Give the earlier one: --against N.")
     given: dict[str, Any] = {**vars(opening), "device": device or "auto", "events": events}

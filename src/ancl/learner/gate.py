@@ -109,7 +109,7 @@ def evaluate_on_test(
     after: Learner,
     x: ImageView,
     labels: Sequence[Label],
-    conditions: "Conditions",
+    conditions: "GateConditions",
     say: Callable[[str], None],
 ) -> GateResult:
     """Measure a learner, and an earlier version of it, on images that it should never have learned.
@@ -140,7 +140,7 @@ def evaluate_on_test(
 
 
 @dataclass(frozen=True)
-class Conditions:
+class GateConditions:
     """What must hold on test images.
 
     Args:

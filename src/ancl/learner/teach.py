@@ -15,7 +15,7 @@ from ancl.data import ImageView, Label, Samples, labelled_part
 from ancl.data.registry import named_size
 from ancl.errors import ScenarioError, SpecError, StoreError
 from ancl.learner.directory import is_run, open_learner
-from ancl.learner.gate import Conditions, GateResult, compare_on_test
+from ancl.learner.gate import GateConditions, GateResult, compare_on_test
 from ancl.learner.images import check_never_learned, hash_rows, image_ids
 from ancl.learner.inputs import next_task
 from ancl.learner.learner import Learner
@@ -117,7 +117,7 @@ def teach(
         )
     elsewhere = os.path.realpath(target) != os.path.realpath(place)
     layer = settings if isinstance(settings, Layer) else Layer("settings", dict(settings or {}))
-    conditions = Conditions(min_accuracy, max_drop, min_recall or {})
+    conditions = GateConditions(min_accuracy, max_drop, min_recall or {})
     _check_conditions(conditions, test, keep_versions)
     asked = _Asked(place, data, method, network, augment, layer, accept_changed, device, data_root)
     if is_saved(target) or elsewhere:
@@ -142,7 +142,7 @@ def teach(
     return outcome
 
 
-def _check_conditions(conditions: Conditions, test: str | None, keep: int | None) -> None:
+def _check_conditions(conditions: GateConditions, test: str | None, keep: int | None) -> None:
     if conditions and test is None:
         raise SpecError(
             "A condition is measured on test images, and none are given. Give them: --test "
@@ -185,7 +185,7 @@ class _Gate:
     """
 
     def __init__(
-        self, before: Learner, x: ImageView, labels: Sequence[Label], conditions: Conditions
+        self, before: Learner, x: ImageView, labels: Sequence[Label], conditions: GateConditions
     ) -> None:
         self._before, self._x, self._labels, self._conditions = before, x, labels, conditions
         # What was known before: the learner itself knows more once it has learned.
@@ -218,7 +218,7 @@ class _Asked(NamedTuple):
         learner: Learner,
         saving: _Saving,
         test: str | None,
-        conditions: Conditions,
+        conditions: GateConditions,
         events: Events | None,
     ) -> LearnOutcome:
         """Learn, measure and save; a refused version is saved too, and is not the current one."""
@@ -242,7 +242,7 @@ class _Asked(NamedTuple):
         self,
         learner: Learner,
         test: str | None,
-        conditions: Conditions,
+        conditions: GateConditions,
         x: ImageView,
         labels: Sequence[Label],
         say: Any,
