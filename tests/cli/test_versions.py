@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from ancl import Learner
-from tests.lab import digits
 
 BEGIN = (
     *("--method", "icarl", "--network", "mlp", "--epochs", "3", "--memory-per-class", "4"),
@@ -16,21 +14,12 @@ BEGIN = (
 )
 
 
-def write(folder: Path, digit_of: dict[str, int], part: str = "train", skip: int = 0) -> None:
-    samples = getattr(digits(), part)
-    for name, digit in digit_of.items():
-        (folder / name).mkdir(parents=True)
-        for count, place in enumerate(samples.of_class(digit)[skip : skip + 20].tolist()):
-            pixels = samples.x[place].squeeze(2).numpy()
-            Image.fromarray(pixels).save(folder / name / f"{count:03}.png")
-
-
 @pytest.fixture
-def photos(tmp_path: Path, ancl: Callable[..., Any]) -> None:
-    write(tmp_path / "m1", {"zero": 0, "one": 1})
-    write(tmp_path / "m2", {"zero": 1, "one": 0, "two": 2}, skip=20)
-    write(tmp_path / "m3", {"zero": 0, "one": 1, "two": 2}, skip=20)
-    write(tmp_path / "t", {"zero": 0, "one": 1, "two": 2}, "test")
+def photos(tmp_path: Path, ancl: Callable[..., Any], write_digits: Callable[..., str]) -> None:
+    write_digits(tmp_path / "m1", {"zero": 0, "one": 1})
+    write_digits(tmp_path / "m2", {"zero": 1, "one": 0, "two": 2}, skip=20)
+    write_digits(tmp_path / "m3", {"zero": 0, "one": 1, "two": 2}, skip=20)
+    write_digits(tmp_path / "t", {"zero": 0, "one": 1, "two": 2}, "test")
     assert ancl("learn", "L", "--data", "folder:m1", *BEGIN, "--quiet").code == 0
 
 

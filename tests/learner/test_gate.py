@@ -1,13 +1,13 @@
 """The gate: a version is taken only if conditions on test images hold."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
 import ancl
@@ -26,18 +26,6 @@ SWAPPED = {"zero": 1, "one": 0, "three": 3}
 RIGHT = {"zero": 0, "one": 1, "three": 3}
 
 
-def write(
-    folder: Path, digit_of: Mapping[str, int], part: str = "train", skip: int = 0, each: int = 30
-) -> str:
-    samples = getattr(digits(), part)
-    for name, digit in digit_of.items():
-        (folder / name).mkdir(parents=True)
-        for count, place in enumerate(samples.of_class(digit)[skip : skip + each].tolist()):
-            pixels = samples.x[place].squeeze(2).numpy()
-            Image.fromarray(pixels).save(folder / name / f"{count:03}.png")
-    return f"folder:{folder}"
-
-
 class Heard(Events):
     """Counts trainings, and keeps what is said."""
 
@@ -52,8 +40,10 @@ class Heard(Events):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("photos")
+def data(
+    tmp_path_factory: pytest.TempPathFactory, write_digits: Callable[..., str]
+) -> dict[str, str]:
+    folder, write = tmp_path_factory.mktemp("photos"), partial(write_digits, each=30)
     return {
         "first": write(folder / "first", KNOWN),
         "swapped": write(folder / "swapped", SWAPPED, skip=30),
@@ -177,11 +167,11 @@ def test_what_cannot_be_measured_is_said_before_training(
 
 
 def test_test_images_of_classes_that_nobody_learns_are_refused(
-    place: Path, data: dict[str, str], tmp_path: Path
+    place: Path, data: dict[str, str], tmp_path: Path, write_digits: Callable[..., str]
 ) -> None:
     heard = Heard()
-    strange = write(tmp_path / "strange", {"zero": 0, "nine": 9}, "test", each=3)
-    only = write(tmp_path / "only", {"three": 3}, "test", each=3)
+    strange = write_digits(tmp_path / "strange", {"zero": 0, "nine": 9}, "test", each=3)
+    only = write_digits(tmp_path / "only", {"three": 3}, "test", each=3)
     with pytest.raises(ScenarioError, match="labels that are never learned: 'nine'"):
         ancl.teach(place, data["right"], test=strange, events=heard)
     with pytest.raises(ScenarioError, match="no test images of classes known before"):
