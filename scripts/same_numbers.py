@@ -85,6 +85,8 @@ def entry_hashes(directory: Path) -> tuple[str, dict[str, str]]:
     """What a stored entry is of, and its hashes: the key, every tensor, every part of its JSON."""
     header = json.loads((directory / "entry.json").read_text())
     meta = header["meta"]
+    if "versions" in meta:
+        return directory.name, learner_hashes(directory, meta)
     of_stage = "stage" in meta and "task" in meta
     where = f"task {meta['task']} {meta['stage']}" if of_stage else directory.name
     hashes = {"key": header["key"]}
@@ -92,6 +94,18 @@ def entry_hashes(directory: Path) -> tuple[str, dict[str, str]]:
         hashes |= {f"tensor {name}": value for name, value in tensor_hashes(file).items()}
     hashes |= {n: json_hash(v) for n, v in meta.items() if n not in CHANGES_EACH_TIME}
     return where, hashes
+
+
+def learner_hashes(directory: Path, meta: Mapping[str, Any]) -> dict[str, str]:
+    """The hashes of a learner's current version: every tensor, every part of its JSON."""
+    documents = [json.loads((directory / "parts" / name).read_text()) for name in meta["versions"]]
+    (version,) = [each for each in documents if each["number"] == meta["current"]]
+    hashes = {"key": directory.name}
+    for part, file in sorted(version["parts"].items()):
+        if not part.startswith("images of task"):  # files have the names of a directory
+            for name, value in tensor_hashes(directory / "parts" / file).items():
+                hashes[f"tensor {part}/{name}"] = value
+    return hashes | {name: json_hash(value) for name, value in version["learner"].items()}
 
 
 def output_hashes(output: Any) -> Iterator[tuple[str, str]]:

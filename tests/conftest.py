@@ -275,12 +275,16 @@ def write_digits() -> WriteDigits:
     """A folder for every name with images of that digit; gives the folder as a source."""
 
     def files(
-        folder: Path, digit_of: Mapping[str, int], part: str = "train", each: int = 20
+        folder: Path,
+        digit_of: Mapping[str, int],
+        part: str = "train",
+        each: int = 20,
+        skip: int = 0,
     ) -> str:
         samples = getattr(digits(), part)
         for name, digit in digit_of.items():
             (folder / name).mkdir(parents=True)
-            for count, position in enumerate(samples.of_class(digit)[:each].tolist()):
+            for count, position in enumerate(samples.of_class(digit)[skip : skip + each].tolist()):
                 pixels = samples.x[position].squeeze(2).numpy()
                 Image.fromarray(pixels).save(folder / name / f"{count:03}.png")
         return f"folder:{folder}"

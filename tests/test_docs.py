@@ -20,7 +20,7 @@ from PIL import Image
 
 import ancl
 from ancl import Store
-from tests.lab import build, digits, known_source
+from tests.lab import build, digits, known_source, labelled_part
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
@@ -79,14 +79,14 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Comma
     # Through its entry point: only tests of the command import ``ancl.cli``.
     (entry,) = entry_points(group="console_scripts", name="ancl")
 
-    def call(line: str) -> Any:
+    def call(line: str, code: int = 0) -> Any:
         more = {"run": ["--quick"], "analyze": ["--epochs", "1"]}.get(line.split()[1], [])
         as_json = ["--json", "--threads", "1"] if more else []
         monkeypatch.setattr(sys, "argv", [*shlex.split(line), *more, *as_json])
         with pytest.raises(SystemExit) as ended:
             entry.load()()
         printed = capsys.readouterr()
-        assert ended.value.code == 0, f"{line}: {printed.err}"
+        assert ended.value.code == code, f"{line}: {printed.err}"
         return json.loads(printed.out) if as_json else printed.out
 
     return call
@@ -287,7 +287,8 @@ def follow_engineers(command: Command) -> tuple[dict[str, list[str]], dict[str, 
             names["served"] = serve(model, image[1])
             continue
         for line in lines:
-            said.setdefault(line.split()[1], []).append(command(line))
+            refused = "swapped-photos --test" in line
+            said.setdefault(line.split()[1], []).append(command(line, 3 if refused else 0))
     return said, names
 
 
@@ -299,11 +300,23 @@ def accuracies(said: dict[str, list[str]]) -> list[float]:
 
 def check_engineers(said: dict[str, list[str]], names: dict[str, Any]) -> None:
     learner = ancl.Learner.load("things")
-    assert learner.tasks == [list(OLD), list(NEW)]
+    assert learner.tasks == [list(OLD), list(NEW), []]
+    assert learner.returning[2] == ["lion", "rocket"]
     assert names["taught"].learner.tasks == [list(OLD)]
+    kept = ancl.versions("things")
+    assert [(v.number, v.parent, bool(v.refused)) for v in kept] == [
+        *((1, None, False), (2, 1, False), (3, 2, True), (4, 2, False), (5, 2, False))
+    ]
+    assert "Refused: version 2 stays." in said["learn"][2]
+    assert "The recall of lion is" in said["learn"][2]
+    assert said["undo"][0].startswith("things is at version 2 again")
+    assert "it is at version 5" in said["learn"][4]
+    assert "swapped-photos/lion/000.png" not in said["versions"][1]
+    assert "repaired-photos/lion/000.png" in said["versions"][1]
     assert ancl.Learner.load("own").tasks == [list(OLD)]
     assert names["largest"] < 1e-4
-    assert 100 * names["accuracy"] == pytest.approx(accuracies(said)[1], abs=0.06)
+    images, labels = labelled_part("folder:test-photos@32", "test")
+    assert names["accuracy"] == pytest.approx(learner.evaluate(images, labels))
     (expected,) = learner.top_k(["test-photos/apple/000.png"], 5)
     assert [each["label"] for each in names["served"]["answers"]] == [n for n, _ in expected]
     for file in ("things.onnx", "things.pt2", "things2.pt2"):
@@ -315,6 +328,9 @@ def test_the_engineers_page_as_written(command, folder, write_digits) -> None:
         for part, start in (("train", ""), ("test", "test-")):
             write_digits(folder / f"{start}photos", {old: digit}, part, each=5)
             write_digits(folder / f"{start}new-photos", {new: digit + 5}, part, each=5)
+    for place, swapped in (("swapped-photos", True), ("repaired-photos", False)):
+        lion, rocket = (7, 6) if swapped else (6, 7)
+        write_digits(folder / place, {"lion": lion, "rocket": rocket}, each=40, skip=10)
 
     said, names = follow_engineers(command)
 
@@ -338,12 +354,23 @@ def test_the_engineers_numbers_are_those_of_real_photos(command, folder) -> None
             positions = part.of_class(source.classes.index(name)).tolist()
             for count, position in enumerate(positions):
                 Image.fromarray(part.x[position].numpy()).save(place / f"{count:03}.png")
+    # The same photos mirrored: no photo may come twice under two labels.
+    for place, pairs in (
+        ("swapped-photos", {"lion": "rocket", "rocket": "lion"}),
+        ("repaired-photos", {"lion": "lion", "rocket": "rocket"}),
+    ):
+        for name, own in pairs.items():
+            (folder / place / name).mkdir(parents=True)
+            positions = source.train.of_class(source.classes.index(own)).tolist()
+            for count, position in enumerate(positions[:200]):
+                mirrored = Image.fromarray(source.train.x[position].flip(1).numpy())
+                mirrored.save(folder / place / name / f"{count:03}.png")
 
     said, names = follow_engineers(command)
 
     check_engineers(said, names)
     written = re.findall(r"([\d.]+) %", text("engineers.md").partition("| test images of")[2])
-    assert accuracies(said) == pytest.approx([float(number) for number in written[:3]], abs=4)
+    assert accuracies(said)[:3] == pytest.approx([float(number) for number in written[:3]], abs=4)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from ancl.experiments.search import search
     from ancl.experiments.search_base import SearchResult
     from ancl.experiments.study import StudyResult, study
-    from ancl.learner.directory import LearnOutcome, load_run, open_learner, teach
+    from ancl.learner.directory import load_run, open_learner
     from ancl.learner.learner import Learner
+    from ancl.learner.teach import LearnOutcome, teach
+    from ancl.learner.versions import Version, undo, versions
     from ancl.memory import Memory
     from ancl.methods.differences import list_differences
     from ancl.methods.method import Method
@@ -62,7 +64,9 @@ _PLACES = {
     "recipe.recipe": ("RunSpec",),
     "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),
-    "learner.directory": ("LearnOutcome", "load_run", "open_learner", "teach"),
+    "learner.directory": ("load_run", "open_learner"),
+    "learner.teach": ("LearnOutcome", "teach"),
+    "learner.versions": ("Version", "undo", "versions"),
     "memory": ("Memory",),
     "methods.differences": ("list_differences",),
     "methods.method": ("Method",),
@@ -94,6 +98,7 @@ __all__ = [
     "StoreError",
     "StudyResult",
     "Training",
+    "Version",
     "analyze",
     "compare",
     "data",
@@ -113,6 +118,8 @@ __all__ = [
     "specs",
     "study",
     "teach",
+    "undo",
+    "versions",
 ]
 
 

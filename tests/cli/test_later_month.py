@@ -18,7 +18,8 @@ BEGIN = (
 SETTINGS = [*fields_for(MethodRef("icarl"), "mlp")]
 MAY_CHANGE = {
     *("learner", "data", "skip_bad_images", "output", "accept_changed", "device", "threads"),
-    *("data_root", "store", "overwrite", "wait", "as_json", "quiet"),
+    *("data_root", "store", "overwrite", "wait", "as_json", "quiet", "test", "min_accuracy"),
+    *("max_drop", "min_recall", "keep_versions"),
 }
 """Flags that say which images, where they go and what is shown: no settings of a learner."""
 OTHER = {"method": "wa", "network": "resnet8", "augment": "flip", "setting": "seed=3"}
@@ -42,7 +43,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def contents() -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in Path("L").iterdir()}
+    return {str(file): file.read_bytes() for file in Path("L").rglob("*") if file.is_file()}
 
 
 def test_every_flag_that_gives_another_value_is_refused(

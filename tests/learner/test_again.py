@@ -131,19 +131,25 @@ def test_more_images_of_known_classes_change_what_it_knows_of_them() -> None:
     assert more.report().images == 24  # held images: 2 of 20 a class, and 6 of 60
 
 
-def test_held_images_that_come_to_be_learned_from_are_held_no_longer() -> None:
+def test_held_images_that_come_to_be_learned_from_stay_held_and_are_not_learned() -> None:
     made = learner("lwf", memory=Memory(), val_fraction=0.2)
     made.learn(*part(0, 1))
     assert made._held is not None
     before = made._held.samples
 
-    made.learn(before.x, [f"d{number}" for number in before.y.tolist()])
+    again = [f"d{number}" for number in before.y.tolist()]
 
-    now = {x.numpy().tobytes() for x in made._held.samples.x}
+    with pytest.raises(ScenarioError, match="All 8 images are held images of this learner"):
+        made.learn(before.x, again)
+    x, labels = part(0, 1, skip=20, count=5)
+    made.learn(torch.cat([before.x.dense(), x]), again + labels)
+
+    now = [image.numpy().tobytes() for image in made._held.samples.x.dense()]
     assert len(before) == 8
-    # Of 4 held images a class that came again, 1 is held now and 3 were learned from.
-    assert len(now) == 2
-    assert now < {x.numpy().tobytes() for x in before.x}
+    # All that were held, in their order, and 1 in 5 of the others.
+    assert now[:8] == [image.numpy().tobytes() for image in before.x.dense()]
+    assert len(now) == 10
+    assert made._tasks[-1].sizes[:2] == (8, 2)
 
 
 def test_with_til_a_class_stays_in_the_task_that_brought_it() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ancl import AnclError, Learner, StoreError, Training
-from tests.lab import digits, read_entry, write_entry
+from tests.lab import digits
+from tests.saved_learners import read_saved, write_saved
 
 SHORT = Training(epochs=1, batch_size=32, lr=0.05)
 METHOD = "from ancl import make_method\ndef mine(): return make_method('finetune')"
@@ -89,14 +90,14 @@ def test_saving_to_no_place_of_its_own_is_refused(
 def forge(learner: Learner, place: Path, **changes: Any) -> None:
     """A saved learner with other values, and the checksums that fit; a dot leads into a part."""
     learner.save(place)
-    entry = read_entry(place)
+    entry = read_saved(place)
     for key, value in changes.items():
         part = entry.meta
         *path, name = key.split(".")
         for step in path:
             part = part[step]
         part[name] = value
-    write_entry(place, entry)
+    write_saved(place, entry)
 
 
 @pytest.mark.parametrize("part", ["method", "network.name", "data.augment"])
@@ -155,7 +156,7 @@ def test_forged_fields_of_a_saved_learner_are_refused(
 
 def test_a_deviation_of_zero_is_refused(learner: Learner, tmp_path: Path) -> None:
     learner.save(tmp_path / "m")
-    state = read_entry(tmp_path / "m").meta["state"]
+    state = read_saved(tmp_path / "m").meta["state"]
     forge(learner, tmp_path / "m", state={**state, "normalization": {"mean": [0.0], "std": [0.0]}})
 
     with pytest.raises(StoreError, match="not above 0"):
@@ -178,5 +179,5 @@ def test_changed_code_is_refused_unless_accepted_and_then_recorded(
     changed.save(tmp_path / "n")
 
     assert changed.accepted_changes[0].startswith("method, trained as ")
-    noted = read_entry(tmp_path / "n").meta["accepted_changes"]
+    noted = read_saved(tmp_path / "n").meta["accepted_changes"]
     assert noted == list(changed.accepted_changes)

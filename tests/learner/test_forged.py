@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ancl import AnclError, Events, Learner, Memory, ScenarioError, Training
-from tests.lab import Samples, StageResult, digits, patch_part, read_entry, write_entry
+from tests.lab import Samples, StageResult, digits, patch_part
+from tests.saved_learners import read_saved, write_saved
 
 SHORT = Training(epochs=1, batch_size=32, lr=0.05)
 METHODS = ("icarl", "bic", "rwalk")
@@ -55,7 +56,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def forgeries(place: Path, kinds: Sequence[str]) -> Iterator[tuple[str, StageResult]]:
-    entry = read_entry(place)
+    entry = read_saved(place)
     for name, tensor in entry.tensors.items():
         for kind in kinds:
             changed = FORGERIES[kind](tensor)
@@ -99,7 +100,7 @@ def test_every_tensor_that_is_forged_is_refused_or_changes_no_answer(
     expected, refused, tried = used(saved(method)), 0, 0
     for name, entry in forgeries(saved(method), kinds):
         tried += 1
-        write_entry(tmp_path / "forged", entry)
+        write_saved(tmp_path / "forged", entry)
         try:
             answers = used(tmp_path / "forged")
         except AnclError:

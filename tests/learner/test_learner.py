@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ancl import AnclError, Events, Learner, Method, ScenarioError, SpecError, StoreError, Training
-from tests.lab import digits, read_entry, write_entry
+from tests.lab import digits
+from tests.saved_learners import read_saved, write_saved
 
 TRAINING = Training(epochs=4, batch_size=32, lr=0.02, lr_first=0.05)
 NAMES = np.array(["zero", "one", "two", "three", "four", "five"])
@@ -205,7 +206,7 @@ def test_a_balance_is_saved_and_learned_on_with(method: str, tmp_path: Path) -> 
         each.learn(*part(4, 5))
 
     assert all(epoch["lambs"]["lamb_a"] > 0 for epoch in told["epochs"])
-    assert read_entry(tmp_path / "saved").meta["recipe"]["options"]["lamb_a"] == "balance:0.1"
+    assert read_saved(tmp_path / "saved").meta["recipe"]["options"]["lamb_a"] == "balance:0.1"
     assert loaded.method == whole.method
     images = part(0, 2, 4, test=True)[0]
     assert torch.equal(whole.scores(images), loaded.scores(images))
@@ -227,11 +228,11 @@ def test_a_state_that_was_changed_is_refused(part_name: str, tmp_path: Path) -> 
     made = learner("finetune")
     made.learn(*part(0, 1))
     made.save(tmp_path / "saved")
-    entry = read_entry(tmp_path / "saved")
+    entry = read_saved(tmp_path / "saved")
     entry.meta["state"][part_name] = {"tasks": [], "keys": {"network": "../.."}, "method": 1}[
         part_name
     ]
-    write_entry(tmp_path / "saved", entry)
+    write_saved(tmp_path / "saved", entry)
 
     with pytest.raises(StoreError, match=rf"cannot be opened \(ValidationError.*\n{part_name}"):
         Learner.load(tmp_path / "saved")

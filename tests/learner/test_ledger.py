@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import ancl
 from ancl import Learner, ScenarioError, SpecError, StoreError
-from tests.lab import StageResult, digits, read_entry, write_entry
+from tests.lab import StageResult, digits
+from tests.saved_learners import read_saved, write_saved
 
 VECTORS = torch.randn(240, 12, generator=torch.Generator().manual_seed(3))
 LABELS = [f"class {number % 6}" for number in range(240)]
@@ -86,10 +87,13 @@ def test_no_pixel_is_saved(tmp_path: Path) -> None:
     samples = digits().train
     made.learn(samples.x[torch.arange(200)], samples.y[:200].tolist())
     made.save(tmp_path / "saved")
-    tensors = read_entry(tmp_path / "saved").tensors
+    tensors = read_saved(tmp_path / "saved").tensors
 
-    assert not [name for name, tensor in tensors.items() if tensor.dtype == torch.uint8]
+    listed = {"images of task 1/ids", "images of task 1/use"}
+    assert {name for name, t in tensors.items() if t.dtype == torch.uint8} == listed
     assert not [name for name in tensors if name.startswith(("held", "memory"))]
+    files = b"".join(f.read_bytes() for f in (tmp_path / "saved").rglob("*") if f.is_file())
+    assert not [n for n in range(200) if samples.x[n].numpy().tobytes() in files]
 
 
 def test_it_is_saved_and_learns_on(tmp_path: Path) -> None:
@@ -117,11 +121,11 @@ def test_it_is_saved_and_learns_on(tmp_path: Path) -> None:
 )
 def test_a_damaged_learner_is_refused(part: str, tmp_path: Path) -> None:
     learner(FIRST, method="ridge").save(tmp_path / "saved")
-    entry = read_entry(tmp_path / "saved")
+    entry = read_saved(tmp_path / "saved")
     name = f"{part.partition('/')[0]}/{part}"
     value = entry.tensors[name]
     tensors = {**entry.tensors, name: value + 1 if "tasks" in name else value[:1].clone()}
-    write_entry(tmp_path / "forged", StageResult(tensors, entry.meta))
+    write_saved(tmp_path / "forged", StageResult(tensors, entry.meta))
 
     with pytest.raises(StoreError):
         Learner.load(tmp_path / "forged")

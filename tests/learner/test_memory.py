@@ -139,7 +139,7 @@ def test_one_image_a_class_is_learned_and_kept(method: str, lab) -> None:
         "bee",
         "cat",
     ]
-    assert "Task 1 has no images to validate on" in said.messages[0]
+    assert any("Task 1 has no images to validate on" in message for message in said.messages)
     assert learner.report().basis == "not measured"
 
 

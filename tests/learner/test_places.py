@@ -16,7 +16,7 @@ from torch import Tensor
 
 import ancl
 from ancl import AnclError, Events, Learner, StoreError, Training
-from tests.lab import HEADER, TENSORS, delete, discard, exchange, flush, patch_part
+from tests.lab import HEADER, PARTS, TENSORS, delete, discard, exchange, flush, patch_part
 
 TRAINING = Training(epochs=1, batch_size=8)
 SETTINGS = {"training.epochs": 1, "network.hidden": [8]}
@@ -155,9 +155,9 @@ def test_the_name_of_a_learner_never_vanishes(place: Path, monkeypatch: pytest.M
     for name, step in steps.items():
 
         def watched(*args: Any, step: Callable[..., Any] = step) -> Any:
-            there.append((place / HEADER).is_file() and (place / TENSORS).is_file())
+            there.append((place / HEADER).is_file() and any((place / PARTS).iterdir()))
             result = step(*args)
-            there.append((place / HEADER).is_file() and (place / TENSORS).is_file())
+            there.append((place / HEADER).is_file() and any((place / PARTS).iterdir()))
             return result
 
         patch_part(monkeypatch, name, watched)
@@ -221,6 +221,7 @@ def written(saved: Path, source: str, tmp_path_factory) -> dict[str, str]:
     # Written under a temporary name first, or only where names cannot be exchanged, or only after
     # a long training.
     unseen = (f"L/{HEADER}", f"L/{TENSORS}", "L/README.md", "L", "new", ".L.old", ".new.old")
+    unseen += (f"L/{PARTS}", f"L/{PARTS}/{HEADER}", f"L/{PARTS}/README.md")
     for name in (*unseen, ".L.learning/checkpoints", ".new.learning/checkpoints"):
         forms[name] = name
     return forms
@@ -233,6 +234,7 @@ def test_all_that_is_written_is_known(written: dict[str, str]) -> None:
     expected = rooms | {f"{room}/{part}" for room in rooms for part in (*inside, "locks/KEY.lock")}
     expected |= {"L", f"L/{HEADER}", f"L/{TENSORS}", "L/README.md", ".L.old", ".new.old"}
     expected |= {"new", "m.pt2", "m.pt2.md"}
+    expected |= {f"L/{PARTS}", f"L/{PARTS}/{HEADER}", f"L/{PARTS}/README.md"}
     assert set(written) == expected
 
 
@@ -269,6 +271,7 @@ def test_a_strangers_thing_is_refused_before_training_or_left_alone(
         else:
             assert path.read_text() == TEXT, form
     always = {f"L/{HEADER}", f"L/{TENSORS}", "L/README.md", ".L.learning/lock", "m.pt2", "m.pt2.md"}
+    always |= {f"L/{PARTS}", f"L/{PARTS}/{HEADER}", f"L/{PARTS}/README.md"}
     if kind != "link":
         assert always <= refused
     if kind != "directory":
@@ -373,7 +376,9 @@ def left(place: Path, form: str) -> Path:
         header = (place / HEADER).read_bytes()
         (temporary / HEADER).write_bytes(header[: {"begun": 9, "half": 200}.get(form, len(header))])
     if form == "no text":
-        shutil.copy(place / TENSORS, temporary)
+        (temporary / PARTS).mkdir()
+        part = next((place / PARTS).iterdir())
+        (temporary / PARTS / part.name).write_bytes(part.read_bytes()[:9])
         (temporary / "README.md").touch()
     return temporary
 

@@ -49,10 +49,9 @@ from tests.lab import (
     generator,
     patch_part,
     plan,
-    read_entry,
     strip_prefix,
-    write_entry,
 )
+from tests.saved_learners import read_saved, write_saved
 
 FILE = f"{Path(__file__).parents[2] / 'examples/dark_replay.py'}:dark_replay"
 NAN = float("nan")
@@ -429,7 +428,7 @@ def test_a_learner_is_saved_loaded_and_taught_on(tmp_path: Path) -> None:
     assert torch.equal(loaded.scores(x), learner.scores(x))
     assert torch.equal(loaded.scores(x), taught(3).scores(x))
     loaded.save(tmp_path / "again")
-    rows = read_entry(tmp_path / "again").tensors["memory/memory/extra/logits"]
+    rows = read_saved(tmp_path / "again").tensors["memory/memory/extra/logits"]
     assert rows.shape == (18, 6)
 
 
@@ -437,7 +436,7 @@ def test_a_learner_is_saved_loaded_and_taught_on(tmp_path: Path) -> None:
 def test_forged_records_are_refused(forged: str, tmp_path: Path) -> None:
     place = tmp_path / "saved"
     taught().save(place)
-    entry = read_entry(place)
+    entry = read_saved(place)
     [name] = [name for name in entry.tensors if name.endswith("extra/logits")]
     tensors = dict(entry.tensors)
     rows = tensors.pop(name)
@@ -447,7 +446,7 @@ def test_forged_records_are_refused(forged: str, tmp_path: Path) -> None:
         tensors[name] = rows.nan_to_num().long()
     elif forged == "other":
         tensors[f"{name}2"] = rows
-    write_entry(tmp_path / "forged", StageResult(tensors, entry.meta))
+    write_saved(tmp_path / "forged", StageResult(tensors, entry.meta))
 
     with pytest.raises(AnclError, match="record"):
         Learner.load(tmp_path / "forged", method=FILE)
@@ -470,7 +469,7 @@ def test_a_run_is_found_again_and_learned_on(tmp_path: Path) -> None:
     samples = part(6, 7)
     learner.learn(samples.x, samples.y.tolist())  # known classes again, stored anew
     learner.save(tmp_path / "saved")
-    tensors = read_entry(tmp_path / "saved").tensors
+    tensors = read_saved(tmp_path / "saved").tensors
     rows, y = (tensors[f"memory/memory/{name}"] for name in ("extra/logits", "y"))
     known = [10 if label in (6, 7) else 2 * (label // 2 + 1) for label in y.tolist()]
     assert (~rows.isnan()).sum(dim=1).tolist() == known

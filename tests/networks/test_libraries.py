@@ -21,10 +21,9 @@ from tests.lab import (
     digits,
     is_outside,
     network_options,
-    read_entry,
     seeded,
-    write_entry,
 )
+from tests.saved_learners import read_saved, write_saved
 
 SHAPE = (1, 8, 8)
 SHORT = Training(epochs=1, batch_size=32, lr=0.05)
@@ -368,11 +367,11 @@ def test_a_forged_directory_names_no_network_of_another_kind_and_reads_no_file(
     weights: Path, tmp_path: Path
 ) -> None:
     taught(weights).save(tmp_path / "learner")
-    entry = read_entry(tmp_path / "learner")
+    entry = read_saved(tmp_path / "learner")
     recipe = entry.meta["recipe"]
 
     def forged(**changes: Any) -> Path:
-        write_entry(tmp_path / "forged", StageResult(entry.tensors, {**entry.meta, **changes}))
+        write_saved(tmp_path / "forged", StageResult(entry.tensors, {**entry.meta, **changes}))
         return tmp_path / "forged"
 
     with pytest.raises(SpecError, match="timm lists no model 'hf-hub:x/y'"):

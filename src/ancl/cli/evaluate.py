@@ -7,8 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ancl.cli.flag_values import without_bad_images
-from ancl.cli.flags import Opening, with_flags
+from ancl.cli.flags import Gate, Opening, with_flags
+from ancl.cli.text import REFUSED, gate_text
+from ancl.errors import SpecError
 
 if TYPE_CHECKING:
     from ancl.learner.files import Evaluation
@@ -20,23 +24,41 @@ def evaluate(
     *,
     data: str,
     skip_bad_images: bool = False,
+    against: int | None = None,
+    gate: Gate,
     opening: Opening,
     data_root: Path | None = None,
     device: str | None = None,
     as_json: bool = False,
 ) -> None:
-    """Accuracy in total, per task and per class; on a folder's test part if it has one."""
+    """Accuracy in total, per task and per class; on a folder's test part if it has one.
+
+    With conditions, the command ends with 3 where one does not hold.
+    """
     from ancl.data import labelled_part
     from ancl.learner.directory import open_learner
-    from ancl.learner.files import evaluate_tasks
+    from ancl.learner.gate import GateConditions, evaluate_on_test
     from ancl.stages.progress import Progress
 
     named, events = without_bad_images(data) if skip_bad_images else data, Progress()
-    opened = open_learner(learner, **vars(opening), device=device or "auto", events=events)
+    conditions = GateConditions(**gate.conditions())
+    if conditions.max_drop is not None and against is None:
+        raise SpecError("--max-drop compares two versions. Give the earlier one: --against N.")
+    given: dict[str, Any] = {**vars(opening), "device": device or "auto", "events": events}
+    opened = open_learner(learner, **given)
+    earlier = open_learner(learner, **{**given, "version": against}) if against else None
     form = (opened.input_shape, events.say, opened.resizes_to)
     x, labels = labelled_part(named, "test", data_root, *form)
-    evaluation = evaluate_tasks(opened, x, labels)
-    print(json.dumps(evaluation_json(evaluation)) if as_json else evaluation_text(evaluation))
+    measured = evaluate_on_test(earlier, opened, x, labels, conditions, events.say)
+    refused = conditions.unmet(measured)
+    if as_json:
+        compared = {"comparison": measured.json()} if earlier else {}
+        print(json.dumps({**evaluation_json(measured.evaluation), **compared, "refused": refused}))
+    else:
+        parts = [evaluation_text(measured.evaluation), *([gate_text(measured)] if earlier else [])]
+        print("\n\n".join([*parts, *(["\n".join(["Refused:", *refused])] if refused else [])]))
+    if refused:
+        raise typer.Exit(REFUSED)
 
 
 def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from ancl.errors import SpecError, printable
@@ -88,6 +89,43 @@ def parse_numbers(flag: str, text: str | None) -> tuple[float, ...] | None:
         raise SpecError(
             f"{flag}: {text!r} is not a list of numbers ≥ 0. Write {flag} 0.1,1,10."
         ) from None
+
+
+def read_share(flag: str, text: str | None) -> float | None:
+    """A share from 0 to 1; None where nothing is given.
+
+    >>> read_share("--min-accuracy", "0.85")
+    0.85
+
+    Raises:
+        SpecError: It is not a share.
+    """
+    if text is None:
+        return None
+    if not re.fullmatch(r"0*(0(\.\d{1,18})?|1(\.0{1,18})?|\.\d{1,18})", text):
+        raise SpecError(
+            f"{flag}: {printable(text, 40)!r} is not a share. Write a number from 0 to 1, such as "
+            f"0.85."
+        )
+    return float(text)
+
+
+def read_shares(flag: str, texts: Iterable[str]) -> dict[str | int, float]:
+    """Shares by class.
+
+    >>> read_shares("--min-recall", ["robin=0.8"])
+    {'robin': 0.8}
+
+    Raises:
+        SpecError: One has no class or no share.
+    """
+    shares: dict[str | int, float] = {}
+    for text in texts:
+        label, equals, share = text.rpartition("=")
+        if not equals or not label:
+            raise SpecError(f"{flag}: {printable(text, 40)!r} names no class. Write robin=0.8.")
+        shares[label] = read_share(flag, share) or 0.0
+    return shares
 
 
 def is_count(text: str | None) -> bool:

@@ -16,6 +16,8 @@ from ancl.cli.flag_values import (
     parse_seeds,
     read_count,
     read_order,
+    read_share,
+    read_shares,
     read_text,
     scalar,
     without_bad_images,
@@ -130,6 +132,15 @@ ROWS: dict[str, Row] = {
     "Opening.method": Row("NAME", "The method again, if it is your own code."),
     "Opening.network": Row("NAME", "The same for the network."),
     "Opening.store": Row("DIR", "The store of a run. [.store beside it]"),
+    "version": Row("N", "An earlier version of it: ancl versions LEARNER", least=1),
+    # conditions on test images
+    "min_accuracy": Row("0.85", "The least share of test images that get the right label."),
+    "max_drop": Row(
+        "0.02", "How much this share may fall, at most, on classes known before, among all classes."
+    ),
+    "min_recall": Row(
+        "CLASS=0.8", "The least share of a class's images that get its label. May be repeated."
+    ),
     # one command alone; it comes before a row of the same name above
     "demo.quick": Row(None, "One seed and two epochs per task: a smoke test."),
     "demo.seeds": Row("0-2,7", "One run per seed. [0-4]"),
@@ -178,6 +189,10 @@ ROWS: dict[str, Row] = {
         "NAME", "For a new learner: icarl, a-icarl, wa … Later only if it is your own code."
     ),
     "learn.network": Row("NAME", "The same: ancl list networks"),
+    "learn.test": Row(
+        "SOURCE", "Test images, never learned, measured on before and after: folder:test-photos"
+    ),
+    "learn.keep_versions": Row("N", "Keep this many versions from now on. [all]"),
     "learn.store": Row("DIR", "Where stages are kept. [beside LEARNER, until it is saved]"),
     "learn.wait": Row(
         "SECONDS",
@@ -189,6 +204,13 @@ ROWS: dict[str, Row] = {
     "predict.task": Row("N", "Only the classes of this task compete; 1 is the first."),
     "predict.as_csv": Row(None, "CSV on standard output: a line for each label.", flag="--csv"),
     "evaluate.data": Row("SOURCE", "Images with labels, such as folder:photos"),
+    "evaluate.against": Row("N", "Compare with this version, class by class.", least=1),
+    "versions.learner": _argument("LEARNER", "A saved learner."),
+    "versions.images": Row("N", "List every image that version N learned.", least=1),
+    "undo.to": Row("N", "The version. [that before the one it is at]", least=1),
+    "undo.wait": Row(
+        "SECONDS", "How long to wait while another process changes the learner.", least=0
+    ),
     "export.output": Row("FILE", "The file. [LEARNER's name, here]", flag="--output -o"),
     "export.format": Row("onnx|pt2", "For any ONNX runtime, or torch.export. [onnx]"),
     "list.of": Row("METHOD", "Every setting of a method.", flag="--options"),
@@ -352,6 +374,28 @@ class Opening:
     augment: str | None = None
     accept_changed: bool = False
     store: Path | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """Conditions on test images."""
+
+    min_accuracy: str | None = None
+    max_drop: str | None = None
+    min_recall: list[str] | None = None
+
+    def conditions(self) -> dict[str, Any]:
+        """As values.
+
+        Raises:
+            SpecError: One cannot be read.
+        """
+        return {
+            "min_accuracy": read_share("--min-accuracy", self.min_accuracy),
+            "max_drop": read_share("--max-drop", self.max_drop),
+            "min_recall": read_shares("--min-recall", self.min_recall or ()),
+        }
 
 
 # -- from options to settings ----------------------------------------------------------------

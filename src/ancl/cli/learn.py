@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ancl.cli.flag_values import read_count, without_bad_images
-from ancl.cli.flags import Machine, Weights, make_layer, with_flags
+from ancl.cli.flags import Gate, Machine, Weights, make_layer, with_flags
+from ancl.cli.text import REFUSED, gate_text, held_text
 
 if TYPE_CHECKING:
-    from ancl.learner.directory import LearnOutcome
+    from ancl.learner.teach import LearnOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,9 @@ def learn(
     accept_changed: bool = False,
     weights: Weights,
     start: Start,
+    test: str | None = None,
+    gate: Gate,
+    keep_versions: str | None = None,
     machine: Machine,
     data_root: Path | None = None,
     store: Path | None = None,
@@ -59,9 +65,12 @@ def learn(
 
     The folder may hold new classes, more images of known classes, or both.
 
+    Every month is a new version: ancl versions birds, ancl undo birds. With --test and conditions
+    it is taken only if they hold; else the command ends with 3, and the old version stays.
+
     A second command on the same learner waits for the first, and learns on from there.
     """
-    from ancl.learner.directory import teach
+    from ancl.learner.teach import teach
     from ancl.recipe.build import threads
     from ancl.stages.progress import make_progress
 
@@ -80,6 +89,9 @@ def learn(
             settings=layer,
             accept_changed=accept_changed,
             overwrite=overwrite,
+            test=test,
+            **gate.conditions(),
+            keep_versions=read_count("--keep-versions", keep_versions),
             store=store,
             data_root=data_root,
             device=machine.device or "auto",
@@ -87,39 +99,63 @@ def learn(
             events=events,
         )
     print(json.dumps(taught_json(taught)) if as_json else taught_text(taught))
+    if taught.refused:
+        raise typer.Exit(REFUSED)
 
 
 def taught_json(taught: LearnOutcome) -> dict[str, Any]:
     """What was learned, as JSON."""
     held = taught.learner.report()
+    changes = [] if taught.found else taught.version.held
+    names = ("of", "images", "before", "after")
     return {
         "directory": str(taught.directory),
         "learned_before": taught.found,
+        "version": taught.version.number,
+        "refused": list(taught.refused),
         "tasks": taught.learner.tasks,
         "returning": taught.learner.returning,
         "classes": taught.learner.classes,
-        "held": {"accuracy": held.accuracy, "images": held.images, "basis": held.basis},
+        "held": {
+            "accuracy": held.accuracy,
+            "images": held.images,
+            "basis": held.basis,
+            "changes": [dict(zip(names, change, strict=True)) for change in changes],
+        },
+        "test": taught.test.json() if taught.test else None,
         "choice": choice.json() if (choice := taught.learner.choice) else None,
     }
 
 
 def taught_text(taught: LearnOutcome) -> str:
-    """What was learned, in a few lines."""
+    """What was learned, in a few lines and tables."""
     from ancl.errors import one_line
-    from ancl.wording import percent
 
-    held = taught.learner.report()
+    name, number = taught.directory, taught.version.number
     known = len(taught.learner.classes)
     new = ", ".join(map(one_line, taught.learner.tasks[-1])) or "no new classes"
     again = ", ".join(map(one_line, taught.learner.returning[-1]))
-    lines = [
-        f"{taught.directory} has learned exactly these images before: nothing was done."
-        if taught.found
-        else f"Learned task {len(taught.learner.tasks)}: {new}{again and '; again: '}{again}.",
-        f"Accuracy on {held.images} held images ({held.basis}): {percent(held.accuracy)} %."
-        if held.accuracy is not None
-        else "The accuracy was not measured: no images were held out of training.",
-        *([str(taught.learner.choice)] if taught.learner.choice else []),
-        f"The learner knows {known} classes. Its model card: {taught.directory / 'README.md'}",
-    ]
-    return "\n".join(lines)
+    if taught.found:
+        first = f"{name} has learned exactly these images before: nothing was done."
+    else:
+        first = f"Learned task {len(taught.learner.tasks)}: {new}{again and '; again: '}{again}."
+    parts = [first, held_text(taught.learner, () if taught.found else taught.version.held)]
+    if taught.learner.choice:
+        parts.append(str(taught.learner.choice))
+    if taught.test:
+        parts.append(gate_text(taught.test))
+    if taught.refused:
+        before = taught.version.parent
+        stays = f"version {before} stays" if before else "no version was taken"
+        lines = [
+            f"Refused: {stays}.",
+            *taught.refused,
+            f"It is kept as version {number} (--version {number}). To take it all the same: "
+            f"ancl undo {name} --to {number}",
+        ]
+    else:
+        lines = [
+            f"The learner knows {known} classes; it is at version {number}. Its model card: "
+            f"{name / 'README.md'}"
+        ]
+    return "\n\n".join([*parts, "\n".join(lines)])

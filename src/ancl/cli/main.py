@@ -26,6 +26,7 @@ from ancl.cli.report import report
 from ancl.cli.run import run
 from ancl.cli.search import search
 from ancl.cli.study import study
+from ancl.cli.versions import undo, versions
 from ancl.errors import AnclError, printable
 
 _LONGEST = 4_000
@@ -124,6 +125,8 @@ app.command("learn")(learn)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("export")(export)
+app.command("versions")(versions)
+app.command("undo")(undo)
 app.add_typer(listing.app, name="list")
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")

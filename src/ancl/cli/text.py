@@ -13,10 +13,14 @@ from ancl.wording import LEGEND, SIGNS, duration, percent, table
 if TYPE_CHECKING:
     from ancl.experiments.results import Finished, RunResult
     from ancl.experiments.run import Failure
+    from ancl.learner.gate import GateResult
+    from ancl.learner.learner import Learner
     from ancl.metrics import Metric
 
 FAILED = 1
 """The exit code where some stage failed and the others finished."""
+REFUSED = 3
+"""The exit code where a condition does not hold."""
 
 
 # -- results of runs -------------------------------------------------------------------------
@@ -112,6 +116,59 @@ def failures_text(failures: Sequence[Failure]) -> str:
     """What failed, how many runs lack it, and why."""
     rows = [[each.node.title, str(each.runs), " ".join(each.reason.split())] for each in failures]
     return "Failed, while the others finished:\n" + table(["stage", "runs", "why"], rows, "lrw")
+
+
+# -- learners --------------------------------------------------------------------------------
+
+
+def held_text(learner: Learner, changes: Sequence[tuple[Any, ...]]) -> str:
+    """The accuracy on held images, old classes apart from new ones, and what it means."""
+    held = learner.report()
+    if held.accuracy is None:
+        return "The accuracy was not measured: no images were held out of training."
+    if not changes:
+        return (
+            f"Accuracy on {held.images} held images ({held.basis}): {percent(held.accuracy)} %. "
+            f"Held images are never trained on."
+        )
+    rows = [
+        [str(of), str(images), "" if before is None else percent(before), percent(after)]
+        for of, images, before, after in changes
+    ]
+    return (
+        "Accuracy on held images: never trained on, the same before and after. They are "
+        "validation images,\non which patience chooses the epoch (val, while it learns), so it may "
+        "be slightly too good; --test\nmeasures on images of your own.\n"
+        + table(["held images of", "images", "before %", "after %"], rows, "lrrr")
+    )
+
+
+def gate_text(measured: GateResult) -> str:
+    """Test images before and after, class by class."""
+    rows = [
+        [
+            str(recall.label),
+            str(recall.images),
+            "" if recall.before is None else percent(recall.before),
+            percent(recall.after),
+            "" if recall.before is None else _signed(recall.after - recall.before),
+        ]
+        for recall in measured.recalls
+    ]
+    if measured.known:
+        before, after = measured.known
+        shares = [percent(before), percent(after), _signed(after - before)]
+        rows.append(["known before", str(measured.known_images), *shares])
+    rows.append(["all", str(measured.images), "", percent(measured.accuracy), ""])
+    return (
+        "Accuracy on test images, which were never learned: the share that gets the right label "
+        "among all classes.\n"
+        + table(["class", "images", "before %", "after %", "points"], rows, "lrrrr")
+    )
+
+
+def _signed(difference: float) -> str:
+    return f"{round(100 * difference, 1) + 0.0:+.1f}"
 
 
 # -- dry runs --------------------------------------------------------------------------------

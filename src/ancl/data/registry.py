@@ -185,7 +185,7 @@ def labelled_part(
             path, part, size or own, resampling=rule, colour=colour, skip_bad=skip, say=say
         )
         view = as_view(x)
-        view.storage.names = files
+        view.storage.names = [str(path / file) for file in files]
         return view, as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ancl.data import ImageView, Label, Task
 from ancl.errors import ScenarioError
-from ancl.learner.held import HeldOut, mask_other_tasks, numbers
+from ancl.learner.held import HeldOut, Scorer, mask_other_tasks, numbers
 from ancl.learner.inputs import Data, Form, read_images, read_labelled
 from ancl.learner.measures import (
     ALL,
@@ -41,6 +41,10 @@ class Answers(ABC):
     @abstractmethod
     def _score(self, x: Tensor | ImageView) -> Tensor:
         """The scores of all classes for images in the learner's form."""
+
+    @abstractmethod
+    def _made_scorer(self) -> Scorer:
+        """What scores are computed by."""
 
     @abstractmethod
     def _held_out(self) -> HeldOut | None:
@@ -273,7 +277,7 @@ class Answers(ABC):
 
     @torch.no_grad()
     def _held_scores(self, held: HeldOut, *, task_known: bool) -> Tensor:
-        scores = numbers(held.scores())
+        scores = numbers(held.scores(self._made_scorer()))
         return mask_other_tasks(scores, held.task, self._tasks) if task_known else scores
 
     @property

@@ -1,15 +1,15 @@
 """What answers are computed and measured by: a scorer, and images held out of learning."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ancl.data import ImageView, Samples, Task
-from ancl.data.samples import not_in
 from ancl.errors import ScenarioError
 from ancl.inference import Answer, InferenceInputs
+from ancl.learner.images import hash_rows
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.methods.parts import inference_inputs, read_base
@@ -43,12 +43,14 @@ class HeldOut(NamedTuple):
     Args:
         y: The class of each.
         task: The task that it counts for.
-        scores: Computes their scores.
+        hashes: The sha256 of each.
+        scores: From a scorer to their scores.
     """
 
     y: Tensor
     task: Tensor
-    scores: Callable[[], Tensor]
+    hashes: Sequence[bytes]
+    scores: Callable[[Scorer], Tensor]
 
 
 def mask_other_tasks(scores: Tensor, of: Tensor, tasks: Sequence[Task], first: int = 0) -> Tensor:
@@ -101,24 +103,102 @@ def numbers(scores: Tensor) -> Tensor:
     return scores
 
 
-@torch.no_grad()
-def measured(
-    held: HeldOut | None, tasks: Sequence[Task], *, task_known: bool
+class Answering(NamedTuple):
+    """Who answers: a scorer, after these tasks, with the task of an image known or not."""
+
+    scorer: Scorer
+    tasks: Sequence[Task]
+    task_known: bool
+
+    @torch.no_grad()
+    def right(self, held: HeldOut) -> Tensor:
+        """Whether each held image gets its label; never of a class that is not known."""
+        scores = held.scores(self.scorer)
+        if self.task_known:
+            scores = mask_other_tasks(scores, held.task, self.tasks)
+        return scores.argmax(dim=1) == held.y
+
+
+def task_accuracies(
+    right: Tensor | None, held: HeldOut | None, tasks: Sequence[Task]
 ) -> tuple[float | None, ...]:
     """The accuracy on the held images of every task with classes; nothing where it has none."""
     columns = [task.index for task in tasks if task.is_column]
-    if held is None:
+    if held is None or right is None:
         return (None,) * len(columns)
-    scores = held.scores()
-    scores = mask_other_tasks(scores, held.task, tasks) if task_known else scores
-    right = scores.argmax(dim=1) == held.y
-    own = [right[held.task == index] for index in columns]
-    return tuple(float(each.double().mean()) if len(each) else None for each in own)
+    return tuple(_share(right[held.task == index]) for index in columns)
+
+
+def _share(right: Tensor) -> float | None:
+    return float(right.double().mean()) if len(right) else None
+
+
+KNOWN, RETURNING, NEW = "classes known before", "new images of known classes", "new classes"
+"""Which held images a change is measured on."""
+
+
+class Change(NamedTuple):
+    """What a task changed, on the same held images before and after it.
+
+    Args:
+        of: Which images: ``KNOWN``, ``RETURNING``, ``NEW``, or the position of a known class.
+        images: Their number.
+        before: The share that got the right label before; nothing of a class not known then.
+        after: The share that gets it now.
+    """
+
+    of: str | int
+    images: int
+    before: float | None
+    after: float
+
+
+class HeldChanges(NamedTuple):
+    """What a task changed.
+
+    Args:
+        groups: On classes known before, on new images of these, and on new classes.
+        recalls: On every class known before, on images that were held before.
+    """
+
+    groups: tuple[Change, ...] = ()
+    recalls: tuple[Change, ...] = ()
+
+
+def compare_held(
+    held: HeldOut, earlier: HeldOut | None, before: Answering | None, after: Tensor
+) -> HeldChanges:
+    """What a task changed, on held images.
+
+    Args:
+        held: The held images.
+        earlier: Those that were held before the task.
+        before: Who answered then; none before the first task.
+        after: Whether each image gets its label now.
+    """
+    y, known = held.y, torch.zeros(len(held.y), dtype=torch.bool)
+    was = known.clone()
+    if before:
+        known = y < before.tasks[-1].classes.stop
+        was = before.right(held)
+    there = set(earlier.hashes) if earlier else set[bytes]()
+    first = torch.tensor([row in there for row in held.hashes], dtype=torch.bool)
+    groups = {KNOWN: known & first, RETURNING: known & ~first, NEW: ~known}
+    classes = {n: known & first & (y == n) for n in sorted(set(y[known & first].tolist()))}
+    return HeldChanges(
+        *(
+            tuple(
+                Change(of, int(rows.sum()), None if of == NEW else _share(was[rows]), share)
+                for of, rows in chosen.items()
+                if (share := _share(after[rows])) is not None
+            )
+            for chosen in (groups, classes)
+        )
+    )
 
 
 def held_by(
     method: Method,
-    scorer: Scorer,
     tasks: Sequence[Task],
     entries: Mapping[str, StageResult],
     images: Exemplars | None,
@@ -127,7 +207,6 @@ def held_by(
 
     Args:
         method: Its method.
-        scorer: What answers.
         tasks: What was learned.
         entries: What was left behind, by piece.
         images: Those that are held as they are, if there are any.
@@ -135,7 +214,10 @@ def held_by(
     if method.infer.holds is None:
         if images is None:
             return None
-        return HeldOut(images.samples.y, images.task, lambda: scorer(images.samples.x))
+        x = images.samples.x
+        return HeldOut(
+            images.samples.y, images.task, hash_rows(x.digests()), lambda scorer: scorer(x)
+        )
     piece = method.infer.holds
     known = Statistics.read(strip_prefix(piece, entries[piece].tensors))
     held = known.held
@@ -145,7 +227,8 @@ def held_by(
     output = Output(features.new_zeros(len(held), known.sums.classes), features)
     domains = tasks[-1].is_column and not adds_classes(tasks[-1])
     task = held.tasks if domains else _first_tasks(tasks, held.y)
-    return HeldOut(held.y, task, lambda: scorer.score(output))
+    hashes = [bytes.fromhex(text) for text in held.hex()]
+    return HeldOut(held.y, task, hashes, lambda scorer: scorer.score(output))
 
 
 def _first_tasks(tasks: Sequence[Task], y: Tensor) -> Tensor:
@@ -156,21 +239,32 @@ def _first_tasks(tasks: Sequence[Task], y: Tensor) -> Tensor:
     return found
 
 
-def hold_out_images(tasks: Sequence[Task], most: int, before: Exemplars | None) -> Exemplars | None:
+def hold_out_images(
+    tasks: Sequence[Task],
+    val: Samples,
+    most: int,
+    before: Exemplars | None,
+    trained: Collection[bytes],
+) -> Exemplars | None:
     """Held images with those of the last task: the first ``most`` validation images of each class.
 
-    They are in the order of their hashes, so the first are as good as any. None of them is
-    trained on: one that comes again to be learned from is held no longer. Those of a known class
+    They are in the order of their hashes, so the first are as good as any. Those of a known class
     that comes again fill up what it has, and belong to the task that brought it first.
+
+    Args:
+        tasks: All tasks.
+        val: The validation images of the last.
+        most: How many of each class, at most.
+        before: The images that are held already; all of them stay.
+        trained: The hashes of all images that were trained on, which are not held now.
     """
     task = tasks[-1]
-    split = task.load()
-    val = split.val
-    if task.returning and before:
-        kept = Samples(before.samples.x, torch.arange(len(before.samples)))
-        before = before.take(not_in(kept, split.train).y)
-    if task.returning:
-        val = not_in(val, before.samples if before else val.take(torch.arange(0)))
+    out = {*trained, *(hash_rows(before.samples.x.digests()) if before else ())}
+    fresh = dict[bytes, int]()  # of equal images, the first
+    for index, row in enumerate(hash_rows(val.x.digests())):
+        if row not in out:
+            fresh.setdefault(row, index)
+    val = val.take(torch.tensor(list(fresh.values()), dtype=torch.long))
     chosen = [torch.arange(0)]
     for number in sorted(set(val.y.tolist())):
         there = int((before.samples.y == number).sum()) if before and task.returning else 0
@@ -179,14 +273,14 @@ def hold_out_images(tasks: Sequence[Task], most: int, before: Exemplars | None) 
     if not len(samples):
         return before
     n = len(samples)
-    own = Exemplars(samples, _brought_by(tasks, samples.y), torch.ones(n, dtype=torch.bool))
+    added = Exemplars(samples, _brought_by(tasks, samples.y), torch.ones(n, dtype=torch.bool))
     # A copy of these few: a view would keep all images of their task.
-    return Exemplars.of((Exemplars.joined([before, own]) if before else own).tensors())
+    return Exemplars.of((Exemplars.joined([before, added]) if before else added).tensors())
 
 
 def _brought_by(tasks: Sequence[Task], y: Tensor) -> Tensor:
     """The task of each image: that which was the first to bring its class, or the last in dil."""
-    found = torch.full((len(y),), tasks[-1].index)
+    brought = torch.full((len(y),), tasks[-1].index)
     for task in tasks if tasks[-1].returning else ():
-        found[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
-    return found
+        brought[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
+    return brought

@@ -3,7 +3,6 @@
 Nothing is guessed: images whose layout or values may mean two things are refused with the way out.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -326,37 +325,6 @@ def read_labelled(
             f"There are {len(x)} images and {len(given)} labels. Give one label per image."
         )
     return x, given
-
-
-def read_ids(data: Data, x: ImageView, ids: Sequence[str] | None) -> dict[str, list[str]]:
-    """What the images are called, by the hash of each: as given, or by the names of their files.
-
-    Args:
-        data: As it was given.
-        x: The same as it was read.
-        ids: What each is called; left out, files have their paths and others no name.
-
-    Raises:
-        ScenarioError: There is not one text for each image.
-    """
-    if ids is None and isinstance(data, ImageView):
-        ids = data.names()
-    elif ids is None and isinstance(data, Sequence) and not isinstance(data, str):
-        files = all(isinstance(each, str | os.PathLike) for each in data)
-        ids = [os.fspath(each) for each in data] if files else None
-    if ids is None:
-        return {}
-    names = list(ids)
-    if len(names) != len(x) or not all(isinstance(name, str) for name in names):
-        raise ScenarioError(
-            f"There are {len(x)} images and {len(names)} ids. Give one text for each image."
-        )
-    found: dict[str, list[str]] = {}
-    for name, row in zip(names, x.digests().astype(">u8"), strict=True):
-        known = found.setdefault(row.tobytes().hex(), [])
-        if name not in known:
-            known.append(name)
-    return found
 
 
 def _labels(labels: Any) -> list[Label] | None:

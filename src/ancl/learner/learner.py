@@ -1,7 +1,8 @@
 """Incremental classifier: learn tasks, predict, save and load."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -11,6 +12,7 @@ from ancl.checks import checked
 from ancl.data import (
     Augment,
     ImageView,
+    Label,
     Normalization,
     Task,
     channel_statistics,
@@ -21,39 +23,46 @@ from ancl.data.resizing import OTHERWISE, RESAMPLING
 from ancl.errors import ScenarioError, SpecError, StoreError, counted
 from ancl.inference import InferenceInputs
 from ancl.learner.answers import Answers
-from ancl.learner.card import CARD, Measured, model_card, network_title
+from ancl.learner.card import Measured, model_card, network_title
 from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.held import (
+    Answering,
+    HeldChanges,
     HeldOut,
     Scorer,
     built,
+    compare_held,
     held_by,
     hold_out_images,
     make_scorer,
-    measured,
     numbers,
+    task_accuracies,
 )
-from ancl.learner.inputs import (
-    Data,
-    Form,
-    check_learnable,
-    next_task,
-    read_ids,
-    read_labelled,
+from ancl.learner.images import (
+    LEFT_OUT,
+    TRAINED,
+    Arrival,
+    LearnedImages,
+    arrival,
+    ids_of,
+    image_ids,
+    known_hashes,
 )
-from ancl.learner.ledger import Ids, LedgerEntry, both_ids, ledger_entries
+from ancl.learner.inputs import Data, Form, check_learnable, next_task, read_labelled
+from ancl.learner.ledger import LedgerEntry, ledger_entries
 from ancl.learner.measures import Size, sizes
-from ancl.learner.notices import Warner, announce, reporting
-from ancl.learner.place import check_descent, claimed, learner_place
+from ancl.learner.notices import Warner, announce, class_notes, recall_notes, reporting
+from ancl.learner.place import claimed, learner_place
 from ancl.learner.relearn import merge_learners, statistics_of
 from ancl.learner.saved import (
-    KIND,
     Learned,
     SuppliedCode,
     checked_scorer,
     explained,
+    images_part,
     read_learner,
 )
+from ancl.learner.versions import Note, Version, add_version, descends
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
@@ -69,10 +78,10 @@ from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner, StageStorage
 from ancl.state import CHOICE, CLASSIFIER, StateKeys
 from ancl.statistics import Choice
-from ancl.store.entry import StageResult, write_entry
+from ancl.store.entry import StageResult
 from ancl.store.store import Store
 from ancl.training.config import Training
-from ancl.types import prefixed, strip_prefix
+from ancl.types import strip_prefix
 from ancl.wording import byte_size
 
 HELD = 20
@@ -186,7 +195,8 @@ class Learner(Answers):
         self._opened = 0  # the number of tasks that were learned elsewhere
         self._scorer: Scorer | None = None
         self._held: Exemplars | None = None
-        self._ids: Ids = {}
+        self._history: tuple[LearnedImages | None, ...] = ()
+        self._changes = HeldChanges()
         self._measured: tuple[Measured | None, ...] = ()
         self._fitted = {}
         self._descent = set[str]()  # the digests of all that it was read from or saved as
@@ -233,7 +243,12 @@ class Learner(Answers):
         return (OTHERWISE if self.resizes_to is None else RESAMPLING).name.lower()
 
     def learn(
-        self, data: Data, labels: Any = None, *, ids: Sequence[str] | None = None
+        self,
+        data: Data,
+        labels: Any = None,
+        *,
+        ids: Iterable[str] | None = None,
+        accept: "Callable[[Learner], bool] | None" = None,
     ) -> dict[str, Any]:
         """Learn a task: images of new classes, of known ones that come again, or of both.
 
@@ -246,16 +261,20 @@ class Learner(Answers):
             data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
                 or of files. Or both in one: a ``Dataset`` or ``DataLoader``.
             labels: The label of each image: whole numbers or texts.
-            ids: What each image is called in the ``ledger`` of methods that keep one; left out,
-                files have their names.
+            ids: What each image is called; its file, or its position, if left out.
+            accept: Decides on the learner as it would be, which it is given. If it returns
+                something false, this one stays as it was, and ``candidate`` is the other.
 
         Returns:
-            Its number, new classes, known ones that came again, and the main network's epochs.
+            Its number (``task``), new ``classes``, known ones that came again (``returning``), the
+            main network's ``epochs``, ``held``: what changed on held images, and ``accepted``.
         """
-        size = self.resizes_to
-        x, given = read_labelled(data, labels, self._form, self._say, size, self._in_colour)
-        task = next_task(x, given, self._tasks, self._recipe)
-        form = self._form.widened(x) if self._form else Form.of(x, resized=size is not None)
+        x, given = self._read(data, labels)
+        names = image_ids(data, ids, len(x))
+        arrived = arrival(x, given, names, self._history, self.classes, self._held)
+        task = next_task(*arrived.part(), self._tasks, self._recipe)
+        resized = self.resizes_to is not None
+        form = self._form.widened(x) if self._form else Form.of(x, resized=resized)
         setting = self._setting
         if setting is None:
             asked = self._recipe.data.normalization
@@ -263,12 +282,31 @@ class Learner(Answers):
                 self._say_once("floats", note)
             moments = chosen_normalization(asked, x, channel_statistics(x))
             setting = self._setting_for(form.shape, moments)
-        keeps = self.method.infer.holds is not None
-        names = both_ids(self._ids, read_ids(data, x, ids)) if keeps else {}
         with reporting(self._events, self._verbose) as events:
-            found = self._learn_task(task, setting, form, events)
-        self._ids = names
-        return found
+            for note in class_notes(given, self.classes):
+                events.say(note)
+            log, candidate = self._learn_task(task, setting, form, arrived, events)
+            for note in recall_notes(candidate._changes.recalls, candidate.classes):
+                events.say(note)
+        accepted = accept is None or bool(accept(candidate))
+        if accepted:
+            self._become(candidate)
+        else:
+            self._memory.keep_only(self._state.values())
+        return {
+            "task": task.index,
+            "classes": list(task.names),
+            "returning": candidate.returning[-1],
+            "epochs": log,
+            "held": list(candidate._changes.groups),
+            "accepted": accepted,
+            **({} if accepted else {"candidate": candidate}),
+        }
+
+    def _read(self, data: Data, labels: Any) -> tuple[ImageView, list[Label]]:
+        """Images and labels, in the learner's form or in that which its first task will have."""
+        form = (self._form, self._say, self.resizes_to, self._in_colour)
+        return read_labelled(data, labels, *form)
 
     @property
     def ledger(self) -> tuple[LedgerEntry, ...]:
@@ -279,7 +317,7 @@ class Learner(Answers):
         Raises:
             ScenarioError: The method keeps no such list.
         """
-        return ledger_entries(statistics_of(self), self.classes, self._ids)
+        return ledger_entries(statistics_of(self), self.classes, ids_of(self._history))
 
     @property
     def choice(self) -> Choice | None:
@@ -364,39 +402,61 @@ class Learner(Answers):
         """
         place = learner_place(path)
         self._learned()
-        check_descent(place, self._descent, overwrite=overwrite)
+        descends(place, self._descent, overwrite=overwrite)
         with claimed(place, self._say):
             self._save(place, overwrite=overwrite)
 
-    def _save(self, place: Path, *, overwrite: bool) -> None:
-        """Write it; the caller has claimed the place."""
-        check_descent(place, self._descent, overwrite=overwrite)
-        tensors: dict[str, Tensor] = {}
-        for part, entry in self._entries().items():
-            tensors |= prefixed(part, entry.tensors)
+    def _save(
+        self, place: Path, *, overwrite: bool, note: Note | None = None, keep: int | None = None
+    ) -> Version:
+        """Write it as the next version; the caller has claimed the place.
+
+        Args:
+            place: The directory.
+            overwrite: Whether anything else that is there is replaced.
+            note: What is noted of the version besides what the learner knows.
+            keep: How many versions are kept from now on, if that changes.
+        """
+        follows = descends(place, self._descent, overwrite=overwrite)
+        parts = {part: entry.tensors for part, entry in self._entries().items()}
+        for number, images in enumerate(self._history):
+            parts |= {images_part(number): images.tensors()} if images else {}
         if self._held:
-            tensors |= prefixed("held", self._held.tensors())
+            parts["held"] = self._held.tensors()
         meta = {
-            "kind": KIND,
             "accepted_changes": list(self.accepted_changes),
             "recipe": self._recipe.values(),
             "held": self._most_held,
             "state": self._final_state().model_dump(mode="json"),
             "measured": [None if row is None else row._asdict() for row in self._measured],
             "values": self._form.values if self._form else None,
-            **({"ids": self._ids} if self._ids else {}),
             "metas": {part: entry.meta for part, entry in self._entries().items()},
         }
+        noted = (note or Note())._replace(
+            images=tuple(self._image_counts().items()), held=self._changes.groups
+        )
         try:
-            digest = write_entry(
-                place, StageResult(tensors, meta), overwrite=overwrite, beside={CARD: self.card()}
+            version = add_version(
+                *(place, meta, parts, noted, self.card()),
+                replace=not follows,
+                overwrite=overwrite,
+                keep=keep,
             )
         except OSError as error:
             raise StoreError(
                 f"The learner cannot be written to {place} ({error.strerror}). Give a directory "
                 f"that can be written; nothing was changed."
             ) from error
-        self._descent.add(digest)
+        self._descent.add(version.digest)
+        return version
+
+    def _image_counts(self) -> dict[Label, int]:
+        """The number of images learned of each class, where they are listed."""
+        counts = dict.fromkeys(self.classes, 0)
+        for images in self._history:
+            for position in images.y[images.use != LEFT_OUT].tolist() if images else ():
+                counts[self.classes[position]] += 1
+        return counts
 
     @classmethod
     def load(
@@ -411,20 +471,22 @@ class Learner(Answers):
         store: str | Path | None = None,
         verbose: bool | None = None,
         events: Events | None = None,
+        version: int | None = None,
     ) -> Self:
         """Read a saved learner; a network, method or augmentation of your own is given again.
 
         What is given is compared with what the learner was trained with, and refused where it
         differs. ``accept_changed`` accepts it; ``accepted_changes`` then says so, for good.
+        ``version`` is the number of an earlier version, see ``ancl.versions``.
 
         Raises:
-            StoreError: The directory is not a saved learner, or is damaged.
+            StoreError: The directory is not a saved learner, or is damaged, or has no such version.
         """
         supplied = SuppliedCode(
             Path(path), "Learner.load", method, network, augment, accept_changed
         )
         opened = {"device": device, "store": store, "verbose": verbose, "events": events}
-        return cls._of(read_learner(supplied), supplied.path, **opened)
+        return cls._of(read_learner(supplied, version), supplied.path, **opened)
 
     @classmethod
     def _of(cls, learned: Learned, path: Path, **opened: Any) -> Self:
@@ -460,8 +522,9 @@ class Learner(Answers):
         return make_setting(self._recipe, self.method, shape, moments, device)
 
     def _learn_task(
-        self, task: Task, setting: Setting, form: Form, events: Events
-    ) -> dict[str, Any]:
+        self, task: Task, setting: Setting, form: Form, arrived: Arrival, events: Events
+    ) -> tuple[list[dict[str, Any]], Self]:
+        """The main network's epochs, and the learner with the task; this one stays as it is."""
         tasks = (*self._tasks, task)
         check_learnable(self._recipe, self.method, tasks, setting.memory)
         stages, state = plan_task(self.method, tasks, setting, self._state)
@@ -477,42 +540,58 @@ class Learner(Answers):
         for stage in [stage for stage in stages if stage.name in ("auxiliary", "main")][-1:]:
             epochs = runner.obtain(stage.key).meta["log"]
             log = [epoch for epoch in epochs if epoch["role"] == stage.name]
+        split, known = task.load(), self.classes
+        known += [name for name in task.names if name not in known]
+        history = (*self._history, arrived.learned(known, split))
         images = self._held
         if self.method.infer.holds is None:
-            images = hold_out_images(tasks, self._most_held, images)
+            trained = known_hashes(history, TRAINED)
+            images = hold_out_images(tasks, split.val, self._most_held, images, trained)
         if self.method.data == "current":  # else its images are read again with every task
             tasks = (*self._tasks, TaskState.of(task).task(task.index))
-        self._take(setting, tasks, state, entries, images)
-        self._form = form
-        found = {"classes": list(task.names), "returning": self.returning[-1], "epochs": log}
-        return {"task": task.index, **found}
+        return log, self._after(setting, form, tasks, state, entries, images, history)
 
-    def _take(
+    def _after(
         self,
         setting: Setting,
+        form: Form | None,
         tasks: tuple[Task, ...],
         state: StateKeys,
         entries: Mapping[str, StageResult],
         images: Exemplars | None,
-    ) -> None:
-        """Become what was learned, and measure it; what fails on the way leaves all as it was."""
-        scorer = make_scorer(self.method, built(self.method, setting, tasks, entries)[1])
-        held = held_by(self.method, scorer, tasks, entries, images)
-        row = measured(held, tasks, task_known=self.scenario == "til")
-        new = (None,) * (len(tasks) - len(self._tasks) - 1)
-        # Only now: a task that fails or is interrupted leaves the learner as it was.
+        history: tuple[LearnedImages | None, ...],
+    ) -> Self:
+        """The learner that knows this, measured; this one stays as it is."""
+        other = copy(self)
+        other._memory = MemoryStore()
+        if self._store is self._memory:
+            other._store = other._memory
         for part, key in state.items():
-            self._memory.save(key, entries[part])
-        self._memory.keep_only(state.values())
-        self._setting, self._tasks, self._state = setting, tasks, state
-        self._scorer, self._held, self._fitted = scorer, images, {}
-        self._measured = (*self._measured, *new, Measured("held images", row) if held else None)
+            other._memory.save(key, entries[part])
+        other._setting, other._form, other._tasks, other._state = setting, form, tasks, state
+        other._held, other._history, other._fitted = images, history, {}
+        other._descent, other._scorer = set(self._descent), None
+        held, right, other._changes = other._held_out(), None, HeldChanges()
+        if held:
+            right = other._answering().right(held)
+            before = self._answering() if self._tasks else None
+            other._changes = compare_held(held, self._held_out(), before, right)
+        row = task_accuracies(right, held, tasks)
+        new = (None,) * (len(tasks) - len(self._tasks) - 1)
+        other._measured = (*self._measured, *new, Measured("held images", row) if held else None)
+        return other
+
+    def _become(self, other: Self) -> None:
+        """Know what another learner knows, which is this one after something was learned."""
+        vars(self).update(vars(other))
+
+    def _answering(self) -> Answering:
+        return Answering(self._made_scorer(), self._tasks, self.scenario == "til")
 
     def _held_out(self) -> HeldOut | None:
         if self._setting is None:
             return None
-        scorer = self._made_scorer()
-        return held_by(self.method, scorer, self._tasks, self._entries(), self._held)
+        return held_by(self.method, self._tasks, self._entries(), self._held)
 
     @property
     def _in_colour(self) -> bool:
@@ -575,7 +654,8 @@ class Learner(Answers):
         for part, key in state.keys.items():
             self._memory.save(key, entries[part])
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
-        self._form, self._held, self._ids = learned.form, learned.held, learned.ids
+        self._form, self._held = learned.form, learned.held
         self._measured, self._opened = learned.measured, len(tasks)
+        self._history = learned.images or (None,) * len(tasks)
         parts = (entries, *self._built(), self._form, len(tasks))
         self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

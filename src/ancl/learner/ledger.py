@@ -51,15 +51,6 @@ def ledger_entries(known: Statistics, labels: Sequence[Label], ids: Ids) -> tupl
     )
 
 
-def both_ids(first: Ids, second: Ids) -> dict[str, list[str]]:
-    """All that images are called."""
-    merged = {text: list(names) for text, names in first.items()}
-    for text, names in second.items():
-        known = merged.setdefault(text, [])
-        known += [name for name in names if name not in known]
-    return merged
-
-
 # -- two learners as one -----------------------------------------------------------------------
 
 

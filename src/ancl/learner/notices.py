@@ -1,7 +1,9 @@
 """What a learner reports while it learns, and the warnings before."""
 
 import sys
+import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -9,7 +11,9 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ancl.data import Task
+from ancl.data import Label, Task
+from ancl.errors import counted
+from ancl.learner.held import Change
 from ancl.methods.method import Method
 from ancl.networks import Architecture
 from ancl.seeding import seeded
@@ -18,11 +22,16 @@ from ancl.stages.plan import Setting
 from ancl.stages.plan_notes import left_out, plan_notes, untrained_notes
 from ancl.stages.progress import Progress, make_progress
 from ancl.stages.stage import Stage
+from ancl.wording import percent
 
 _NAMES = ("fc", "classifier", "head", "heads", "logits", "last_linear")
 """What classifiers call their last layer."""
 _MANY = 100
 """A last linear layer with this many outputs is noticed whatever it is called."""
+FEW, IMBALANCE, FALL = 10, 10, 0.1
+"""What is said of classes: fewer images than this, this many times as many as another, and a recall
+that falls by more than this."""
+_SHOWN = 5
 
 
 class Warner(Events):
@@ -72,6 +81,57 @@ def announce(
     todo = {each.key: each for each in kept if each.name != "features" or each.key in read}
     titles = {key: f"task {len(tasks)} {stage.name}" for key, stage in todo.items()}
     events.work_begins(titles, {key: stage.epochs for key, stage in todo.items()}, todo)
+
+
+def class_notes(labels: Sequence[Label], known: Sequence[Label]) -> Iterator[str]:
+    """What a user should know of the classes that come, a line each.
+
+    Args:
+        labels: The label of every image.
+        known: The classes known before.
+    """
+    counts = Counter(labels)
+    plain: dict[str, Label] = {}
+    for label in (*known, *sorted(counts.keys() - set(known), key=str)):
+        other = plain.setdefault(_plain_name(label), label)
+        if other != label and (label in counts or other in counts):
+            yield (
+                f"The classes {other!r} and {label!r} differ by case, spaces or accents alone, and "
+                f"are two classes."
+            )
+    few = sorted((label for label, count in counts.items() if count < FEW), key=str)
+    if few:
+        shown = ", ".join(f"{label!r} ({counts[label]})" for label in few[:_SHOWN])
+        more = f" and {len(few) - _SHOWN} more" if len(few) > _SHOWN else ""
+        yield (
+            f"Fewer than {FEW} images: {shown}{more}. Little can be learned of so few, and what is "
+            f"measured on one or two held images says little."
+        )
+    (most, many), (least, count) = counts.most_common()[0], counts.most_common()[-1]
+    if many > IMBALANCE * count:
+        yield (
+            f"{most!r} has {many} images and {least!r} {count}: more than {IMBALANCE} times as "
+            f"many. Images of {least!r} will often get the labels of larger classes."
+        )
+
+
+def _plain_name(label: Label) -> str:
+    """A name without case, accents, spaces, hyphens and underscores."""
+    apart = unicodedata.normalize("NFKD", str(label).casefold())
+    return "".join(c for c in apart if not unicodedata.combining(c) and c not in " _-\t\xa0")
+
+
+def recall_notes(recalls: Sequence[Change], classes: Sequence[Label]) -> Iterator[str]:
+    """Classes that fewer images get the label of than before the task, a line each."""
+    for change in recalls:
+        assert isinstance(change.of, int)
+        assert change.before is not None
+        lost = change.before - change.after
+        if lost > FALL + 1e-9 and lost * change.images > 1.5:  # of few images, one says nothing
+            yield (
+                f"The recall of {classes[change.of]!r} fell from {percent(change.before)} % to "
+                f"{percent(change.after)} % ({counted(change.images, 'held image')})."
+            )
 
 
 def task_notes(method: Method, scenario: str, tasks: Sequence[Task], setting: Setting) -> list[str]:

@@ -11,16 +11,14 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ancl.errors import StoreError, printable
 from ancl.files import MARK, check_place, read_json
-from ancl.store.entry import DamagedError, entry_digest
 from ancl.store.places import (
     HEADER,
-    check_replaceable,
     current,
     has_header,
     leftovers,
@@ -117,30 +115,6 @@ def tidy(directory: Path, say: Callable[[str], None]) -> None:
     if leftovers(directory):
         with suppress(StoreError), claimed(directory, say, wait=0):
             pass
-
-
-def check_descent(directory: Path, known: Collection[str], *, overwrite: bool) -> None:
-    """Refuse to replace a learner by one that did not come from it: a task would be lost.
-
-    Args:
-        directory: What is replaced; it need not exist.
-        known: The digests of all that the new learner was read from or saved as.
-        overwrite: Allow it anyway.
-
-    Raises:
-        StoreError: Something else is there.
-    """
-    check_replaceable(directory, overwrite=overwrite)
-    if overwrite or not is_saved(directory):
-        return
-    with suppress(DamagedError):
-        if entry_digest(directory) in known:
-            return
-    raise StoreError(
-        f"{directory} holds another learner, or it has changed since this one was read from it, "
-        f"so it is not replaced. Load it and learn there, give another directory, or allow it: "
-        f"overwrite=True (--overwrite)."
-    )
 
 
 def _acquire(directory: Path, working: Path, say: Callable[[str], None], wait: float | None) -> int:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ancl.data import Task
 from ancl.errors import ScenarioError
 from ancl.hashing import digest
+from ancl.learner.images import LearnedImages
+from ancl.learner.inputs import Form
 from ancl.learner.ledger import (
     Site,
-    both_ids,
     check_mergeable,
     merged_statistics,
     merged_tasks,
@@ -43,7 +44,14 @@ def statistics_of(learner: Learner) -> Statistics:
     return Statistics.read(strip_prefix(piece, entry.tensors))
 
 
-def relearn(learner: Learner, known: Statistics, tasks: tuple[Task, ...], why: Any) -> None:
+def relearn(
+    learner: Learner,
+    known: Statistics,
+    tasks: tuple[Task, ...],
+    form: Form | None,
+    history: tuple[LearnedImages | None, ...],
+    why: Any,
+) -> None:
     """Let a learner know these statistics, those of these tasks, and compute what follows.
 
     What fails on the way leaves it as it was.
@@ -52,6 +60,8 @@ def relearn(learner: Learner, known: Statistics, tasks: tuple[Task, ...], why: A
         learner: The learner.
         known: The statistics.
         tasks: The tasks; no image of them is read.
+        form: What its images are.
+        history: The images of every task.
         why: What the statistics were made of, as JSON: it names them.
     """
     setting, key = learner._learned(), digest({STATISTICS: why})
@@ -63,7 +73,9 @@ def relearn(learner: Learner, known: Statistics, tasks: tuple[Task, ...], why: A
             stages, state = plan_again(learner.method, tasks, setting, changed, STATISTICS)
             runner = Runner(stages, tasks, setting.device, Layered(memory, memory), events)
             entries = {part: runner.obtain(of) for part, of in state.items()}
-        learner._take(setting, tasks, state, entries, learner._held)
+        learner._become(
+            learner._after(setting, form, tasks, state, entries, learner._held, history)
+        )
     finally:
         memory.keep_only(learner._state.values())
 
@@ -76,9 +88,10 @@ def merge_learners(learner: Learner, other: Learner) -> None:
     known = merged_statistics(here, there, tasks, numbers)
     keys = [each._state[STATISTICS] for each in (learner, other)]
     forms = learner._form, other._form
-    ids = both_ids(learner._ids, other._ids)
-    relearn(learner, known, tasks, ["merge", *keys, numbers])
-    learner._form, learner._ids = forms[0] and forms[1] and forms[0].joined(forms[1]), ids
+    others = [images and images.renumbered(numbers) for images in other._history]
+    form = forms[0] and forms[1] and forms[0].joined(forms[1])
+    history = (*learner._history, *others)
+    relearn(learner, known, tasks, form, history, ["merge", *keys, numbers])
 
 
 def _site(learner: Learner) -> Site:

@@ -1,11 +1,9 @@
 """What a learner leaves on disk, read back: checked, never trusted, and no code of it executed."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -13,14 +11,15 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import Augment, find_augmentation
+from ancl.data import Augment, Label, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError
 from ancl.hashing import describe, digest
 from ancl.inference import InferenceInputs
 from ancl.learner.card import Measured, read_measured
 from ancl.learner.held import Scorer, make_scorer
+from ancl.learner.images import USES, LearnedImages
 from ancl.learner.inputs import Form
-from ancl.learner.ledger import Ids
+from ancl.learner.versions import read_version
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
@@ -32,12 +31,10 @@ from ancl.regularizers import WeightRegularizer
 from ancl.stages.final_state import FinalState, augment_digest
 from ancl.state import read_importance
 from ancl.statistics import Statistics
-from ancl.store.entry import DamagedError, StageResult, read_entry
+from ancl.store.entry import StageResult
 from ancl.types import Params, strip_prefix
 
 Count = Annotated[int, Ge(0)]
-KIND = "learner 6"
-"""What the header of a learner's directory calls it: raised with the form of what it holds."""
 _AGAIN = "Give a directory that Learner.save wrote."
 
 
@@ -54,8 +51,8 @@ class Learned(NamedTuple):
         held: Its held images.
         most_held: How many images of each class it holds, at most; nothing where that is open.
         values: The smallest and the largest value learned from, where that is known.
-        ids: What images are called, by the hash of each.
-        digest: That of the directory, where it is a learner's.
+        digest: That of the version, where it is a learner's.
+        images: The images of every task, where they are listed.
         remedy: What to do where its parts do not fit together.
     """
 
@@ -68,8 +65,8 @@ class Learned(NamedTuple):
     held: Exemplars | None = None
     most_held: int | None = None
     values: tuple[float, float] | None = None
-    ids: Ids = MappingProxyType({})
     digest: str | None = None
+    images: tuple[LearnedImages | None, ...] | None = None
     remedy: str = _AGAIN
 
     @property
@@ -81,21 +78,23 @@ class Learned(NamedTuple):
         return Form(shape, self.state.pixels, self.values, resized=size is not None)
 
 
-def read_learner(supplied: "SuppliedCode") -> Learned:
+def read_learner(supplied: "SuppliedCode", version: int | None = None) -> Learned:
     """A saved learner; code of the user's own is supplied again.
 
+    Args:
+        supplied: That code, and where the learner is.
+        version: The number of the version; the current one if left out.
+
     Raises:
-        StoreError: The directory is not a saved learner, or is damaged.
+        StoreError: The directory is not a saved learner, or is damaged, or has no such version.
     """
-    entry = _read_saved(supplied.path)
-    meta = entry.meta
+    saved, tensors = read_version(supplied.path, version)
+    meta = saved.learner
     with explained(supplied.path, _AGAIN):
         state = FinalState.read(meta["state"])
         recipe, changes = supplied.recipe(meta["recipe"], state)
-        parts = {
-            part: StageResult(strip_prefix(part, entry.tensors), meta["metas"][part])
-            for part in state.keys
-        }
+        parts = {part: StageResult(tensors[part], meta["metas"][part]) for part in state.keys}
+        classes = len({name for task in state.tasks for name in task.names})
         learned = Learned(
             recipe,
             state,
@@ -105,36 +104,58 @@ def read_learner(supplied: "SuppliedCode") -> Learned:
             checked(list[str], meta["accepted_changes"]),
             most_held=checked(Count, meta["held"]),
             values=read_values(meta["values"]),
-            ids=checked(dict[str, list[str]], meta.get("ids", {})),
-            digest=entry.digest,
+            digest=saved.digest,
+            images=tuple(
+                LearnedImages.of(tensors[part], classes) if part in tensors else None
+                for part in map(images_part, range(len(state.tasks)))
+            ),
         )
-        classes = len({name for task in state.tasks for name in task.names})
-        held = strip_prefix("held", entry.tensors)
+        held = tensors.get("held", {})
         return learned._replace(held=read_held(held, learned.form, classes, len(state.tasks)))
 
 
-def _read_saved(path: Path) -> StageResult:
-    """The directory a learner was saved to.
+class ListedImage(NamedTuple):
+    """An image that a version learned.
+
+    Args:
+        task: The task that it came with, from 1.
+        id: What it is called.
+        label: Its class.
+        use: ``train``, ``validate``, or ``measure``: it was held already.
+        sha256: The hash of its pixels in the learner's form.
+    """
+
+    task: int
+    id: str
+    label: Label
+    use: str
+    sha256: str
+
+
+def list_images(directory: Path, version: int | None = None) -> list[ListedImage]:
+    """Every image that a version learned, the current one if none is named.
 
     Raises:
-        StoreError: It is not a saved learner, or is damaged, or of another version.
+        StoreError: The directory is not a saved learner, or is damaged, or has no such version.
     """
-    try:
-        entry = read_entry(path)
-    except DamagedError as error:
-        raise StoreError(
-            f"{path} is not a saved learner: {error.reason}. Give a directory that Learner.save "
-            f"wrote."
-        ) from error
-    kind = str(entry.meta.get("kind"))
-    if re.fullmatch(r"learner \d{1,9}", kind) and kind != KIND:
-        raise StoreError(
-            f"{path} was saved by another version of ancl ({kind}; this one reads {KIND}). Open it "
-            f"with that version, or learn its images again with this one."
-        )
-    if kind != KIND:
-        raise StoreError(f"{path} holds no learner. Give a directory that Learner.save wrote.")
-    return entry
+    saved, tensors = read_version(directory, version)
+    rows = []
+    with explained(directory, _AGAIN):
+        state = FinalState.read(saved.learner["state"])
+        domains = len(state.tasks) > 1 and state.tasks[1].start == 0
+        names = [name for task in state.tasks[: 1 if domains else None] for name in task.names]
+        for task in range(len(state.tasks)):
+            if images_part(task) in tensors:
+                images = LearnedImages.of(tensors[images_part(task)], len(names))
+                columns = (images.ids, images.y.tolist(), images.use.tolist(), images.rows())
+                for name, y, use, row in zip(*columns, strict=True):
+                    rows.append(ListedImage(task + 1, name, names[y], USES[use], row.hex()))
+    return rows
+
+
+def images_part(task: int) -> str:
+    """The part that lists the images of a task."""
+    return f"images of task {task + 1}"
 
 
 # -- code that is given again ----------------------------------------------------------------

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,12 +53,10 @@ class StageResult:
     Args:
         tensors: By name.
         meta: Everything else.
-        digest: Of both as they were read from a disk; empty where they were not.
     """
 
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
-    digest: str = ""
 
 
 class DamagedError(StoreError):
@@ -69,13 +67,7 @@ class DamagedError(StoreError):
         self.reason = reason
 
 
-def write_entry(
-    directory: Path,
-    entry: StageResult,
-    *,
-    overwrite: bool = False,
-    beside: Mapping[str, str] | None = None,
-) -> str:
+def write_entry(directory: Path, entry: StageResult) -> None:
     """Write an entry under a temporary name, flush it to the disk and put it in its place.
 
     A crash at any moment leaves the old entry, the new one, or a temporary that is never read. Two
@@ -84,35 +76,40 @@ def write_entry(
     Args:
         directory: Where it goes. What is there is replaced, if it is an entry.
         entry: What to write.
-        overwrite: Whether anything else that is there is replaced too.
-        beside: Texts for readers by file name, each with our mark; they are not read back.
-
-    Returns:
-        The digest that it is read back with.
 
     Raises:
         StoreError: The meta is not JSON, or something else than an entry is there.
         OSError: The disk is full, or the directory cannot be written.
     """
-    check_replaceable(directory, overwrite=overwrite)
-    texts = {name: text.encode() for name, text in (beside or {}).items()}
-    data = _encoded(entry.tensors)
-    header = _sealed(directory.name, entry.meta, data, texts)
+    check_replaceable(directory)
+    data = encoded(entry.tensors)
+    header = sealed(directory.name, entry.meta, data)
+    write_whole(directory, header, lambda new: write_file(new / TENSORS, data))
+
+
+def write_whole(
+    directory: Path, header: bytes, fill: Callable[[Path], None], *, overwrite: bool = False
+) -> None:
+    """Write a directory under a temporary name, and put it in its place once it is whole.
+
+    Args:
+        directory: Its place.
+        header: What makes it ours.
+        fill: Writes everything else into a new directory.
+        overwrite: Whether what somebody put there meanwhile is removed too.
+    """
     directory.parent.mkdir(parents=True, exist_ok=True)
     new = temporary(directory)
     try:
         new.mkdir()
         # The header comes first: whatever a killed writer leaves carries our mark.
-        _write(new / HEADER, header)
-        _write(new / TENSORS, data)
-        for name, text in texts.items():
-            _write(new / name, text)
+        write_file(new / HEADER, header)
+        fill(new)
         flush(new)
     except BaseException:
         delete(new)
         raise
     replace_directory(new, directory, overwrite=overwrite)
-    return _digest(json.loads(header))
 
 
 def read_entry(directory: Path, key: str | None = None) -> StageResult:
@@ -128,18 +125,9 @@ def read_entry(directory: Path, key: str | None = None) -> StageResult:
 
     def read() -> StageResult:
         header, data = _compared(directory, key)
-        return StageResult(_decoded(directory, data), header["meta"], _digest(header))
+        return StageResult(decoded(directory, data), header["meta"])
 
-    return _again(directory, read)
-
-
-def entry_digest(directory: Path) -> str:
-    """The digest of an entry, once its checksums are compared; its name is no part of it.
-
-    Raises:
-        DamagedError: It does not exist, or it is not what was written.
-    """
-    return _again(directory, lambda: _digest(_compared(directory, None)[0]))
+    return reread(directory, read)
 
 
 def check_entry(directory: Path, key: str) -> None:
@@ -156,7 +144,7 @@ def check_entry(directory: Path, key: str) -> None:
         except SafetensorError as error:
             raise _undecodable(directory, error) from error
 
-    _again(directory, read)
+    reread(directory, read)
 
 
 def read_header(directory: Path, key: str | None = None) -> dict[str, Any]:
@@ -176,9 +164,9 @@ def read_header(directory: Path, key: str | None = None) -> dict[str, Any]:
             with open_plain(place / TENSORS) as file:
                 return _fitting_header(directory, key, place, file)
         except OSError as error:
-            raise DamagedError(directory, _why(error)) from error
+            raise DamagedError(directory, why(error)) from error
 
-    return _again(directory, read)
+    return reread(directory, read)
 
 
 def stats(directory: Path) -> tuple[os.stat_result, ...]:
@@ -217,7 +205,8 @@ def size_of(directory: Path) -> int:
     return total
 
 
-def _encoded(tensors: dict[str, Tensor]) -> bytes:
+def encoded(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as the bytes of a file."""
     import torch
     from safetensors.torch import save
 
@@ -226,7 +215,12 @@ def _encoded(tensors: dict[str, Tensor]) -> bytes:
     return save({n: t.detach().cpu().clone(memory_format=packed) for n, t in tensors.items()})
 
 
-def _decoded(directory: Path, data: bytes) -> dict[str, Tensor]:
+def decoded(directory: Path, data: bytes) -> dict[str, Tensor]:
+    """The tensors of such bytes, which an entry in this directory holds.
+
+    Raises:
+        DamagedError: They are not tensors.
+    """
     from safetensors.torch import load
 
     try:
@@ -240,7 +234,25 @@ def _undecodable(directory: Path, error: SafetensorError) -> DamagedError:
     return DamagedError(directory, f"{TENSORS} cannot be decoded: {error}")
 
 
-def _sealed(key: str, meta: dict[str, Any], data: bytes, texts: Mapping[str, bytes]) -> bytes:
+def sealed(
+    key: str,
+    meta: dict[str, Any],
+    data: bytes = b"",
+    texts: Mapping[str, bytes] | None = None,
+    parts: Collection[str] | None = None,
+) -> bytes:
+    """The header of an entry, with its checksum.
+
+    Args:
+        key: What the entry is written as.
+        meta: What it holds as JSON.
+        data: Its tensors.
+        texts: What is for readers, by the name of the file.
+        parts: The names of files that are named by what they hold; see ``ancl.store.bundle``.
+
+    Raises:
+        StoreError: The meta is not JSON.
+    """
     try:
         # Through JSON and back, since the checksum must not depend on keys that were numbers.
         meta = json.loads(json.dumps(meta, allow_nan=False))
@@ -260,7 +272,9 @@ def _sealed(key: str, meta: dict[str, Any], data: bytes, texts: Mapping[str, byt
     }
     if texts:
         header["beside"] = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-    return json.dumps({**header, "sha256": _checksum(header)}, indent=1).encode()
+    if parts is not None:
+        header["parts"] = sorted(parts)
+    return json.dumps({**header, "sha256": checksum(header)}, indent=1).encode()
 
 
 def _not_finite(value: object, path: str) -> str | None:
@@ -275,16 +289,18 @@ def _not_finite(value: object, path: str) -> str | None:
     return next((where for where in found if where), None)
 
 
-def _checksum(header: dict[str, Any]) -> str:
+def checksum(header: dict[str, Any]) -> str:
+    """The hash of JSON values, whatever the order of their names."""
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _digest(header: dict[str, Any]) -> str:
-    return _checksum({name: header[name] for name in ("meta", "tensors_sha256")})
+def opened(directory: Path, raw: bytes) -> dict[str, Any]:
+    """A header as it was sealed.
 
-
-def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
+    Raises:
+        DamagedError: It is not ours, or not as it was written.
+    """
     try:
         header = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -301,7 +317,7 @@ def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
         raise DamagedError(directory, f"it has {age} format, {shown}; this version reads {FORMAT}")
     claimed = header.pop("sha256", None)
     try:
-        intact = claimed == _checksum(header)
+        intact = claimed == checksum(header)
     except ValueError:  # NaN, which we never write
         intact = False
     if not intact:
@@ -312,9 +328,12 @@ def _opened(directory: Path, raw: bytes) -> dict[str, Any]:
     return dict(header)
 
 
-def _again(directory: Path, read: Callable[[], _T]) -> _T:
-    # A writer may replace the directory between our two opens: what failed is damaged only if the
-    # directory is still the one that it was.
+def reread(directory: Path, read: Callable[[], _T]) -> _T:
+    """What is read from a directory, again where it was replaced while it was read.
+
+    A writer may replace the directory between two opens: what failed is damaged only if the
+    directory is still the one that it was.
+    """
     for _ in range(_READS):
         before = _identity(directory)
         try:
@@ -337,7 +356,7 @@ def _fitting_header(
     directory: Path, key: str | None, place: Path, tensors: BinaryIO
 ) -> dict[str, Any]:
     """The header, which is of this key and of a file of this size."""
-    header = _opened(directory, read_plain(place / HEADER))
+    header = opened(directory, read_plain(place / HEADER))
     if key is not None and header["key"] != key:
         raise DamagedError(directory, f"it was written as {printable(header['key'], 64)}")
     size = os.fstat(tensors.fileno()).st_size
@@ -355,13 +374,14 @@ def _compared(directory: Path, key: str | None) -> tuple[dict[str, Any], bytes]:
             header = _fitting_header(directory, key, place, file)
             data = file.read()
     except OSError as error:
-        raise DamagedError(directory, _why(error)) from error
+        raise DamagedError(directory, why(error)) from error
     if hashlib.sha256(data).hexdigest() != header["tensors_sha256"]:
         raise DamagedError(directory, f"the checksum of {TENSORS} does not fit")
     return header, data
 
 
-def _why(error: OSError) -> str:
+def why(error: OSError) -> str:
+    """Why a file of an entry cannot be read."""
     name = Path(error.filename).name if error.filename else "a file"
     if isinstance(error, FileNotFoundError):
         return f"{name} is missing"
@@ -372,7 +392,8 @@ def _truncated(found: int, expected: int) -> str:
     return f"{TENSORS} has {found} bytes instead of {expected}: it was truncated or changed"
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file and have the disk keep it."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()

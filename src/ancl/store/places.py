@@ -14,15 +14,16 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ancl.errors import StoreError, printable
 from ancl.files import carries_mark, open_plain, read_plain
 
-HEADER, TENSORS = "entry.json", "tensors.safetensors"
+HEADER, TENSORS, PARTS = "entry.json", "tensors.safetensors", "parts"
 OURS = "ancl-store "
 """What the format of every header begins with."""
 _BEGINS = f'{{\n "format": "{OURS}'.encode()
@@ -84,21 +85,47 @@ def strangers(directory: Path) -> list[str]:
     # A killed writer may have written a part of the header, and nothing after it.
     if not raw.startswith(_BEGINS) and not (left and names == [HEADER] and _BEGINS.startswith(raw)):
         return names
-    texts = _texts(raw) if len(names) > 2 else {}
-    return [name for name in names if not _as_written(directory / name, texts, left)]
+    header = _loaded(raw) if len(names) > 2 or PARTS in names else {}
+    parts, inside = header.get("parts"), list[str]()
+    below = directory / PARTS
+    if isinstance(parts, list) and below.is_dir() and not below.is_symlink():
+        names.remove(PARTS)
+        inside = sorted(os.listdir(below))
+    plain = {HEADER} if isinstance(parts, list) else {HEADER, TENSORS}
+    texts = header.get("beside")
+    texts = texts if texts is None or isinstance(texts, dict) else {}
+    return [
+        *(n for n in names if not _as_written(directory / n, plain, texts, left)),
+        *(f"{PARTS}/{n}" for n in inside if n not in (parts or ()) or not _is_plain(below / n)),
+    ]
 
 
-def _as_written(file: Path, texts: Mapping[str, str] | None, left: bool) -> bool:
+def _loaded(raw: bytes) -> dict[str, Any]:
+    """A header as JSON; nothing where it is none: what it says is compared when it is read."""
+    with suppress(ValueError, RecursionError):
+        header = json.loads(raw)
+        return header if isinstance(header, dict) else {"beside": {}}
+    return {"beside": {}}
+
+
+def _is_plain(file: Path) -> bool:
+    return stat.S_ISREG(file.lstat().st_mode)
+
+
+def _as_written(
+    file: Path, plain: Collection[str], texts: Mapping[str, str] | None, left: bool
+) -> bool:
     """Whether a file of an entry is plain and, if it is for readers, as it was written.
 
     Args:
         file: The file.
+        plain: The names of files that are compared when they are read.
         texts: The digests of what is for readers; none where an earlier version noted none.
         left: Whether a writer that was killed may have written a part of it.
     """
-    if not stat.S_ISREG(file.lstat().st_mode):
+    if not _is_plain(file):
         return False
-    if file.name in (HEADER, TENSORS):
+    if file.name in plain:
         return True
     if texts is None:
         return carries_mark(file)
@@ -106,15 +133,6 @@ def _as_written(file: Path, texts: Mapping[str, str] | None, left: bool) -> bool
         return False
     data = read_plain(file)
     return (left and not data) or hashlib.sha256(data).hexdigest() == texts[file.name]
-
-
-def _texts(raw: bytes) -> dict[str, str] | None:
-    """The digests of an entry's texts for readers, by name; none where it has no such list."""
-    try:
-        texts = json.loads(raw).get("beside")
-    except (ValueError, RecursionError):
-        return {}
-    return texts if texts is None or isinstance(texts, dict) else {}
 
 
 def current(directory: Path) -> Path:
