@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ancl.errors import ScenarioError, SpecError
 
@@ -34,6 +35,18 @@ def resolve_device(name: str) -> torch.device:
     if not there.get(device.type, False) or (device.type == "cpu" and device.index):
         raise SpecError(f"The device {name!r} is not available here. Use --device auto or cpu.")
     return device
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device; nobody waits for the copy, which begins in pinned memory."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def room_on(device: torch.device) -> int | None:
+    """Bytes of a device that images may take, a quarter of what is free; None if that is not known."""
+    return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else None
 
 
 def check_memory(needed: int, what: str) -> None:

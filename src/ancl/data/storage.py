@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ancl.runtime import room_on, send
+
 Digests = NDArray[np.uint64]
 """One sha256 per row as four numbers, the first the most significant."""
 
@@ -44,6 +46,10 @@ class Storage(ABC):
     @abstractmethod
     def rows(self, index: Tensor) -> Tensor:
         """A copy of the rows at these positions, in this order, in memory."""
+
+    def rows_on(self, index: Tensor, device: torch.device) -> Tensor:
+        """The same on a device; nobody waits for it."""
+        return send(self.rows(index), device)
 
     @property
     def leaves(self) -> tuple[Storage, ...]:
@@ -81,17 +87,28 @@ class Storage(ABC):
 
 
 class TensorStorage(Storage):
-    """A tensor in memory."""
+    """A tensor in memory; all of it is kept on a device, too, once rows are read there and it fits."""
 
     in_memory = True
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__(tensor.shape, tensor.dtype)
         self._tensor = tensor
+        self._copies: dict[torch.device, Tensor | None] = {}
 
     def rows(self, index: Tensor) -> Tensor:
         """One gather."""
         return self._tensor.index_select(0, index)
+
+    def rows_on(self, index: Tensor, device: torch.device) -> Tensor:
+        """One gather there: positions travel, and no pixels."""
+        if device not in self._copies:
+            room, size = room_on(device), len(self) * self.row_bytes
+            self._copies[device] = send(self._tensor, device) if room is None or size < room else None
+        copy = self._copies[device]
+        if copy is None:
+            return super().rows_on(index, device)
+        return copy.index_select(0, send(index, device))
 
 
 class MappedStorage(Storage):
@@ -160,6 +177,14 @@ class JoinedStorage(Storage):
         found = first.rows(index.clamp(max=len(first) - 1))
         for where, part, inside in self._others(index):
             found.index_copy_(0, where, part.rows(inside))
+        return found
+
+    def rows_on(self, index: Tensor, device: torch.device) -> Tensor:
+        """The same, each part from where it is kept."""
+        first = self._parts[0]
+        found = first.rows_on(index.clamp(max=len(first) - 1), device)
+        for where, part, inside in self._others(index):
+            found.index_copy_(0, send(where, device), part.rows_on(inside, device))
         return found
 
     def digests(self, index: Tensor) -> Digests:
@@ -237,6 +262,10 @@ class ImageView:
         if isinstance(index, int):
             return self.storage.rows(self.index[index].view(1))[0]
         return self.storage.rows(self.index[index])
+
+    def on(self, device: torch.device, index: Tensor) -> Tensor:
+        """A copy of some rows on a device; nobody waits for it."""
+        return self.storage.rows_on(self.index[index], device)
 
     def take(self, index: Tensor) -> ImageView:
         """A view of some of its rows."""

@@ -1,0 +1,199 @@
+"""A second device without a GPU: tensors that claim to be elsewhere, and real numbers behind them.
+
+Inside ``SecondDevice()`` the device ``meta`` computes: a tensor there is a ``Remote``, which holds
+an ordinary tensor on the CPU, so that all numbers are those of the CPU. Every operation passes a
+dispatch mode, which raises ``MixedDevices`` where a GPU would refuse, and notes where the host
+would wait for the device: what is read, what is copied to the host, what has a shape that depends
+on values, and what is copied to the device other than from pinned memory without a wait.
+"""
+
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+
+DEVICE = torch.device("meta")
+"""PyTorch knows it everywhere, its autograd too, and no code of ours asks for it."""
+
+aten = torch.ops.aten
+VALUE_SHAPED = {
+    *(aten.nonzero.default, aten.masked_select.default, aten.bincount.default, aten._unique2.default),
+    *(aten.unique_dim.default, aten.unique_consecutive.default, aten.repeat_interleave.Tensor),
+}
+"""What the host must wait for, since the shape of the result depends on values."""
+COPIES = {aten.copy_.default, aten._to_copy.default}
+INDEXED = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default}
+"""They accept positions on the CPU for values on a device, by a copy that waits."""
+
+
+class MixedDevices(RuntimeError):
+    """An operation on tensors of two devices."""
+
+
+class Remote(Tensor):
+    """A tensor on the second device, with an ordinary tensor inside."""
+
+    inside: Tensor
+
+    @staticmethod
+    def __new__(cls, inside: Tensor, requires_grad: bool = False) -> Self:
+        made = Tensor._make_wrapper_subclass(
+            cls,
+            inside.size(),
+            strides=inside.stride(),
+            storage_offset=inside.storage_offset(),
+            dtype=inside.dtype,
+            layout=inside.layout,
+            device=DEVICE,
+            requires_grad=requires_grad,
+        )
+        made.inside = inside
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise MixedDevices(f"{func} outside of the second device's mode")
+
+    def __repr__(self) -> str:
+        return f"Remote({self.inside!r})"
+
+
+class _Attributes(TorchFunctionMode):
+    """What is no operation: to give a tensor other data, and where these lie in memory."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is Tensor.data.__set__ and isinstance(args[0], Remote):
+            _refuse_if(not isinstance(args[1], Remote), "data of", args)
+            args[0].inside = args[1].inside
+        elif func is Tensor.data_ptr and isinstance(args[0], Remote):
+            return args[0].inside.data_ptr()
+        elif func is Tensor.tolist and isinstance(args[0], Remote):
+            return args[0].cpu().tolist()  # which PyTorch does for a device, too
+        elif func in (torch.tensor, torch.as_tensor) and _is_there((kwargs or {}).get("device")):
+            # For this device PyTorch would leave the values out.
+            return func(*args, **{**kwargs, "device": "cpu"}).to(DEVICE)
+        elif func is Tensor.new_tensor and isinstance(args[0], Remote):
+            return torch.tensor(args[1], dtype=args[0].dtype).to(DEVICE)
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+class SecondDevice(TorchDispatchMode):
+    """Computes on the second device, refuses operations between devices, and notes waits.
+
+    Attributes:
+        waits: How often the host waited, by operation and the line of our code that did it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: Counter[tuple[str, str]] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        flat, form = tree_flatten((args, kwargs))
+        remote = [value for value in flat if isinstance(value, Remote)]
+        target = kwargs.get("device")
+        made_there = _is_there(target)
+        if remote:
+            self._check(func, flat, args)
+            self._note(func, args, kwargs, made_there)
+        elif func is aten._to_copy.default and made_there:
+            self._note_sent(func, kwargs.get("non_blocking", False))
+        elif not made_there:
+            return func(*args, **kwargs)
+        if "device" in kwargs and target is not None:
+            kwargs["device"] = torch.device("cpu")
+        known = {id(value.inside): value for value in remote}
+        plain_args, plain = tree_map_only(Remote, lambda value: value.inside, (args, kwargs))
+        made = func(*plain_args, **plain)
+        here = target is not None and not made_there
+        if here or func is aten._local_scalar_dense.default:
+            return made
+        if func is aten.copy_.default:
+            return args[0]
+
+        def tagged(value: Tensor) -> Tensor:
+            return known[id(value)] if id(value) in known else Remote(value)
+
+        return tree_map_only(Tensor, tagged, made)
+
+    def _check(self, func: Any, flat: Sequence[Any], args: Any) -> None:
+        """Refuse tensors of the host beside those of the device, but for single numbers."""
+        if func in COPIES:
+            return
+        if func in INDEXED and isinstance(args[0], Remote):
+            if any(isinstance(v, Tensor) and not isinstance(v, Remote) for v in args[1]):
+                self._wait("positions on the host")
+            flat = [value for value in flat if all(value is not index for index in args[1])]
+        host = [v for v in flat if isinstance(v, Tensor) and not isinstance(v, Remote)]
+        _refuse_if(any(value.dim() for value in host) , str(func), flat)
+
+    def _note(self, func: Any, args: Any, kwargs: dict[str, Any], made_there: bool) -> None:
+        if func is aten._local_scalar_dense.default or func in VALUE_SHAPED:
+            self._wait(str(func))
+        elif func in INDEXED and any(
+            isinstance(v, Tensor) and v.dtype in (torch.bool, torch.uint8) for v in args[1]
+        ):
+            self._wait("positions by a mask")
+        elif func is aten._to_copy.default and kwargs.get("device") is not None and not made_there:
+            self._wait("copy to the host")
+        elif func is aten.copy_.default and isinstance(args[0], Remote) != isinstance(args[1], Remote):
+            to_host = isinstance(args[1], Remote)
+            blocking = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
+            if to_host or blocking:
+                self._wait("copy to the host" if to_host else "copy to the device that waits")
+
+    def _note_sent(self, func: Any, non_blocking: bool) -> None:
+        if not non_blocking:
+            self._wait("copy to the device that waits")
+
+    def _wait(self, what: str) -> None:
+        self.waits[what, _line()] += 1
+
+
+def _is_there(device: Any) -> bool:
+    return device is not None and torch.device(device).type == DEVICE.type
+
+
+def _refuse_if(mixed: bool, what: str, flat: Sequence[Any]) -> None:
+    if mixed:
+        shown = [
+            f"{'device' if isinstance(v, Remote) else 'host'} {tuple(v.shape)}"
+            for v in flat
+            if isinstance(v, Tensor)
+        ]
+        raise MixedDevices(f"{what}: {', '.join(shown)} at {_line()}")
+
+
+def _line() -> str:
+    """The line of the package's own code that led here."""
+    for frame in reversed(traceback.extract_stack()):
+        if "/src/ancl/" in frame.filename:
+            return f"{frame.filename.partition('/src/')[2]}:{frame.lineno} {frame.line}"
+    return "outside"
+
+
+@contextmanager
+def second_device() -> Iterator[SecondDevice]:
+    """Compute on ``DEVICE`` as if it were a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Fused steps are for devices that PyTorch lists.
+        module = sys.modules[torch.optim.Optimizer.__module__]
+        listed = "_get_fused_kernels_supported_devices"
+        patch.setattr(module, listed, lambda: ["cpu", DEVICE.type])
+        with SecondDevice() as mode, _Attributes():
+            yield mode
