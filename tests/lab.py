@@ -614,6 +614,7 @@ PATCHES = {
     "NUMERICS": ("ancl.runtime.NUMERICS",),
     "finishes_fit": ("ancl.methods.finishing.Fit",),
     "keeps_features": ("ancl.stages.plan.keeps_features",),
+    "learner_device": ("ancl.learner.learner.resolve_device",),
     "stages_anchor_for": ("ancl.methods.work.anchor_for",),
     "stages_fit": ("ancl.methods.work.Fit",),
     "stages_hold_out": ("ancl.methods.work.hold_out", "ancl.stages.steps.hold_out"),

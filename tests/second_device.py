@@ -8,18 +8,18 @@ on values, and what is copied to the device other than from pinned memory withou
 """
 
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import Any, Self
 
 import pytest
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 DEVICE = torch.device("meta")
 """PyTorch knows it everywhere, its autograd too, and no code of ours asks for it."""
@@ -59,41 +59,57 @@ class Remote(Tensor):
         made.inside = inside
         return made
 
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise MixedDevices(f"{func} outside of the second device's mode")
+
+    @property
+    def data(self) -> Tensor:
+        """The same numbers without their history; others may be given."""
+        return Tensor.data.__get__(self)
+
+    @data.setter
+    def data(self, other: Tensor) -> None:
+        _refuse_if(not isinstance(other, Remote), "data", [self, other])
+        self.inside = other.inside
+        Tensor.data.__set__(self, other)
+
+    def data_ptr(self) -> int:
+        """Where the numbers are."""
+        return self.inside.data_ptr()
+
+    def tolist(self) -> Any:
+        """By way of the host, as PyTorch does it for a device."""
+        return self.cpu().tolist()
+
+    def new_tensor(self, data: Any) -> Tensor:
+        """PyTorch would leave out the values of this device."""
+        return torch.tensor(data, dtype=self.dtype, device=DEVICE)
 
     def __repr__(self) -> str:
         return f"Remote({self.inside!r})"
 
 
-class _Attributes(TorchFunctionMode):
-    """What is no operation: to give a tensor other data, and where these lie in memory."""
+def _made_there(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A maker of tensors from numbers, whose values PyTorch would leave out on this device."""
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if func is Tensor.data.__set__ and isinstance(args[0], Remote):
-            _refuse_if(not isinstance(args[1], Remote), "data of", args)
-            args[0].inside = args[1].inside
-        elif func is Tensor.data_ptr and isinstance(args[0], Remote):
-            return args[0].inside.data_ptr()
-        elif func is Tensor.tolist and isinstance(args[0], Remote):
-            return args[0].cpu().tolist()  # which PyTorch does for a device, too
-        elif func in (torch.tensor, torch.as_tensor) and _is_there((kwargs or {}).get("device")):
-            # For this device PyTorch would leave the values out.
-            return func(*args, **{**kwargs, "device": "cpu"}).to(DEVICE)
-        elif func is Tensor.new_tensor and isinstance(args[0], Remote):
-            return torch.tensor(args[1], dtype=args[0].dtype).to(DEVICE)
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **(kwargs or {}))
+    def made(data: Any, *, device: Any = None, **options: Any) -> Tensor:
+        if not _is_there(device):
+            return make(data, device=device, **options)
+        if isinstance(data, Tensor):
+            return data.to(DEVICE, options.get("dtype"))
+        return make(data, **options).to(DEVICE)
+
+    return made
 
 
 class SecondDevice(TorchDispatchMode):
     """Computes on the second device, refuses operations between devices, and notes waits.
 
     Attributes:
-        waits: How often the host waited, by operation and the line of our code that did it.
+        waits: How often the host waited, by what it did and in which function of ours.
     """
 
     def __init__(self) -> None:
@@ -104,7 +120,7 @@ class SecondDevice(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        flat, form = tree_flatten((args, kwargs))
+        flat, _ = tree_flatten((args, kwargs))
         remote = [value for value in flat if isinstance(value, Remote)]
         target = kwargs.get("device")
         made_there = _is_there(target)
@@ -180,10 +196,13 @@ def _refuse_if(mixed: bool, what: str, flat: Sequence[Any]) -> None:
 
 
 def _line() -> str:
-    """The line of the package's own code that led here."""
-    for frame in reversed(traceback.extract_stack()):
-        if "/src/ancl/" in frame.filename:
-            return f"{frame.filename.partition('/src/')[2]}:{frame.lineno} {frame.line}"
+    """The function of the package that led here, or of an example."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if "/src/ancl/" in code.co_filename or "/examples/" in code.co_filename:
+            return f"{Path(code.co_filename).name} {code.co_qualname}"
+        frame = frame.f_back
     return "outside"
 
 
@@ -195,5 +214,7 @@ def second_device() -> Iterator[SecondDevice]:
         module = sys.modules[torch.optim.Optimizer.__module__]
         listed = "_get_fused_kernels_supported_devices"
         patch.setattr(module, listed, lambda: ["cpu", DEVICE.type])
-        with SecondDevice() as mode, _Attributes():
+        for name in ("tensor", "as_tensor"):
+            patch.setattr(torch, name, _made_there(getattr(torch, name)))
+        with SecondDevice() as mode:
             yield mode

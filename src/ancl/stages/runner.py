@@ -152,7 +152,8 @@ class Runner:
             "inputs": dict(stage.inputs),
             "seconds": monotonic() - began,
         }
-        return StageResult(entry.tensors, meta)
+        # What a stage leaves behind outlives its device.
+        return StageResult({name: tensor.cpu() for name, tensor in entry.tensors.items()}, meta)
 
     def _drive(self, stage: Stage, store: Storage) -> Drive:
         def drive(trainer: Trainer) -> list[dict[str, Any]]:

@@ -173,8 +173,7 @@ class Fit:
 
     def tensors(self) -> Params:
         """The network, and what the watcher saw of the steps that led to its weights."""
-        watched = {name: value.cpu() for name, value in self._watched().items()}
-        return prefixed("network", self.network.tensors()) | prefixed("watched", watched)
+        return prefixed("network", self.network.tensors()) | prefixed("watched", self._watched())
 
     @property
     def lambs(self) -> dict[str, float]:
