@@ -112,7 +112,12 @@ def learned_twice(
     assert last[0]["tag_val"] == last[1]["tag_val"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+SLOW = [name for name in NAMES if "-aanets-" in name]  # the plain one shows the same
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES]
+)
 def test_every_method_keeps_to_its_device_and_never_waits_in_a_step(name, lab, watching) -> None:
     learned_twice(method(name), lab, watching, scenario_of(name), net=network(name, lab))
 
