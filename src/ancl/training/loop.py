@@ -369,10 +369,11 @@ class Fit:
             lamb = self._objective.lambs.get(name)
             blamed.append(name if lamb is None else f"{name} (λ = {lamb:g})")
         task, role = self.path[1:]
+        fuller = ", or training.precision=bf16" if self._scale else ""
         return (
             f"Training the {role} network on task {task + 1} found no finite loss down to a rate "
             f"of {self.lr:.2g}; not finite: {', '.join(blamed)}. Lower training.lr or that λ, or "
-            f"use training.penalty_step=proximal for a term on weights."
+            f"use training.penalty_step=proximal for a term on weights{fuller}."
         )
 
     def _no_finite_gradient(self) -> str:
