@@ -17,6 +17,7 @@ from ancl.data.augment import (
     find_augmentation,
 )
 from ancl.data.samples import Normalization, Samples, as_input
+from ancl.data.side_stream import ahead
 from ancl.runtime import send
 
 
@@ -74,6 +75,9 @@ class Batches:
 
     def shuffled(self, randomness: Generator, *, augmented: bool = True) -> Iterator[Batch]:
         """All samples once, in random order; all randomness comes from the generator."""
+        return ahead(self._shuffled(randomness, augmented), self.device)
+
+    def _shuffled(self, randomness: Generator, augmented: bool) -> Iterator[Batch]:
         read, change = self._reading(self.augment if augmented else "none")
         n, versions = len(self.samples), self.versions if augmented else None
         order = torch.randperm(self.count if augmented else n, generator=randomness)
@@ -98,6 +102,9 @@ class Batches:
 
     def in_order(self) -> Iterator[Batch]:
         """All samples once, in order, not augmented."""
+        return ahead(self._in_order(), self.device)
+
+    def _in_order(self) -> Iterator[Batch]:
         read, _ = self._reading("none")
         for cut in self._cuts(len(self.samples)):
             index = torch.arange(cut.start, cut.stop)
