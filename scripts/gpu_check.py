@@ -3,8 +3,8 @@
     python scripts/gpu_check.py                  # cuda where there is one; ends with 1 if bad
     python scripts/gpu_check.py --device cpu     # as far as a CPU can
 
-It prints a table in Markdown, to be pasted into a report. The library was written and tested without
-a GPU: every operation was shown to keep to one device, and no step to wait for it, by tensors that
+It prints a table in Markdown, to be pasted into a report. The library was written and tested
+without a GPU: every operation was shown to keep to one device, and no step to wait for it, by tensors that
 only claim to be elsewhere (tests/test_devices.py). What real hardware does is what this measures.
 
 Bounds: in fp32 the weights after one epoch of each of two tasks are within 1 % of the way that
@@ -126,9 +126,7 @@ def make_fit(method: str, device: torch.device, precision: Any, load: Load) -> F
         for name, classes in zip(("old", "auxiliary"), TASKS, strict=True):
             anchor = anchor_for(omega, copy.deepcopy(start), classes, {"gradients": importance})
             terms.append(PenaltyTerm(name, 1e-3, omega, anchor))
-    batches = Batches(
-        Samples(x, y), size, Normalization((0.5,) * 3, (0.25,) * 3), "crop", device
-    )
+    batches = Batches(Samples(x, y), size, Normalization((0.5,) * 3, (0.25,) * 3), "crop", device)
     training = Training(epochs=10**6, lr=1e-3, schedule="constant", precision=precision)
     view = View(TASKS, task_aware=True)
     objective = Objective(CrossEntropy(), tuple(terms))

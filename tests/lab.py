@@ -619,6 +619,7 @@ PATCHES = {
     "NUMERICS": ("ancl.runtime.NUMERICS",),
     "finishes_fit": ("ancl.methods.finishing.Fit",),
     "keeps_features": ("ancl.stages.plan.keeps_features",),
+    "room_on": ("ancl.data.storage.room_on",),
     "learner_device": ("ancl.learner.learner.resolve_device",),
     "stages_anchor_for": ("ancl.methods.work.anchor_for",),
     "stages_fit": ("ancl.methods.work.Fit",),

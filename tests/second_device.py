@@ -2,7 +2,7 @@
 
 Inside ``SecondDevice()`` the device ``meta`` computes: a tensor there is a ``Remote``, which holds
 an ordinary tensor on the CPU, so that all numbers are those of the CPU. Every operation passes a
-dispatch mode, which raises ``MixedDevices`` where a GPU would refuse, and notes where the host
+dispatch mode, which raises ``MixedDevicesError`` where a GPU would refuse, and notes where the host
 would wait for the device: what is read, what is copied to the host, what has a shape that depends
 on values, and what is copied to the device other than from pinned memory without a wait.
 """
@@ -25,7 +25,12 @@ DEVICE = torch.device("meta")
 
 aten = torch.ops.aten
 VALUE_SHAPED = {
-    *(aten.nonzero.default, aten.masked_select.default, aten.bincount.default, aten._unique2.default),
+    *(
+        aten.nonzero.default,
+        aten.masked_select.default,
+        aten.bincount.default,
+        aten._unique2.default,
+    ),
     *(aten.unique_dim.default, aten.unique_consecutive.default, aten.repeat_interleave.Tensor),
 }
 """What the host must wait for, since the shape of the result depends on values."""
@@ -34,7 +39,7 @@ INDEXED = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default}
 """They accept positions on the CPU for values on a device, by a copy that waits."""
 
 
-class MixedDevices(RuntimeError):
+class MixedDevicesError(RuntimeError):
     """An operation on tensors of two devices."""
 
 
@@ -62,7 +67,7 @@ class Remote(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise MixedDevices(f"{func} outside of the second device's mode")
+        raise MixedDevicesError(f"{func} outside of the second device's mode")
 
     @property
     def data(self) -> Tensor:
@@ -108,16 +113,16 @@ class SecondDevice(TorchDispatchMode):
     """Computes on the second device, refuses operations between devices, and notes waits.
 
     Attributes:
+        pixels: How many bytes of images were sent.
         waits: How often the host waited, by what it did and in which function of ours.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.waits: Counter[tuple[str, str]] = Counter()
+        self.pixels = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         flat = list(_leaves((args, kwargs)))
         remote = [value for value in flat if isinstance(value, Remote)]
@@ -127,7 +132,7 @@ class SecondDevice(TorchDispatchMode):
             self._check(func, flat, args)
             self._note(func, args, kwargs, made_there)
         elif func is aten._to_copy.default and made_there:
-            self._note_sent(func, kwargs.get("non_blocking", False))
+            self._note_sent(args[0], kwargs.get("non_blocking", False))
         elif not made_there:
             return func(*args, **kwargs)
         if "device" in kwargs and target is not None:
@@ -155,7 +160,7 @@ class SecondDevice(TorchDispatchMode):
                 self._wait("positions on the host")
             flat = [value for value in flat if all(value is not index for index in args[1])]
         host = [v for v in flat if isinstance(v, Tensor) and not isinstance(v, Remote)]
-        _refuse_if(any(value.dim() for value in host) , str(func), flat)
+        _refuse_if(any(value.dim() for value in host), str(func), flat)
 
     def _note(self, func: Any, args: Any, kwargs: dict[str, Any], made_there: bool) -> None:
         if func is aten._local_scalar_dense.default or func in VALUE_SHAPED:
@@ -166,13 +171,16 @@ class SecondDevice(TorchDispatchMode):
             self._wait("positions by a mask")
         elif func is aten._to_copy.default and kwargs.get("device") is not None and not made_there:
             self._wait("copy to the host")
-        elif func is aten.copy_.default and isinstance(args[0], Remote) != isinstance(args[1], Remote):
+        elif func is aten.copy_.default and isinstance(args[0], Remote) != isinstance(
+            args[1], Remote
+        ):
             to_host = isinstance(args[1], Remote)
             blocking = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
             if to_host or blocking:
                 self._wait("copy to the host" if to_host else "copy to the device that waits")
 
-    def _note_sent(self, func: Any, non_blocking: bool) -> None:
+    def _note_sent(self, sent: Tensor, non_blocking: bool) -> None:
+        self.pixels += sent.nbytes if sent.dtype == torch.uint8 else 0
         if not non_blocking:
             self._wait("copy to the device that waits")
 
@@ -217,7 +225,7 @@ def _refuse_if(mixed: bool, what: str, flat: Sequence[Any]) -> None:
             for v in flat
             if isinstance(v, Tensor)
         ]
-        raise MixedDevices(f"{what}: {', '.join(shown)} at {_line()}")
+        raise MixedDevicesError(f"{what}: {', '.join(shown)} at {_line()}")
 
 
 def _line() -> str:

@@ -17,8 +17,17 @@ from ancl import Learner, Memory, Method, Training, make_method
 from ancl.extend import CrossEntropy, Step, TaskWork, anchor_for
 from examples.dark_replay import dark_replay
 from examples.streaming_lda import slda
-from tests.lab import Batches, Fit, GradientNoise, Lwf, ReplayStream, patch_part
-from tests.second_device import DEVICE, MixedDevices, SecondDevice, second_device
+from tests.lab import (
+    Batches,
+    Fit,
+    GradientNoise,
+    Lwf,
+    ReplayStream,
+    Samples,
+    generator,
+    patch_part,
+)
+from tests.second_device import DEVICE, MixedDevicesError, SecondDevice, second_device
 from tests.stages.test_again import given
 from tests.stages.test_features import frozen_network
 from tests.test_contract import LEFT_OUT, NAMES, REFUSED, base_of, method, network, same, stream
@@ -149,7 +158,10 @@ OPTIONS: dict[str, tuple[Callable[[], Method], dict[str, Any]]] = {
     "auto on weights": (lambda: method("a-ewc", lamb="auto"), {"training": replace(ONE, epochs=2)}),
     "fisher of samples": (lambda: method("ewc", estimator="sample"), {}),
     "searched rate": (lambda: method("finetune"), {"training": replace(ONE, lr_search=True)}),
-    "augmented bias": (lambda: make_method("bic", bias_epochs=2, bias_augment=True), {"augment": "flip"}),
+    "augmented bias": (
+        lambda: make_method("bic", bias_epochs=2, bias_augment=True),
+        {"augment": "flip"},
+    ),
 }
 
 
@@ -207,6 +219,33 @@ def test_a_learner_keeps_to_its_device(lab, watching, monkeypatch, tmp_path) -> 
 
     assert type(answers[0]) is Tensor
     assert torch.equal(*answers)
+
+
+@pytest.mark.parametrize(("room", "sent"), [(None, 1), (10**9, 1), (100, 3)])
+@pytest.mark.parametrize("augment", ["none", "flip", "crop", "facil"])
+def test_images_that_fit_are_sent_once_and_batches_are_the_same(
+    augment, room, sent, lab, monkeypatch
+) -> None:
+    patch_part(monkeypatch, "room_on", lambda device: room)
+    memory, task = lab.source.train.take(torch.arange(0, 60, 2)), lab.source.test
+    both = Samples.concatenate([Samples(task.x.dense(), task.y), memory])
+    here, there = (
+        Batches(both, 16, lab.source.normalization, augment, device, exemplars=len(memory))
+        for device in (torch.device("cpu"), DEVICE)
+    )
+    with second_device() as mode:
+        for epoch in range(3):
+            one, other = (b.shuffled(generator(0, epoch)) for b in (here, there))
+            for batch, again in zip(one, other, strict=True):
+                assert torch.equal(batch.x, again.x.cpu())
+                assert torch.equal(batch.y, again.y.cpu())
+                assert torch.equal(batch.exemplars, again.exemplars.cpu())
+
+    whole = sum(len(part) * 36 for part in (task, lab.source.train))
+    if sent == 1:
+        assert mode.pixels <= whole  # another test may have sent some of them before
+    else:
+        assert mode.pixels >= 3 * len(both) * 36
 
 
 # -- planted mistakes ------------------------------------------------------------------------
@@ -274,36 +313,50 @@ MISTAKES: dict[str, tuple[Callable[..., None], str, dict[str, Any]]] = {
     ),
     "an anchor stays": (wrong_anchor, "lwf", {}),
     "an anchor's answer is read": (
-        on_host(Lwf, "penalty", lambda penalty: penalty.cpu().to(DEVICE)), "lwf", {},
+        on_host(Lwf, "penalty", lambda penalty: penalty.cpu().to(DEVICE)),
+        "lwf",
+        {},
     ),
     "new numbers are on the host": (
-        wrong_loss(lambda s: (s.out.logits.sum(1) * torch.ones(len(s.y))).sum()), "finetune", {},
+        wrong_loss(lambda s: (s.out.logits.sum(1) * torch.ones(len(s.y))).sum()),
+        "finetune",
+        {},
     ),
     "a table on the host is asked": (
-        wrong_loss(lambda s: torch.arange(9.0)[s.y].sum()), "finetune", {},
+        wrong_loss(lambda s: torch.arange(9.0)[s.y].sum()),
+        "finetune",
+        {},
     ),
     "a loss is read": (wrong_loss(lambda s: s.out.logits.sum().item()), "finetune", {}),
     "a condition is on values": (
-        wrong_loss(lambda s: 1.0 if s.out.logits.isfinite().all() else 0.0), "finetune", {},
+        wrong_loss(lambda s: 1.0 if s.out.logits.isfinite().all() else 0.0),
+        "finetune",
+        {},
     ),
     "a mask selects": (wrong_loss(lambda s: s.out.logits[s.y > 0].sum()), "finetune", {}),
     "positions are looked for": (
-        wrong_loss(lambda s: s.out.logits[(s.y > 0).nonzero().squeeze(1)].sum()), "finetune", {},
+        wrong_loss(lambda s: s.out.logits[(s.y > 0).nonzero().squeeze(1)].sum()),
+        "finetune",
+        {},
     ),
     "numbers are sent at every step": (
-        wrong_loss(lambda s: torch.tensor([1.0, 2.0], device=s.y.device).sum()), "finetune", {},
+        wrong_loss(lambda s: torch.tensor([1.0, 2.0], device=s.y.device).sum()),
+        "finetune",
+        {},
     ),
     "noise is sent and waited for": (wrong_noise, "eeil", {}),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_planted_mistakes_are_caught(mistake: str, lab: Any, watching: Watched, monkeypatch) -> None:
+def test_planted_mistakes_are_caught(
+    mistake: str, lab: Any, watching: Watched, monkeypatch
+) -> None:
     plant, name, options = MISTAKES[mistake]
     plant(monkeypatch)
     made = dark_replay() if name == "replay" else method(name)
     net = frozen_network() if options.get("frozen") else None
     tasks, memory = stream("cil", lab)[: options.get("tasks", 2)], options.get("memory")
 
-    with pytest.raises((MixedDevices, AssertionError)):
+    with pytest.raises((MixedDevicesError, AssertionError)):
         learned_twice(made, lab, watching, net=net, tasks=tasks, memory=memory)

@@ -59,9 +59,7 @@ def own_task_logits(logits: Tensor, y: Tensor, tasks: tuple[slice, ...]) -> Tens
 
 
 @lru_cache(maxsize=32)
-def _task_numbers(
-    bounds: tuple[tuple[int, int], ...], count: int, device: torch.device
-) -> Tensor:
+def _task_numbers(bounds: tuple[tuple[int, int], ...], count: int, device: torch.device) -> Tensor:
     """The task of each class; kept, since a copy to the device at every step would wait for it."""
     numbers = [-1] * max(count, *(stop for _, stop in bounds))
     for index, (start, stop) in enumerate(bounds):

@@ -58,7 +58,9 @@ class GradientNoise(Constraint):
         for parameter in parameters:
             if parameter.grad is not None:
                 noise = torch.randn(parameter.shape, generator=randomness)
-                parameter.grad.add_(send(noise, parameter.device).to(parameter.dtype), alpha=deviation)
+                parameter.grad.add_(
+                    send(noise, parameter.device).to(parameter.dtype), alpha=deviation
+                )
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,9 @@ def test_a_step_whose_gradient_overflows_is_left_out_and_the_scale_halves() -> N
     some = fitted(Objective(Spiked(1, 3)), training)
     next(some)
     assert scale_of(some) == 2.0**16 / 2**2
-    assert not torch.equal(before["backbone.layers.1.weight"], some.network.backbone.layers[1].weight)
+    assert not torch.equal(
+        before["backbone.layers.1.weight"], some.network.backbone.layers[1].weight
+    )
 
 
 def test_the_scale_is_part_of_what_is_resumed() -> None:

@@ -98,9 +98,7 @@ class _Worker:
 
 
 @contextmanager
-def _crew(
-    count: int, places: Sequence[Path], threads: int, device: str
-) -> Iterator[list[_Worker]]:
+def _crew(count: int, places: Sequence[Path], threads: int, device: str) -> Iterator[list[_Worker]]:
     """Workers, which are stopped on exit, also after an error."""
     workers: list[_Worker] = []
     try:

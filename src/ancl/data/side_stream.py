@@ -20,7 +20,8 @@ def _on_side_stream(batches: Iterator[B], device: torch.device) -> Iterator[B]:
     It waits for what the device was given before, so that tensors that are kept there are whole;
     the computation waits for it in turn, on the device and not on the host.
     """
-    main, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    main = torch.cuda.current_stream(device)
+    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def begin() -> B | None:
         side.wait_stream(main)

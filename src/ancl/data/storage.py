@@ -87,7 +87,7 @@ class Storage(ABC):
 
 
 class TensorStorage(Storage):
-    """A tensor in memory; all of it is kept on a device, too, once rows are read there and it fits."""
+    """A tensor in memory; once rows are read on a device, all of it is kept there, if it fits."""
 
     in_memory = True
 
@@ -104,7 +104,9 @@ class TensorStorage(Storage):
         """One gather there: positions travel, and no pixels."""
         if device not in self._copies:
             room, size = room_on(device), len(self) * self.row_bytes
-            self._copies[device] = send(self._tensor, device) if room is None or size < room else None
+            self._copies[device] = (
+                send(self._tensor, device) if room is None or size < room else None
+            )
         copy = self._copies[device]
         if copy is None:
             return super().rows_on(index, device)
