@@ -4,8 +4,9 @@
     python scripts/gpu_check.py --device cpu     # as far as a CPU can
 
 It prints a table in Markdown, to be pasted into a report. The library was written and tested
-without a GPU: every operation was shown to keep to one device, and no step to wait for it, by tensors that
-only claim to be elsewhere (tests/test_devices.py). What real hardware does is what this measures.
+without a GPU: every operation was shown to keep to one device, and no step to wait for it, by
+tensors that only claim to be elsewhere (tests/test_devices.py). What real hardware does is what
+this measures.
 
 Bounds: in fp32 the weights after one epoch of each of two tasks are within 1 % of the way that
 they have gone on the CPU, in bf16 and fp16 within 30 %. An epoch reads the device once.

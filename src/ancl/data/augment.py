@@ -191,6 +191,15 @@ def facil(x: Tensor, generator: Generator) -> Tensor:
     return resize_boxes(x, boxes, pad)
 
 
+def resized(x: Tensor, generator: Generator) -> Tensor:
+    """A random part of each image, resized to its size, and flipped or not.
+
+    Torchvision's ``RandomResizedCrop`` of the image as it is kept, to within one grey level.
+    """
+    _only_images(x, "resized")
+    return resize_boxes(x, draw_boxes(*x.shape[:3], generator), 0)
+
+
 def padding(height: int, width: int) -> int:
     """4 pixels, and for images smaller than 32 an eighth of the shorter side, at least 1."""
     return min(4, max(1, min(height, width) // 8))
@@ -213,6 +222,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "flip": flip,
     "crop": crop,
     "facil": facil,
+    "resized": resized,
 }
 _CATALOGUE = Catalogue("augmentation", AUGMENTATIONS, _WANTED, SpecError)
 
