@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -52,13 +53,18 @@ def competing(step: Step, over: Over) -> tuple[Tensor, Tensor]:
 
 def own_task_logits(logits: Tensor, y: Tensor, tasks: tuple[slice, ...]) -> Tensor:
     """Logits with every class outside the sample's own task at minus infinity."""
-    count = logits.shape[1]
-    numbers = [-1] * max(count, *(classes.stop for classes in tasks))
-    for index, classes in enumerate(tasks):
-        numbers[classes] = [index] * (classes.stop - classes.start)
-    # As one tensor: an assignment for each of hundreds of tasks would take longer than the rest.
-    task_of = torch.tensor(numbers[:count], device=logits.device)
+    bounds = tuple((classes.start, classes.stop) for classes in tasks)
+    task_of = _task_numbers(bounds, logits.shape[1], logits.device)
     return logits.masked_fill(task_of != task_of[y].unsqueeze(1), float("-inf"))
+
+
+@lru_cache(maxsize=32)
+def _task_numbers(bounds: tuple[tuple[int, int], ...], count: int, device: torch.device) -> Tensor:
+    """The task of each class; kept, since a copy to the device at every step would wait for it."""
+    numbers = [-1] * max(count, *(stop for _, stop in bounds))
+    for index, (start, stop) in enumerate(bounds):
+        numbers[start:stop] = [index] * (stop - start)
+    return torch.tensor(numbers[:count], device=device)
 
 
 @dataclass(frozen=True)

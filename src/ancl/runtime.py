@@ -1,10 +1,14 @@
 """Where to compute, and with how many threads."""
 
 import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ancl.errors import ScenarioError, SpecError
 
@@ -34,6 +38,50 @@ def resolve_device(name: str) -> torch.device:
     if not there.get(device.type, False) or (device.type == "cpu" and device.index):
         raise SpecError(f"The device {name!r} is not available here. Use --device auto or cpu.")
     return device
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device; nobody waits for the copy, which begins in pinned memory."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def room_on(device: torch.device) -> int | None:
+    """Bytes of a device that images may take, a quarter of what is free; None if not known."""
+    return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else None
+
+
+@contextmanager
+def deterministic(device: torch.device) -> Iterator[None]:
+    """Have a GPU give the same bits every time, where PyTorch has kernels that do."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_deterministic_debug_mode("warn")
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before[0])
+        torch.backends.cudnn.benchmark = before[1]
+
+
+def one_device(device: str, number: int) -> dict[str, str]:
+    """The environment of a process that sees one GPU of several: the turn of its number.
+
+    Args:
+        device: What it computes on; one that is named by its index is not another's.
+        number: Which of the processes it is.
+    """
+    count = torch.cuda.device_count() if device == "cuda" else 0
+    if count < 2:
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = visible.split(",") if visible else [str(index) for index in range(count)]
+    return {"CUDA_VISIBLE_DEVICES": names[number % count]}
 
 
 def check_memory(needed: int, what: str) -> None:

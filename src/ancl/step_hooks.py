@@ -8,6 +8,7 @@ from torch import Generator, nn
 
 from ancl.networks import Network
 from ancl.regularizers import eeil_noise
+from ancl.runtime import send
 
 
 class Constraint:
@@ -57,7 +58,9 @@ class GradientNoise(Constraint):
         for parameter in parameters:
             if parameter.grad is not None:
                 noise = torch.randn(parameter.shape, generator=randomness)
-                parameter.grad.add_(noise.to(parameter.grad), alpha=deviation)
+                parameter.grad.add_(
+                    send(noise, parameter.device).to(parameter.dtype), alpha=deviation
+                )
 
 
 @dataclass(frozen=True)

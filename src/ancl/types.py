@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -112,6 +113,7 @@ class Step:
         extra: What was recorded of a replay batch's samples when they were stored, by name.
         passed: The features of all samples that passed the network together, where a replay batch
             and this one did.
+        precision: Makes the context in which anchors answer: as the network itself did.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Step:
         replay: Step | None = None,
         extra: Params | None = None,
         passed: Tensor | None = None,
+        precision: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.x, self.y, self.out, self.weights, self.tasks = x, y, out, weights, tasks
         self.task_aware, self.exemplars = task_aware, exemplars
@@ -142,7 +145,7 @@ class Step:
         self.present, self.rows, self.scale = present, rows, scale
         self.epoch, self.progress = epoch, progress
         self.replay, self.extra, self.passed = replay, extra or {}, passed
-        self._answers = {} if answers is None else answers
+        self._answers, self._precision = {} if answers is None else answers, precision
 
     @property
     def current(self) -> slice:
@@ -170,6 +173,6 @@ class Step:
             return Output(self.extra.get("logits", none), self.extra.get("features", none))
         if anchor not in self._answers:
             assert anchor.forward is not None, "this Ω does not declare that it reads answers"
-            with torch.no_grad():
+            with torch.no_grad(), self._precision():
                 self._answers[anchor] = anchor.forward(self.x, bool(self.out.maps))
         return self._answers[anchor]

@@ -51,6 +51,14 @@ def test_the_loss_reads_the_chosen_labels_and_classes(over, labels) -> None:
 
 
 @pytest.mark.parametrize("estimator", ["batch", "sample"])
+def test_importance_keeps_nothing_of_how_it_was_computed(estimator) -> None:
+    made, _, _ = evidence()
+    found = Ewc(estimator=estimator).importance(made)["gradients"]
+
+    assert not any(tensor.requires_grad for tensor in found.values())
+
+
+@pytest.mark.parametrize("estimator", ["batch", "sample"])
 def test_sampled_labels_come_from_the_global_generator(estimator) -> None:
     made, _, _ = evidence()
     omega, found = Ewc(labels="sampled", estimator=estimator), []

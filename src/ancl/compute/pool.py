@@ -14,6 +14,7 @@ from pathlib import Path
 from ancl.compute.graph import Graph, Node, Schedule, StageEnd
 from ancl.compute.serial import Event, pass_on
 from ancl.errors import StoreError
+from ancl.runtime import one_device
 from ancl.stages.events import Events
 from ancl.store.store import Store
 
@@ -38,19 +39,22 @@ class Pool:
         graph.release()  # every worker reads its own images
         schedule = Schedule(graph.nodes, graph.todo(store))
         count = min(self.workers, len(graph.todo(store)))
-        threads = next((plan.spec.threads for plan in graph.plans), 1)
-        with _crew(count, [store.root, *([graph.root] if graph.root else [])], threads) as crew:
+        spec = next((plan.spec for plan in graph.plans), None)
+        threads, device = (spec.threads, spec.device) if spec else (1, "cpu")
+        places = [store.root, *([graph.root] if graph.root else [])]
+        with _crew(count, places, threads, device) as crew:
             yield from _Shift(graph, schedule, events, crew).work()
 
 
 class _Worker:
     """One process, the stage it computes, and the line it is writing."""
 
-    def __init__(self, places: Sequence[Path], threads: int) -> None:
+    def __init__(self, places: Sequence[Path], threads: int, device: dict[str, str]) -> None:
         # -P: the path is that of this process, so that a worker loads the same code.
         self._command = [sys.executable, "-P", "-m", "ancl.compute.worker", *map(str, places)]
         self._environment = {
             **os.environ,
+            **device,
             "OMP_NUM_THREADS": str(threads),
             "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         }
@@ -94,12 +98,12 @@ class _Worker:
 
 
 @contextmanager
-def _crew(count: int, places: Sequence[Path], threads: int) -> Iterator[list[_Worker]]:
+def _crew(count: int, places: Sequence[Path], threads: int, device: str) -> Iterator[list[_Worker]]:
     """Workers, which are stopped on exit, also after an error."""
     workers: list[_Worker] = []
     try:
-        for _ in range(count):
-            workers.append(_Worker(places, threads))
+        for number in range(count):
+            workers.append(_Worker(places, threads, one_device(device, number)))
         yield workers
     finally:
         for worker in workers:

@@ -151,6 +151,7 @@ class _Shift:
                     references[part] = self._ray.put(RemoteResult(self._store.load(part)))
             options = {
                 "num_cpus": node.spec.threads,
+                **({"num_gpus": 1} if node.spec.device == "cuda" else {}),
                 "max_retries": RETRIES,
                 "retry_exceptions": False,
                 "name": node.title,

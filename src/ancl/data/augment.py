@@ -15,6 +15,7 @@ from ancl.data.random_resized_crop import draw_boxes, resize_boxes
 from ancl.data.samples import Normalization
 from ancl.errors import AnclError, SpecError
 from ancl.outside import Loaded
+from ancl.runtime import send
 from ancl.seeding import seeded
 
 Augmentation = Callable[[Tensor, Generator], Tensor]
@@ -142,7 +143,7 @@ def flip(x: Tensor, generator: Generator) -> Tensor:
     """Each image mirrored left to right with probability one half."""
     _only_images(x, "flip")
     table, place = _with_mirrors(x, _coin(len(x), generator))
-    return table.index_select(0, place.to(x.device))
+    return table.index_select(0, send(place, x.device))
 
 
 def crop(x: Tensor, generator: Generator) -> Tensor:
@@ -167,12 +168,12 @@ def cut(x: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
     left = torch.where(mirrored.view(-1, 1), 2 * pad - left, left)
     rows = (place.view(-1, 1) * tall + top + torch.arange(height)) * wide + left
     runs = padded.view(-1).unfold(0, width * channels, channels)
-    return runs.index_select(0, rows.flatten().to(x.device)).view(x.shape)
+    return runs.index_select(0, send(rows.flatten(), x.device)).view(x.shape)
 
 
 def _with_mirrors(x: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor]:
     """The images followed by mirror images of the marked ones, and where each image's turn is."""
-    marked = x.index_select(0, mirrored.nonzero().flatten().to(x.device))
+    marked = x.index_select(0, send(mirrored.nonzero().flatten(), x.device))
     counted = len(x) - 1 + mirrored.cumsum(0)
     return torch.cat([x, marked.flip(2)]), torch.where(mirrored, counted, torch.arange(len(x)))
 
@@ -188,6 +189,15 @@ def facil(x: Tensor, generator: Generator) -> Tensor:
     pad = padding(height, width)
     boxes = draw_boxes(batch, height + 2 * pad, width + 2 * pad, generator)
     return resize_boxes(x, boxes, pad)
+
+
+def resized(x: Tensor, generator: Generator) -> Tensor:
+    """A random part of each image, resized to its size, and flipped or not.
+
+    Torchvision's ``RandomResizedCrop`` of the image as it is kept, to within one grey level.
+    """
+    _only_images(x, "resized")
+    return resize_boxes(x, draw_boxes(*x.shape[:3], generator), 0)
 
 
 def padding(height: int, width: int) -> int:
@@ -212,6 +222,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "flip": flip,
     "crop": crop,
     "facil": facil,
+    "resized": resized,
 }
 _CATALOGUE = Catalogue("augmentation", AUGMENTATIONS, _WANTED, SpecError)
 
@@ -264,7 +275,7 @@ class Versions:
 
 def _toned(x: Tensor, shift: Tensor, factor: Tensor) -> Tensor:
     """Images with other brightness and contrast, to the nearest grey level."""
-    shift, factor = (each.to(x.device).view(-1, 1, 1, 1) for each in (shift, factor))
+    shift, factor = (send(each, x.device).view(-1, 1, 1, 1) for each in (shift, factor))
     pixels = x.to(torch.float32)
     # (x − mean) · factor + mean + shift: a factor of 1 and no shift give the image to the bit.
     constant = pixels.mean(dim=(1, 2), keepdim=True) * (1 - factor) + shift

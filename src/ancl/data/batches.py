@@ -1,16 +1,25 @@
 """Images as a network reads them, a batch at a time."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple, Self
 
 import torch
 from torch import Generator, Tensor
 
-from ancl.data.augment import VERSIONS, Augment, Versions, augmentation
+from ancl.data.augment import (
+    VERSIONS,
+    Augment,
+    Augmentation,
+    Versions,
+    augmentation,
+    find_augmentation,
+)
 from ancl.data.samples import Normalization, Samples, as_input
-from ancl.data.storage import ImageView
+from ancl.data.side_stream import ahead
+from ancl.runtime import send
 
 
 class Batch(NamedTuple):
@@ -85,46 +94,76 @@ class Batches:
 
     def shuffled(self, randomness: Generator, *, augmented: bool = True) -> Iterator[Batch]:
         """All samples once, in random order; all randomness comes from the generator."""
-        change = augmentation(self.augment if augmented else "none")
+        return ahead(self._shuffled(randomness, augmented), self.device)
+
+    def _shuffled(self, randomness: Generator, augmented: bool) -> Iterator[Batch]:
+        read, change = self._reading(self.augment if augmented else "none")
         n, versions = len(self.samples), self.versions if augmented else None
-        inputs = self._inputs
         order = torch.randperm(self.count if augmented else n, generator=randomness)
-        for cut in self._cuts(len(order)):
+        cuts = self._cuts(len(order))
+        for number, cut in enumerate(cuts):
+            self._announce(order[coming] % n for coming in cuts[number : number + self._early])
             place = order[cut]
             index = place % n if versions else place
-            x = inputs[index]
+            x = read(index)
             x = versions.of(x, index, place // n) if versions else change(x, randomness)
             yield self._batch(x, self.samples.y[index], index)
 
     def drawn(self, randomness: Generator) -> tuple[Batch, Tensor]:
         """One batch of different samples at random, all where there are fewer; their positions."""
         index = torch.randperm(len(self.samples), generator=randomness)[: self.size]
-        x = self._inputs[index]
+        read, change = self._reading(self.augment)
+        x = read(index)
         if self.versions:
             number = torch.randint(VERSIONS, (len(index),), generator=randomness)
             x = self.versions.of(x, index, number)
         else:
-            x = augmentation(self.augment)(x, randomness)
+            x = change(x, randomness)
         return self._batch(x, self.samples.y[index], index), index
 
     def in_order(self) -> Iterator[Batch]:
         """All samples once, in order, not augmented."""
-        for cut in self._cuts(len(self.samples)):
-            index = torch.arange(cut.start, cut.stop)
-            yield self._batch(self._inputs[cut], self.samples.y[cut], index)
+        return ahead(self._in_order(), self.device)
+
+    def _in_order(self) -> Iterator[Batch]:
+        read, _ = self._reading("none")
+        cuts, numbers = self._cuts(len(self.samples)), torch.arange(len(self.samples))
+        for number, cut in enumerate(cuts):
+            self._announce(numbers[coming] for coming in cuts[number : number + self._early])
+            index = numbers[cut]
+            yield self._batch(read(index), self.samples.y[cut], index)
 
     @property
-    def _inputs(self) -> ImageView | Tensor:
+    def _early(self) -> int:
+        """How many batches are announced before they are read: none where rows are at hand."""
+        features = self.samples.features is not None and self.augment == "none"
+        return 0 if features else self.samples.x.storage.early
+
+    def _announce(self, batches: Iterable[Tensor]) -> None:
+        for index in batches:
+            self.samples.x.announce(index)
+
+    def _reading(self, augment: Augment) -> tuple[Callable[[Tensor], Tensor], Augmentation]:
+        """What gives the samples at some positions, and what changes them afterwards.
+
+        Our own augmentations change images on the device, where images that fit are kept. A
+        user's own, which may know nothing of devices, changes them before they are sent.
+        """
         features = self.samples.features
         changed = self.augment != "none" or self.versions is not None
-        return self.samples.x if features is None or changed else features
+        if features is not None and not changed:
+            return features.__getitem__, augmentation(augment)
+        ours = isinstance(find_augmentation(augment), str)
+        if self.device.type == "cpu" or not ours:
+            return self.samples.x.__getitem__, augmentation(augment)
+        return partial(self.samples.x.on, self.device), augmentation(augment)
 
     def _batch(self, x: Tensor, y: Tensor, index: Tensor) -> Batch:
         mask = None
         if self.exemplars:
-            mask = (index >= len(self.samples) - self.exemplars).to(self.device)
+            mask = send(index >= len(self.samples) - self.exemplars, self.device)
         inputs = as_input(x, self.normalization, self.device)
-        return Batch(inputs, y.to(self.device, non_blocking=True), mask)
+        return Batch(inputs, send(y, self.device), mask)
 
     def _cuts(self, n: int) -> list[slice]:
         edges = list(range(0, n, self.size))
@@ -149,4 +188,4 @@ class ReplayStream:
         """A batch of different images, and what was recorded of them."""
         batch, index = self.batches.drawn(randomness)
         device = self.batches.device
-        return batch, {name: rows[index].to(device) for name, rows in self.extra.items()}
+        return batch, {name: send(rows[index], device) for name, rows in self.extra.items()}

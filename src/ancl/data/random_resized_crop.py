@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
+from ancl.runtime import send
+
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 10
@@ -75,10 +77,11 @@ def resize_boxes(x: Tensor, boxes: Boxes, pad: int) -> Tensor:
     Returns:
         uint8 images of the same shape.
     """
+    boxes = Boxes(*(send(drawn, x.device) for drawn in boxes))
     upright = torch.zeros_like(boxes.mirrored)
     down = _matrices(boxes.top, boxes.height, upright, x.shape[1], pad)
     across = _matrices(boxes.left, boxes.width, boxes.mirrored, x.shape[2], pad)
-    return _resized(x, down.to(x.device), across.to(x.device))
+    return _resized(x, down, across)
 
 
 def _resized(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
@@ -98,13 +101,13 @@ def _matrices(start: Tensor, length: Tensor, mirrored: Tensor, side: int, pad: i
     if side <= _TABLE_SIDE:
         whole = side + 2 * pad
         place = (mirrored * whole + start) * (whole + 1) + length
-        return _table(side, pad).index_select(0, place.long())
-    place = torch.arange(side)
+        return _table(side, pad, start.device).index_select(0, place.long())
+    place = torch.arange(side, device=start.device)
     return _weights(start, length, torch.where(mirrored.view(-1, 1), place.flip(0), place), pad)
 
 
 @functools.lru_cache(maxsize=4)
-def _table(side: int, pad: int) -> Tensor:
+def _table(side: int, pad: int, device: torch.device) -> Tensor:
     """The weights of every box there is, by (mirrored or not, start, length): (N, side, side).
 
     Boxes lie on whole pixels, so for small images there are few, and to look them up is faster
@@ -115,7 +118,7 @@ def _table(side: int, pad: int) -> Tensor:
     fits = (lengths > 0) & (starts + lengths <= whole)
     upright = torch.zeros(whole, whole + 1, side, side)
     upright[fits] = _weights(starts[fits], lengths[fits], torch.arange(side), pad)
-    return torch.stack([upright, upright.flip(2)]).view(-1, side, side)
+    return torch.stack([upright, upright.flip(2)]).view(-1, side, side).to(device)
 
 
 def _weights(start: Tensor, length: Tensor, place: Tensor, pad: int) -> Tensor:
@@ -131,7 +134,8 @@ def _weights(start: Tensor, length: Tensor, place: Tensor, pad: int) -> Tensor:
     side = place.shape[-1]
     start, length = start.to(torch.float32).view(-1, 1), length.to(torch.float32).view(-1, 1)
     reach = (length / side).clamp(min=1.0)
-    there = torch.arange(side + 2 * pad, dtype=torch.float32) + 0.5 - start
+    whole = torch.arange(side + 2 * pad, dtype=torch.float32, device=start.device)
+    there = whole + 0.5 - start
     outside = (there < 0) | (there > length)
     there = (there / reach).masked_fill_(outside, _FAR)
     wanted = (place + 0.5) * (length / side / reach)

@@ -15,6 +15,7 @@ from ancl.data.convert import as_labels, as_view
 from ancl.data.formats.arrays import arrays_classes, arrays_part, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_part, folder_source
+from ancl.data.formats.imagenet_folder import imagenet_folder
 from ancl.data.published import PUBLISHED
 from ancl.data.resizing import OTHERWISE, RESAMPLING, resized
 from ancl.data.samples import Label
@@ -67,6 +68,9 @@ SOURCES: dict[str, KnownSource] = {
         20,
         "10 kinds of garments and 10 digits, 14x14 pixels, embedded",
         4_797,
+    ),
+    "imagenet-folder": KnownSource(
+        imagenet_folder, None, "your own ImageNet, decoded as it is read, 224x224 pixels"
     ),
     **{
         name: KnownSource(data.load, data.classes, data.explanation, sum(data.images))

@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from ancl.data.storage import Digests, ImageView
 from ancl.hashing import LATER
+from ancl.runtime import send
 from ancl.seeding import generator
 
 Label = str | int
@@ -102,7 +103,7 @@ def as_input(x: Tensor, normalization: Normalization | None, device: torch.devic
 
     Bytes travel to the device and become floats there: a quarter of the traffic.
     """
-    x = x.to(device, non_blocking=True)
+    x = send(x, device)
     if x.dtype != torch.uint8:
         layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
         x = x.to(torch.float32)

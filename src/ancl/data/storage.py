@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ancl.runtime import room_on, send
+
 Digests = NDArray[np.uint64]
 """One sha256 per row as four numbers, the first the most significant."""
 
@@ -32,6 +34,8 @@ class Storage(ABC):
 
     in_memory = False
     """Whether rows are at hand: to read one again costs no more than a copy of it."""
+    early = 0
+    """How many batches to announce before they are read."""
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
         self.shape, self.dtype = tuple(shape), dtype
@@ -45,6 +49,13 @@ class Storage(ABC):
     @abstractmethod
     def rows(self, index: Tensor) -> Tensor:
         """A copy of the rows at these positions, in this order, in memory."""
+
+    def rows_on(self, index: Tensor, device: torch.device) -> Tensor:
+        """The same on a device; nobody waits for it."""
+        return send(self.rows(index), device)
+
+    def announce(self, index: Tensor) -> None:
+        """Say which rows are read soon, so that a storage that takes its time can begin."""
 
     @property
     def leaves(self) -> tuple[Storage, ...]:
@@ -68,7 +79,10 @@ class Storage(ABC):
         wanted = index.numpy()
         missing = torch.from_numpy(np.unique(wanted[~self._hashed[wanted]]))
         start = hashlib.sha256(repr((str(self.dtype), self.shape[1:])).encode())
-        for part in _chunks(missing, self.row_bytes):
+        parts = _chunks(missing, self.row_bytes)
+        for number, part in enumerate(parts):
+            for coming in parts[number : number + self.early]:
+                self.announce(coming)
             hashes = bytearray()
             for row in self.rows(part).numpy():
                 digest = start.copy()
@@ -82,17 +96,30 @@ class Storage(ABC):
 
 
 class TensorStorage(Storage):
-    """A tensor in memory."""
+    """A tensor in memory; once rows are read on a device, all of it is kept there, if it fits."""
 
     in_memory = True
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__(tensor.shape, tensor.dtype)
         self._tensor = tensor
+        self._copies: dict[torch.device, Tensor | None] = {}
 
     def rows(self, index: Tensor) -> Tensor:
         """One gather."""
         return self._tensor.index_select(0, index)
+
+    def rows_on(self, index: Tensor, device: torch.device) -> Tensor:
+        """One gather there: positions travel, and no pixels."""
+        if device not in self._copies:
+            room, size = room_on(device), len(self) * self.row_bytes
+            self._copies[device] = (
+                send(self._tensor, device) if room is None or size < room else None
+            )
+        copy = self._copies[device]
+        if copy is None:
+            return super().rows_on(index, device)
+        return copy.index_select(0, send(index, device))
 
 
 class MappedStorage(Storage):
@@ -120,7 +147,11 @@ class ChangedStorage(Storage):
 
     def __init__(self, storage: Storage, change: Callable[[Tensor], Tensor]) -> None:
         super().__init__(storage.shape, storage.dtype)
-        self._storage, self._change = storage, change
+        self._storage, self._change, self.early = storage, change, storage.early
+
+    def announce(self, index: Tensor) -> None:
+        """To the storage that is read."""
+        self._storage.announce(index)
 
     def rows(self, index: Tensor) -> Tensor:
         """Read, then changed."""
@@ -157,6 +188,7 @@ class JoinedStorage(Storage):
         self._starts = dict(zip(parts, [0, *ends], strict=False))
         self._ends = torch.tensor(ends)
         self.in_memory = all(part.in_memory for part in parts)
+        self.early = max(part.early for part in parts)
 
     @property
     def leaves(self) -> tuple[Storage, ...]:
@@ -168,12 +200,36 @@ class JoinedStorage(Storage):
         shifts = [starts[part] - self._starts[part] for part in self._parts]
         return index + torch.tensor(shifts)[torch.bucketize(index, self._ends, right=True)]
 
+    def announce(self, index: Tensor) -> None:
+        """To the parts that take their time."""
+        for _, part, inside in self._each(index, self._parts):
+            part.announce(inside)
+
     def rows(self, index: Tensor) -> Tensor:
         """Those of the first part, which is most often the largest, then the others into them."""
         first = self._parts[0]
+        if not first.in_memory:
+            return self._from_each(index)
         found = first.rows(index.clamp(max=len(first) - 1))
         for where, part, inside in self._others(index):
             found.index_copy_(0, where, part.rows(inside))
+        return found
+
+    def _from_each(self, index: Tensor) -> Tensor:
+        """Rows of each part, none of which is read in vain."""
+        rows = torch.empty((len(index), *self.shape[1:]), dtype=self.dtype)
+        for where, part, inside in self._each(index, self._parts):
+            rows.index_copy_(0, where, part.rows(inside))
+        return rows
+
+    def rows_on(self, index: Tensor, device: torch.device) -> Tensor:
+        """The same, each part from where it is kept."""
+        first = self._parts[0]
+        if not first.in_memory:
+            return super().rows_on(index, device)
+        found = first.rows_on(index.clamp(max=len(first) - 1), device)
+        for where, part, inside in self._others(index):
+            found.index_copy_(0, send(where, device), part.rows_on(inside, device))
         return found
 
     def digests(self, index: Tensor) -> Digests:
@@ -186,7 +242,13 @@ class JoinedStorage(Storage):
 
     def _others(self, index: Tensor) -> Iterator[tuple[Tensor, Storage, Tensor]]:
         """Which positions are in each part after the first, and where there."""
-        for part in self._parts[1:]:
+        return self._each(index, self._parts[1:])
+
+    def _each(
+        self, index: Tensor, parts: Sequence[Storage]
+    ) -> Iterator[tuple[Tensor, Storage, Tensor]]:
+        """Which positions are in each of some parts, and where there."""
+        for part in parts:
             inside = index - self._starts[part]
             where = ((inside >= 0) & (inside < len(part))).nonzero().squeeze(1)
             if len(where):
@@ -252,6 +314,14 @@ class ImageView:
             return self.storage.rows(self.index[index].view(1))[0]
         return self.storage.rows(self.index[index])
 
+    def on(self, device: torch.device, index: Tensor) -> Tensor:
+        """A copy of some rows on a device; nobody waits for it."""
+        return self.storage.rows_on(self.index[index], device)
+
+    def announce(self, index: Tensor) -> None:
+        """Say which rows are read soon."""
+        self.storage.announce(self.index[index])
+
     def take(self, index: Tensor) -> ImageView:
         """A view of some of its rows."""
         return ImageView(self.storage, self.index[index])
@@ -262,7 +332,10 @@ class ImageView:
 
     def chunks(self) -> Iterator[Tensor]:
         """All rows in order, a bounded part at a time."""
-        for part in _chunks(self.index, self.storage.row_bytes):
+        parts = _chunks(self.index, self.storage.row_bytes)
+        for number, part in enumerate(parts):
+            for coming in parts[number : number + self.storage.early]:
+                self.storage.announce(coming)
             yield self.storage.rows(part)
 
     def names(self) -> list[str] | None:

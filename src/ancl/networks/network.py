@@ -14,6 +14,7 @@ from ancl.types import Output, Params
 
 BACKBONE = "backbone."
 """What the names of the backbone's tensors begin with."""
+_LOWER = (torch.bfloat16, torch.float16)
 Level = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From a map to the next one, and the same before its last activation."""
 
@@ -143,9 +144,11 @@ class Network(nn.Module):
         backbone = as_backbone(self.backbone)
         if maps:
             features, stages = backbone.with_maps(x)
-            return Output(self.head(features), features, tuple(stages))
+            features = in_full(features)
+            return Output(in_full(self.head(features)), features, tuple(map(in_full, stages)))
         features, side = backbone.with_side(x)
-        return Output(self.head(features), features, side=side)
+        features, side = in_full(features), {n: in_full(value) for n, value in side.items()}
+        return Output(in_full(self.head(features)), features, side=side)
 
     def add_task(self, classes: int, *, draw: bool = True) -> None:
         """Add a task with this number of classes to the head, and to a backbone that grows.
@@ -246,6 +249,11 @@ class Network(nn.Module):
         with torch.no_grad():
             for name, value in self.changeable().items():
                 value.copy_(tensors[name])
+
+
+def in_full(tensor: Tensor) -> Tensor:
+    """What a layer answered under autocast, in fp32: losses are computed of that."""
+    return tensor.float() if tensor.dtype in _LOWER else tensor
 
 
 def packed(tensors: Params) -> Params:

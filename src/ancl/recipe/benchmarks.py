@@ -103,6 +103,22 @@ _SMALL_CIFAR = {
 }
 """The first 50 classes of iCaRL's order. 50 of a class's 500 images are validated on, and 100 of
 the others trained on. One thread: another order of additions alone moves a run by a point."""
+_IMAGENET = {
+    "data.source": "imagenet-folder",
+    "data.scenario": "cil",
+    "data.val_fraction": 0.0,
+    "data.augment": "resized",
+    "network.name": "torchvision:resnet18",
+    "memory.per_class": 20,
+    "memory.selection": "herding",
+    "training.epochs": 90,
+    "training.batch_size": 128,
+    "training.lr": 0.1,
+    "training.lr_first": 0.1,
+    "training.weight_decay": 1e-4,
+    "training.schedule": "multistep",
+    "training.milestones": (30, 60),
+}
 _HOSTS = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")
 _NEED_RESNET = {
     f"{variant}{name}": {"network.name": "resnet8"}
@@ -173,6 +189,21 @@ _ALL = (
         },
         # Twelve versions of every image would be twelve times the epochs of the others.
         _measured("cifar100-small/4", {"eeil": {"enlarge": False}}),
+    ),
+    Benchmark(
+        "imagenet-folder/10",
+        "your own ImageNet, any classes of it, class-incremental: 10 tasks from scratch (B0)",
+        {**_IMAGENET, "data.tasks": 10},
+    ),
+    Benchmark(
+        "imagenet-folder/6",
+        "the same: half of 100 classes, then 5 tasks of 10 (B50)",
+        {**_IMAGENET, "data.tasks": 6, "data.first": 50},
+    ),
+    Benchmark(
+        "imagenet-folder/11",
+        "the same: half of 100 classes, then 10 tasks of 5 (B50)",
+        {**_IMAGENET, "data.tasks": 11, "data.first": 50},
     ),
     *(Benchmark(*each) for each in PAPER),
 )

@@ -18,6 +18,7 @@ from ancl.data import (
     raw_floats,
 )
 from ancl.data.augment import augmentation_code
+from ancl.data.encoded import use_workers
 from ancl.data.registry import load_source
 from ancl.data.repetition import returning_classes
 from ancl.errors import SpecError
@@ -106,6 +107,7 @@ def build(
         lambs: The λ of each task, where λ is decided task by task; later tasks are not planned.
     """
     data = spec.data
+    use_workers(data.workers)
     source = read(data.source, root, data.size)
     stream = make_stream(
         source,

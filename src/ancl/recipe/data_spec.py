@@ -13,6 +13,7 @@ from ancl.data.repetition import check_repetition
 from ancl.data.resizing import MOST_PIXELS
 from ancl.errors import printable
 from ancl.hashing import LATER
+from ancl.runtime import MOST_AT_ONCE
 
 Scenario = Literal["til", "cil", "dil", "cir"]
 
@@ -25,7 +26,8 @@ class TaskSpec:
         scenario: ``til``: the task is known at test time. ``cil``: it is not. ``dil``: new domains.
             ``cir``: as cil, and known classes come again.
         val_fraction: Share of each class's training images kept for validation.
-        augment: Augmentation of training images: none, flip, crop, facil, or path/file.py:NAME.
+        augment: Augmentation of training images: none, flip, crop, facil, resized, or
+            path/file.py:NAME.
         normalization: What is subtracted from images and divided by: moments (each channel's own),
             none, or numbers such as 0.5,0.25 (mean,std; or every channel's mean, then every
             std). Left out, bytes have moments, or what pretrained weights expect, and floats none.
@@ -58,6 +60,8 @@ class DataSpec(TaskSpec):
             out.
         per_coming: In ``cir``, training images of a class that one task brings; if left out,
             the tasks in which it comes share them equally.
+        workers: Processes that decode images which stay in their files (imagenet-folder); 0
+            decodes in the process that trains. One for each CPU if left out. It decides no number.
     """
 
     source: str = field(default="digits", kw_only=False)
@@ -72,6 +76,7 @@ class DataSpec(TaskSpec):
     augment: str = "none"
     returning: Annotated[Annotated[float, Gt(0), Le(1)] | None, LATER] = None
     per_coming: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
+    workers: Annotated[Annotated[int, Ge(0), Le(MOST_AT_ONCE)] | None, LATER] = None
 
     def sizes(self) -> tuple[int, ...] | None:
         """The number of classes of every task; None where the images must be read to know."""

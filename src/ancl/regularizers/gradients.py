@@ -127,9 +127,10 @@ def _sample_sums(
 
     totals = [torch.zeros_like(weight) for weight in weights.values()]
     for chunk, labels in zip(torch.split(x, 32), torch.split(y, 32), strict=True):
-        gradients = vmap(grad(one), in_dims=(None, 0, 0), randomness="different")(
-            weights, chunk, labels
-        )
+        with torch.no_grad():  # else the head, which learns too, would keep every chunk's graph
+            gradients = vmap(grad(one), in_dims=(None, 0, 0), randomness="different")(
+                weights, chunk, labels
+            )
         torch._foreach_add_(totals, [measure(gradients[name]).sum(0) for name in weights])
     return totals
 

@@ -10,6 +10,7 @@ import torch
 
 from ancl.data import Split, Task
 from ancl.methods.parts import StageContext
+from ancl.runtime import deterministic
 from ancl.stages.events import Events
 from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult
@@ -146,7 +147,8 @@ class Runner:
         self._reporter.stage_begins(stage)
         drive = self._drive(stage, store)
         context = StageContext(self._device, drive, self._reporter.say, self._images)
-        entry = stage.run(inputs, context)
+        with deterministic(self._device):
+            entry = stage.run(inputs, context)
         meta = {
             **entry.meta,
             "stage": stage.name,
@@ -154,7 +156,8 @@ class Runner:
             "inputs": dict(stage.inputs),
             "seconds": monotonic() - began,
         }
-        return StageResult(entry.tensors, meta)
+        # What a stage leaves behind outlives its device.
+        return StageResult({name: tensor.cpu() for name, tensor in entry.tensors.items()}, meta)
 
     def _drive(self, stage: Stage, store: StageStorage) -> Drive:
         def drive(trainer: Trainer) -> list[dict[str, Any]]:

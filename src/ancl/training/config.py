@@ -8,6 +8,8 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
 
+from ancl.hashing import LATER
+from ancl.training.precision import Precision
 from ancl.training.quadratic import like
 from ancl.types import Params, prefixed, strip_prefix
 
@@ -63,6 +65,8 @@ class Training:
         clip: Largest norm of the gradient; none if left out.
         penalty_step: ``plain`` adds an Ω on weights to the gradient; ``proximal`` takes an
             implicit step for it, stable for every λ.
+        precision: In what networks answer while training: ``fp32``, or ``bf16`` or ``fp16`` by
+            autocast. Losses, Ω, importance, weights and evaluation are in fp32.
     """
 
     epochs: Annotated[int, Ge(1)] = 200
@@ -85,6 +89,7 @@ class Training:
     warmup: Share = 0.0
     clip: Positive | None = None
     penalty_step: Literal["plain", "proximal"] = "plain"
+    precision: Annotated[Precision, LATER] = "fp32"
 
     def at(self, task: int) -> Self:
         """The same with the values of one task filled in; a rate to be searched has none yet."""
@@ -102,6 +107,12 @@ class Training:
             found.append(
                 f"penalty_step=proximal is an implicit step of SGD, but optimizer is "
                 f"{self.optimizer}. Use optimizer=sgd or penalty_step=plain."
+            )
+        if self.penalty_step == "proximal" and self.precision == "fp16":
+            found.append(
+                "precision=fp16 leaves out steps whose gradients overflow, and "
+                "penalty_step=proximal would take its part of them nevertheless. Use "
+                "precision=bf16 or penalty_step=plain."
             )
         if self.schedule == "multistep" and not self.milestones:
             found.append("schedule=multistep needs milestones, e.g. milestones=[80,120].")

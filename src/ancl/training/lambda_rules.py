@@ -383,7 +383,7 @@ class BalancedLambda(Lambda):
         before = torch.zeros_like(both) if self._means is None else self._means.to(both)
         means = torch.where(both.isfinite().all(), before.lerp(both, 1 - MEMORY), before)
         wanted, most = lamb * self.rule.rho * means[0] / means[1], MOST * lamb
-        there, last = means[1] > 0, torch.as_tensor(self.now).to(both)
+        there, last = means[1] > 0, self.now.to(both) if isinstance(self.now, Tensor) else self.now
         lamb_a = torch.where(there, wanted.clamp(max=most), last)
         logged = torch.stack([lamb_a, (there & (wanted > most)).to(both)])
         self._sums = logged if self._sums is None else self._sums + logged

@@ -21,6 +21,7 @@ from ancl.store.entry import StageResult
 from ancl.training.config import Training, load_moments, make_optimizer, moments, scheduled_rate
 from ancl.training.objective import Objective
 from ancl.training.outer import OuterStep
+from ancl.training.precision import LossScale, answering_in
 from ancl.training.quadratic import like
 from ancl.types import Anchor, Output, Params, Step, prefixed, split_output, strip_prefix
 
@@ -109,6 +110,8 @@ class Fit:
         self.weights = {n: w for n, w in network.weights().items() if w.requires_grad}
         self._parameters = {n: p for n, p in network.named_parameters() if p.requires_grad}
         self._optimizer = make_optimizer(self._parameters, self.training)
+        self._precision = answering_in(training.precision, train.device)
+        self._scale = LossScale(train.device) if training.precision == "fp16" else None
         self._answers: list[dict[Anchor, Output]] = []
         self.outer: OuterStep | None = None
         self.replay: ReplayStream | None = None
@@ -151,6 +154,8 @@ class Fit:
             train = self._train_epoch()
             moved = self.outer(epoch) if self.outer else {}
             val, accuracy = self._validate()
+        if self._scale and self._scale.vanished:
+            raise TrainingError(self._no_finite_gradient())
         best, note = self._judge(train, val, accuracy)
         found, limits = self._objective.end_epoch()
         lambs = {**found, **moved}
@@ -201,14 +206,18 @@ class Fit:
             terms = self._objective.answers(self._step(batch, part, replay=replay))
             self._optimizer.zero_grad(set_to_none=True)
             # Gradients add up: the sum is never needed. Features of a frozen backbone have none.
-            torch.autograd.backward([term for term in terms.values() if term.requires_grad])
+            losses = [term for term in terms.values() if term.requires_grad]
+            torch.autograd.backward(self._scale.scaled(losses) if self._scale else losses)
             self._update(len(batch.y))
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
                 totals[name] = totals[name].add_(weighted) if name in totals else weighted
-        return self._means(totals, self.train.count)
+        means = self._means(totals, self.train.count)
+        return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))
 
     def _update(self, batch: int) -> None:
+        if self._scale:
+            self._scale.unscale(self._optimizer)
         if self.watcher:
             self.watcher.before(self.weights)
         if self._quadratic:
@@ -220,7 +229,10 @@ class Fit:
         if self._constraint:
             parameters = list(self._parameters.values())
             self._constraint.gradients(parameters, self.epoch, batch, self._noise)
-        self._optimizer.step()
+        if self._scale:
+            self._scale.step(self._optimizer)
+        else:
+            self._optimizer.step()
         if self._quadratic and self.proximal:
             # Momentum makes SGD's steady step lr / (1 − m); the same here keeps the minimum.
             lr: float = self._optimizer.param_groups[0]["lr"]
@@ -245,8 +257,10 @@ class Fit:
                 totals[name] = totals.get(name, torch.zeros_like(term)) + term * len(batch.y)
             logits = self._objective.scored(step.out).logits
             correct += correct_answers(logits, batch.y, self.view)
-        means = self._means(totals, len(self.val.samples))
-        return means, int(correct) / len(self.val.samples)
+        count = len(self.val.samples)
+        means = self._means(totals, count)
+        *values, right = torch.stack([*means.values(), correct]).tolist()
+        return dict(zip(means, values, strict=True)), right / count
 
     def _step(
         self,
@@ -270,23 +284,26 @@ class Fit:
             scale=self.network.head.scale,
             epoch=self.epoch,
             progress=(self.epoch + part) / self.training.epochs,
+            precision=self._precision,
         )
         if replay is None:
-            out = self.network(batch.x, self._objective.maps)
+            with self._precision():
+                out = self.network(batch.x, self._objective.maps)
             return read(batch.x, batch.y, out, exemplars=batch.exemplars, answers=answers)
         again, extra = replay
-        both = self.network(torch.cat([batch.x, again.x]), self._objective.maps)
+        with self._precision():
+            both = self.network(torch.cat([batch.x, again.x]), self._objective.maps)
         own, other = split_output(both, len(batch.y))
         read = partial(read, passed=both.features)
         replayed = read(again.x, again.y, other, exemplars=again.exemplars, extra=extra)
         return read(batch.x, batch.y, own, exemplars=batch.exemplars, replay=replayed)
 
-    def _means(self, totals: dict[str, Tensor], count: int) -> dict[str, float]:
-        """Term means with the weight terms beside them: the epoch's only look at the device."""
+    def _means(self, totals: dict[str, Tensor], count: int) -> dict[str, Tensor]:
+        """Term means with the weight terms beside them, still on the device: it is read once."""
         values = {name: total / count for name, total in totals.items()}
         if self._quadratic:
             values.update(self._quadratic.values())
-        return dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
+        return values
 
     # -- schedule ----------------------------------------------------------------------------
 
@@ -319,7 +336,8 @@ class Fit:
     def _check_last_weights(self) -> None:
         """A last step may spoil weights that no later loss would show."""
         last = self.epoch + 1 == self.training.epochs
-        if last and not all(bool(p.isfinite().all()) for p in self._parameters.values()):
+        finite = [parameter.isfinite().all() for parameter in self._parameters.values()]
+        if last and not bool(torch.stack(finite).all()):
             raise TrainingError(self._no_finite_loss({"weights": math.nan}, {}))
 
     def _lower_rate(self) -> str:
@@ -351,10 +369,18 @@ class Fit:
             lamb = self._objective.lambs.get(name)
             blamed.append(name if lamb is None else f"{name} (λ = {lamb:g})")
         task, role = self.path[1:]
+        fuller = ", or training.precision=bf16" if self._scale else ""
         return (
             f"Training the {role} network on task {task + 1} found no finite loss down to a rate "
             f"of {self.lr:.2g}; not finite: {', '.join(blamed)}. Lower training.lr or that λ, or "
-            f"use training.penalty_step=proximal for a term on weights."
+            f"use training.penalty_step=proximal for a term on weights{fuller}."
+        )
+
+    def _no_finite_gradient(self) -> str:
+        return (
+            f"Training the {self.path[2]} network on task {self.path[1] + 1} with "
+            f"training.precision=fp16 found no gradient that does not overflow. Use "
+            f"training.precision=bf16 or fp32, or lower training.lr."
         )
 
     def _set_rate(self, number: int) -> None:
@@ -375,6 +401,8 @@ class Fit:
         tensors |= prefixed("best_watched", self._best_watched)
         tensors |= prefixed("optimizer", moments(self._optimizer, self._parameters))
         tensors |= self._objective.state()
+        if self._scale:
+            tensors |= prefixed("scale", self._scale.state())
         if self.outer:
             tensors |= prefixed("outer", self.outer.state())
         meta = {
@@ -402,6 +430,8 @@ class Fit:
         load_moments(self._optimizer, self._parameters, strip_prefix("optimizer", tensors))
         self._objective.restore(tensors)
         self.objective = self._objective
+        if self._scale:
+            self._scale.restore(strip_prefix("scale", tensors))
         if self.outer:
             self.outer.restore(strip_prefix("outer", tensors))
 
