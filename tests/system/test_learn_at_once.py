@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ancl import Events, Learner, StoreError, teach
+from ancl import Events, Learner, StoreError, teach, versions
 from tests.lab import program
 
 # Imported once and forked for every command: most of a short command's time are its imports.
@@ -113,7 +113,7 @@ def begun(commands: Commands, tmp_path_factory, write_digits: Callable[..., str]
     place: Path = tmp_path_factory.mktemp("begun")
     for number, (month, classes) in enumerate(MONTHS.items()):
         digit_of = {name: (2 * number + at) % 10 for at, name in enumerate(classes)}
-        write_digits(place / month, digit_of, each=6)
+        write_digits(place / month, digit_of, each=6, skip=6 * (number // 5))
     (ended,) = commands.run(place, [("learn", "L", *BEGIN)])
     assert ended.code == 0, ended.said
     return place
@@ -152,6 +152,7 @@ def test_the_second_command_learns_on_from_what_the_first_left(
     assert all(f" on {os.uname().nodename}, since 2" in said for said in waited)
     again = [each.said for each in ended if "learned exactly these images before" in each.said]
     assert len(again) == 1
+    assert [(v.number, v.parent) for v in versions(place / "L")] == [(1, None), (2, 1), (3, 2)]
     check_nothing_is_left(place)
 
 
@@ -168,17 +169,18 @@ def test_of_two_that_begin_a_learner_one_is_refused(commands: Commands, place: P
     check_nothing_is_left(place)
 
 
-def test_the_same_images_with_other_labels_are_another_month(
-    commands: Commands, place: Path
-) -> None:
+def test_the_same_images_with_other_labels_are_refused(commands: Commands, place: Path) -> None:
     (place / "other").mkdir()
     for old, new in zip(MONTHS["m0"], ("x", "y"), strict=True):
         shutil.copytree(place / "m0" / old, place / "other" / new)
 
     (ended,) = commands.run(place, [month("other")])
 
-    assert ended.code == 0, ended.said
-    assert learned(place) == [[*MONTHS["m0"]], ["x", "y"]]
+    assert ended.code == 2
+    assert "The same image has two labels:\nm0/c0a/" in ended.said
+    assert "learned in task 1 is 'c0a', and other/x/" in ended.said
+    assert learned(place) == [[*MONTHS["m0"]]]
+    check_nothing_is_left(place)
 
 
 def test_who_does_not_wait_says_who_is_at_work(commands: Commands, place: Path) -> None:
