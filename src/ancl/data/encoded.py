@@ -167,8 +167,8 @@ class Decoders:
         pixels = self._pixels[torch.tensor(job.rows, dtype=torch.long)]
         self._free.extend(job.rows)
         if job.bad:
-            lines = [f"{path} is not an image ({why})." for path, why in job.bad.items()][:_SHOWN]
-            raise ScenarioError("\n".join([*lines, "Remove or replace such files."]))
+            lines = [f"{path} is not an image ({why})." for path, why in sorted(job.bad.items())]
+            raise ScenarioError("\n".join([*lines[:_SHOWN], "Remove or replace such files."]))
         return pixels
 
 
@@ -216,8 +216,13 @@ class _Decoder:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the input of a process, which ends it, and wait for that."""
-    assert process.stdin is not None
-    with suppress(BrokenPipeError):
-        process.stdin.close()
+    """End a process, which has nothing to lose.
+
+    To close its input is not enough: a process that was forked meanwhile may hold it open, too.
+    """
+    process.kill()
     process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with suppress(BrokenPipeError):
+            pipe.close()
