@@ -150,7 +150,7 @@ def _speed(results: Sequence[Result]) -> Iterator[str]:
 
 SHORT = {
     "auto": "photos, and pretrained weights: the default, `auto`",
-    "logistic": "the same, and time to choose by yourself: `logistic`",
+    "logistic": "the same, one classifier by its name: `logistic`",
     "icarl": "the same network, its classifier trained: `icarl`",
     "bic": "the same, `bic`",
     "scratch": "no pretrained weights: `icarl`, ResNet-8 from scratch, 32 px",
