@@ -145,7 +145,7 @@ def _speed(results: Sequence[Result]) -> Iterator[str]:
         cells = [title, *(f"{result[name + more]:.0f}" for name in ("ours", "plain")), interval]
         yield f"| {' | '.join(cells)} |"
     yield ""
-    yield f"The process of ours alone, 1,000 images: {result['peak_bytes'] / 1e9:.2f} GB at most."
+    yield f"The process of ours alone, 200 images: {result['peak_bytes'] / 1e9:.2f} GB at most."
 
 
 SHORT = {
