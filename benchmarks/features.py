@@ -27,7 +27,7 @@ from ancl.extend import architecture
 from ancl.methods.parts import ImageFormat
 from ancl.networks import frozen
 
-IMAGES, SIZE, SMALL, PLAIN, PAIRS = 64, 224, 64, 32, 5
+IMAGES, SIZE, SMALL, PLAIN, PAIRS = 32, 224, 64, 32, 5
 MOMENTS = Normalization((0.5,) * 3, (0.5,) * 3)
 CPU = torch.device("cpu")
 SHAPE = (3, SIZE, SIZE)
@@ -58,9 +58,9 @@ def images(count: int, size: int) -> Tensor:
 
 
 def peak() -> int:
-    """The largest memory of this process while ours computes features of 1,000 images."""
+    """The largest memory of this process while ours computes features of 200 images."""
     network = frozen(architecture("efficientnet_lite0", SHAPE, frozen=True).build([2]))
-    ours(network, resized(ImageView.of(images(1000, SMALL)), SIZE))
+    ours(network, resized(ImageView.of(images(200, SMALL)), SIZE))
     return peak_memory()
 
 

@@ -369,7 +369,7 @@ def large_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
 
 def speed_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
     """Images per second beside a plain loop."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "features.py"), "9", "--json"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "features.py"), "--json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, Any] = json.loads(output)
     return found

@@ -145,12 +145,12 @@ def _speed(results: Sequence[Result]) -> Iterator[str]:
         cells = [title, *(f"{result[name + more]:.0f}" for name in ("ours", "plain")), interval]
         yield f"| {' | '.join(cells)} |"
     yield ""
-    yield f"The process of ours alone, 1,000 images: {result['peak_bytes'] / 1e9:.2f} GB at most."
+    yield f"The process of ours alone, 200 images: {result['peak_bytes'] / 1e9:.2f} GB at most."
 
 
 SHORT = {
     "auto": "photos, and pretrained weights: the default, `auto`",
-    "logistic": "the same, and time to choose by yourself: `logistic`",
+    "logistic": "the same, one classifier by its name: `logistic`",
     "icarl": "the same network, its classifier trained: `icarl`",
     "bic": "the same, `bic`",
     "scratch": "no pretrained weights: `icarl`, ResNet-8 from scratch, 32 px",
