@@ -83,6 +83,14 @@ def test_every_image_of_a_version_is_listed(ancl: Any, photos: None) -> None:
     assert {(each["task"], each["use"]) for each in found} == {(1, "train"), (1, "validate")}
     assert all(each["label"] == each["id"].split("/")[1] for each in found)
     assert len({each["sha256"] for each in found}) == 40
+    learner = Learner.load("L")
+    memory = learner._exemplars()
+    assert memory is not None
+    assert learner._held is not None
+    for part, kept in (("memory", memory.samples), ("held", learner._held.samples)):
+        rows = {row.tobytes().hex() for row in kept.x.digests().astype(">u8")}
+        assert {each["sha256"] for each in found if part in each["kept"]} == rows
+        assert len(rows) == {"memory": 8, "held": 4}[part]
     text = ancl("versions", "L", "--images", "1").out.splitlines()
     assert len(text) == 42
 

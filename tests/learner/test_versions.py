@@ -19,6 +19,7 @@ from tests.lab import (
     StageResult,
     add_version,
     digits,
+    list_images,
     part_name,
     patch_part,
     read_bundle,
@@ -145,6 +146,23 @@ def test_a_learner_of_an_earlier_form_says_so_in_one_line(tmp_path: Path) -> Non
         with pytest.raises(StoreError, match=r"another version of ancl \(learner 6; ") as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+def test_every_image_is_listed_with_where_it_is_kept(tmp_path: Path) -> None:
+    learner = Learner("slda", "mlp", events=Events())
+    x, labels = part(0, 1, 2)
+    learner.learn(x, labels, ids=[f"jan/{n}" for n in range(60)])
+    learner.learn(*part(1, 3, skip=20), ids=[f"feb/{n}" for n in range(40)])
+    learner.save(tmp_path / "S")
+
+    listed = list_images(tmp_path / "S")
+
+    assert [image.id for image in listed[::60]] == ["jan/0", "feb/0"]
+    assert [image.label for image in listed[:60]] == labels
+    assert {image.task for image in listed[60:]} == {2}
+    assert {image.kept for image in listed} == {("statistics",)}
+    held = {entry.hash for entry in learner.ledger if entry.held}
+    assert {image.sha256 for image in listed if image.use == "validate"} == held
 
 
 # -- disk ------------------------------------------------------------------------------------

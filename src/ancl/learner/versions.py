@@ -22,7 +22,7 @@ from ancl.learner.card import CARD
 from ancl.learner.place import claimed, is_saved, learner_place
 from ancl.store.bundle import Bundle, part_name, read_bundle, write_bundle
 from ancl.store.entry import DamagedError, checksum, decoded, encoded
-from ancl.store.places import check_replaceable
+from ancl.store.places import PARTS, check_replaceable, current
 from ancl.types import Params
 
 KIND = "learner 7"
@@ -373,10 +373,11 @@ def descends(directory: Path, known: Collection[str], *, overwrite: bool) -> boo
 
 def sizes_on_disk(directory: Path) -> dict[str, int]:
     """The bytes of every part, by the name of its file."""
-    from ancl.store.places import PARTS, current
-
-    place = current(directory) / PARTS
-    return {file.name: file.stat().st_size for file in place.iterdir()}
+    sizes = {}
+    with suppress(OSError):  # replaced while it is read
+        for file in (current(directory) / PARTS).iterdir():
+            sizes[file.name] = file.stat().st_size
+    return sizes
 
 
 def unshared(version: Version, others: Collection[Version], sizes: Mapping[str, int]) -> int:
