@@ -1,12 +1,16 @@
 """Versions, undo and the gate, by commands alone."""
 
+import shutil
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from ancl import Learner
+from tests.lab import app
 
 BEGIN = (
     *("--method", "icarl", "--network", "mlp", "--epochs", "3", "--memory-per-class", "4"),
@@ -14,13 +18,23 @@ BEGIN = (
 )
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory, write_digits: Callable[..., str]) -> Path:
+    """Photos of three months and for the test, and a learner of the first month."""
+    place = tmp_path_factory.mktemp("begun")
+    write_digits(place / "m1", {"zero": 0, "one": 1})
+    write_digits(place / "m2", {"zero": 1, "one": 0, "two": 2}, skip=20)
+    write_digits(place / "m3", {"zero": 0, "one": 1, "two": 2}, skip=20)
+    write_digits(place / "t", {"zero": 0, "one": 1, "two": 2}, "test")
+    with chdir(place):
+        words = ["learn", "L", "--data", "folder:m1", *BEGIN, "--quiet"]
+        assert CliRunner().invoke(app, words).exit_code == 0
+    return place
+
+
 @pytest.fixture
-def photos(tmp_path: Path, ancl: Callable[..., Any], write_digits: Callable[..., str]) -> None:
-    write_digits(tmp_path / "m1", {"zero": 0, "one": 1})
-    write_digits(tmp_path / "m2", {"zero": 1, "one": 0, "two": 2}, skip=20)
-    write_digits(tmp_path / "m3", {"zero": 0, "one": 1, "two": 2}, skip=20)
-    write_digits(tmp_path / "t", {"zero": 0, "one": 1, "two": 2}, "test")
-    assert ancl("learn", "L", "--data", "folder:m1", *BEGIN, "--quiet").code == 0
+def photos(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
 
 
 GATE = ("--test", "folder:t", "--max-drop", "0.1", "--min-recall", "zero=0.7", "--threads", "1")
