@@ -84,8 +84,9 @@ def test_evaluate_ends_with_three_where_a_condition_does_not_hold(ancl: Any, pho
     learned = ancl("evaluate", "L", "--data", "folder:m3", "--min-accuracy", "0.5")
     assert learned.code == 2
     assert "60 of 60 test images are images that the learner learns from:" in learned.err
-    said = ancl("evaluate", "L", "--data", "folder:m3")
+    said, never = ancl("evaluate", "L", "--data", "folder:m3"), "was ever learned: this is test acc"
     assert (said.code, "60 of 60 images were learned from" in said.err) == (0, True)
+    assert (never in said.out, never in failed.out) == (False, True)
 
 
 def test_every_image_of_a_version_is_listed(ancl: Any, photos: None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ancl.cli.flags import with_flags
 
 if TYPE_CHECKING:
-    from ancl.learner.versions import Version, Versions
+    from ancl.learner.versions import Version, VersionHistory
 
 
 @with_flags
@@ -48,7 +48,7 @@ def _when(made: str) -> str:
     return one_line(made[:16].replace("T", " "))
 
 
-def _text(learner: Path, kept: Versions) -> str:
+def _text(learner: Path, kept: VersionHistory) -> str:
     from ancl.errors import one_line
     from ancl.learner.versions import sizes_on_disk, unshared
     from ancl.wording import byte_size, table
