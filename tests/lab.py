@@ -434,6 +434,7 @@ PLACES = {
     "compare_on_test": "ancl.learner.gate:compare_on_test",
     "claimed": "ancl.learner.place:claimed",
     "Note": "ancl.learner.versions:Note",
+    "list_images": "ancl.learner.saved:list_images",
     "add_version": "ancl.learner.versions:add_version",
     "read_version": "ancl.learner.versions:read_version",
     "read_versions": "ancl.learner.versions:read_versions",

@@ -1,12 +1,16 @@
 """Versions, undo and the gate, by commands alone."""
 
+import shutil
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from ancl import Learner
+from tests.lab import app
 
 BEGIN = (
     *("--method", "icarl", "--network", "mlp", "--epochs", "3", "--memory-per-class", "4"),
@@ -14,13 +18,23 @@ BEGIN = (
 )
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory, write_digits: Callable[..., str]) -> Path:
+    """Photos of three months and for the test, and a learner of the first month."""
+    place = tmp_path_factory.mktemp("begun")
+    write_digits(place / "m1", {"zero": 0, "one": 1})
+    write_digits(place / "m2", {"zero": 1, "one": 0, "two": 2}, skip=20)
+    write_digits(place / "m3", {"zero": 0, "one": 1, "two": 2}, skip=20)
+    write_digits(place / "t", {"zero": 0, "one": 1, "two": 2}, "test")
+    with chdir(place):
+        words = ["learn", "L", "--data", "folder:m1", *BEGIN, "--quiet"]
+        assert CliRunner().invoke(app, words).exit_code == 0
+    return place
+
+
 @pytest.fixture
-def photos(tmp_path: Path, ancl: Callable[..., Any], write_digits: Callable[..., str]) -> None:
-    write_digits(tmp_path / "m1", {"zero": 0, "one": 1})
-    write_digits(tmp_path / "m2", {"zero": 1, "one": 0, "two": 2}, skip=20)
-    write_digits(tmp_path / "m3", {"zero": 0, "one": 1, "two": 2}, skip=20)
-    write_digits(tmp_path / "t", {"zero": 0, "one": 1, "two": 2}, "test")
-    assert ancl("learn", "L", "--data", "folder:m1", *BEGIN, "--quiet").code == 0
+def photos(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
 
 
 GATE = ("--test", "folder:t", "--max-drop", "0.1", "--min-recall", "zero=0.7", "--threads", "1")
@@ -70,8 +84,9 @@ def test_evaluate_ends_with_three_where_a_condition_does_not_hold(ancl: Any, pho
     learned = ancl("evaluate", "L", "--data", "folder:m3", "--min-accuracy", "0.5")
     assert learned.code == 2
     assert "60 of 60 test images are images that the learner learns from:" in learned.err
-    said = ancl("evaluate", "L", "--data", "folder:m3")
+    said, never = ancl("evaluate", "L", "--data", "folder:m3"), "was ever learned: this is test acc"
     assert (said.code, "60 of 60 images were learned from" in said.err) == (0, True)
+    assert (never in said.out, never in failed.out) == (False, True)
 
 
 def test_every_image_of_a_version_is_listed(ancl: Any, photos: None) -> None:
@@ -83,6 +98,14 @@ def test_every_image_of_a_version_is_listed(ancl: Any, photos: None) -> None:
     assert {(each["task"], each["use"]) for each in found} == {(1, "train"), (1, "validate")}
     assert all(each["label"] == each["id"].split("/")[1] for each in found)
     assert len({each["sha256"] for each in found}) == 40
+    learner = Learner.load("L")
+    memory = learner._exemplars()
+    assert memory is not None
+    assert learner._held is not None
+    for part, kept in (("memory", memory.samples), ("held", learner._held.samples)):
+        rows = {row.tobytes().hex() for row in kept.x.digests().astype(">u8")}
+        assert {each["sha256"] for each in found if part in each["kept"]} == rows
+        assert len(rows) == {"memory": 8, "held": 4}[part]
     text = ancl("versions", "L", "--images", "1").out.splitlines()
     assert len(text) == 42
 

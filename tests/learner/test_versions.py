@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.lab import (
     StageResult,
     add_version,
     digits,
+    list_images,
     part_name,
     patch_part,
     read_bundle,
@@ -44,14 +46,20 @@ def begun(**options: Any) -> Learner:
     return Learner("icarl", "mlp", events=Events(), **{**given, **options})
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A learner of two versions."""
-    learner = begun()
+    learner, directory = begun(), tmp_path_factory.mktemp("saved") / "L"
     learner.learn(*part(0, 1))
-    learner.save(tmp_path / "L")
+    learner.save(directory)
     learner.learn(*part(1, 2, 3, skip=20))
-    learner.save(tmp_path / "L")
+    learner.save(directory)
+    return directory
+
+
+@pytest.fixture
+def place(saved: Path, tmp_path: Path) -> Path:
+    shutil.copytree(saved, tmp_path / "L")
     return tmp_path / "L"
 
 
@@ -147,6 +155,23 @@ def test_a_learner_of_an_earlier_form_says_so_in_one_line(tmp_path: Path) -> Non
         assert "\n" not in str(caught.value)
 
 
+def test_every_image_is_listed_with_where_it_is_kept(tmp_path: Path) -> None:
+    learner = Learner("slda", "mlp", events=Events())
+    x, labels = part(0, 1, 2)
+    learner.learn(x, labels, ids=[f"jan/{n}" for n in range(60)])
+    learner.learn(*part(1, 3, skip=20), ids=[f"feb/{n}" for n in range(40)])
+    learner.save(tmp_path / "S")
+
+    listed = list_images(tmp_path / "S")
+
+    assert [image.id for image in listed[::60]] == ["jan/0", "feb/0"]
+    assert [image.label for image in listed[:60]] == labels
+    assert {image.task for image in listed[60:]} == {2}
+    assert {image.kept for image in listed} == {("statistics",)}
+    held = {entry.hash for entry in learner.ledger if entry.held}
+    assert {image.sha256 for image in listed if image.use == "validate"} == held
+
+
 # -- disk ------------------------------------------------------------------------------------
 
 
@@ -198,8 +223,11 @@ def test_no_more_versions_than_wanted_are_kept(tmp_path: Path, write_digits: Any
         ancl.undo(place)
 
 
-def test_any_changes_leave_what_a_list_of_copies_has(tmp_path: Path) -> None:
+def test_any_changes_leave_what_a_list_of_copies_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An independent slow version: every version as a copy, and rules in the plainest words."""
+    patch_part(monkeypatch, "fsync", lambda descriptor: None)
     draw, place = random.Random(3), tmp_path / "L"
     copies: dict[int, tuple[int, dict[str, int]]] = {}
     current, following, keep = None, 1, None

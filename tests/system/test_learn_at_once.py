@@ -197,6 +197,19 @@ def test_who_does_not_wait_says_who_is_at_work(commands: Commands, place: Path) 
     assert learned(place) == [[*MONTHS["m0"]]]
 
 
+def check_versions(place: Path, count: int) -> None:
+    """Every month is a version of the one before, whole; the learner holds nothing else."""
+    kept = versions(place / "L")
+    assert [(v.number, v.parent) for v in kept] == [(n + 1, n or None) for n in range(count)]
+    for version in kept:
+        learner = Learner.load(place / "L", version=version.number, events=Events())
+        assert len(learner.tasks) == version.number
+    used = {name for version in kept for name in version.parts.values()}
+    there = [file.name for file in (place / "L" / "parts").iterdir()]
+    assert {name for name in there if name.endswith(".safetensors")} == used
+    assert len(there) == len(used) + count
+
+
 class Round:
     """Commands at once on one learner, some of them killed, and given again."""
 
@@ -226,6 +239,7 @@ class Round:
         assert all(each.code == 0 for each in ended), ended
         assert self.months() == Counter(["m0", *names])
         check_nothing_is_left(self.place)
+        check_versions(self.place, count + 1)
         return Counter(killed=len(killed), saved=sum(there[name] for name in killed))
 
     def months(self) -> Counter[str]:

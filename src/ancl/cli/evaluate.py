@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ancl.cli.flag_values import without_bad_images
-from ancl.cli.flags import Gate, Opening, with_flags
+from ancl.cli.flags import GateFlags, Opening, with_flags
 from ancl.cli.text import REFUSED, gate_text
 from ancl.errors import SpecError
 
@@ -25,7 +25,7 @@ def evaluate(
     data: str,
     skip_bad_images: bool = False,
     against: int | None = None,
-    gate: Gate,
+    gate: GateFlags,
     opening: Opening,
     data_root: Path | None = None,
     device: str | None = None,
@@ -56,6 +56,8 @@ def evaluate(
         print(json.dumps({**evaluation_json(measured.evaluation), **compared, "refused": refused}))
     else:
         parts = [evaluation_text(measured.evaluation), *([gate_text(measured)] if earlier else [])]
+        if measured.never_learned:
+            parts.append("None of these images was ever learned: this is test accuracy.")
         print("\n\n".join([*parts, *(["\n".join(["Refused:", *refused])] if refused else [])]))
     if refused:
         raise typer.Exit(REFUSED)

@@ -378,7 +378,7 @@ class Opening:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gate:
+class GateFlags:
     """Conditions on test images."""
 
     min_accuracy: str | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ancl.cli.flag_values import read_count, without_bad_images
-from ancl.cli.flags import Gate, Machine, Weights, make_layer, with_flags
+from ancl.cli.flags import GateFlags, Machine, Weights, make_layer, with_flags
 from ancl.cli.text import REFUSED, gate_text, held_text
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def learn(
     weights: Weights,
     start: Start,
     test: str | None = None,
-    gate: Gate,
+    gate: GateFlags,
     keep_versions: str | None = None,
     machine: Machine,
     data_root: Path | None = None,

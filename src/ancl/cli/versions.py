@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ancl.cli.flags import with_flags
 
 if TYPE_CHECKING:
-    from ancl.learner.versions import Version, Versions
+    from ancl.learner.versions import Version, VersionHistory
 
 
 @with_flags
@@ -30,13 +30,12 @@ def versions(learner: Path, *, images: int | None = None, as_json: bool = False)
 @with_flags
 def undo(learner: Path, *, to: int | None = None, wait: float | None = None) -> None:
     """Go back to the version before, or to any that is kept; nothing is lost."""
+    from ancl.errors import one_line
     from ancl.learner.versions import undo as go_back
 
     version = go_back(learner, to, wait=wait, say=lambda message: print(message, file=sys.stderr))
-    print(
-        f"{learner} is at version {version.number} again, made {_when(version.made)} from "
-        f"{version.data or 'Python'}."
-    )
+    source = f" from {one_line(version.data)}" if version.data else ""
+    print(f"{learner} is at version {version.number} again, made {_when(version.made)}{source}.")
 
 
 def _json(version: Version) -> dict[str, Any]:
@@ -44,10 +43,12 @@ def _json(version: Version) -> dict[str, Any]:
 
 
 def _when(made: str) -> str:
-    return made[:16].replace("T", " ")
+    from ancl.errors import one_line
+
+    return one_line(made[:16].replace("T", " "))
 
 
-def _text(learner: Path, kept: Versions) -> str:
+def _text(learner: Path, kept: VersionHistory) -> str:
     from ancl.errors import one_line
     from ancl.learner.versions import sizes_on_disk, unshared
     from ancl.wording import byte_size, table
@@ -76,7 +77,7 @@ def _text(learner: Path, kept: Versions) -> str:
         "alone; the rest is shared.",
     ]
     for version in found:
-        notes += [f"Version {version.number} was refused: {why}" for why in version.refused]
+        notes += [f"Version {version.number} was refused: {one_line(w)}" for w in version.refused]
     return "\n".join([table([*head, "size", ""], rows, "llllrrrrrl"), *notes])
 
 
@@ -93,6 +94,7 @@ def _share(share: float | None) -> str:
 
 def _print_images(learner: Path, number: int, as_json: bool) -> None:
     """Every image that a version learned."""
+    from ancl.errors import one_line
     from ancl.learner.saved import list_images
     from ancl.wording import table
 
@@ -100,5 +102,16 @@ def _print_images(learner: Path, number: int, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"images": [row._asdict() for row in rows]}))
         return
-    cells = [[str(row.task), row.id, str(row.label), row.use, row.sha256[:16]] for row in rows]
-    print(table(["task", "image", "label", "used to", "sha256 of pixels"], cells, "rllll"))
+    cells = [
+        [
+            str(row.task),
+            one_line(row.id),
+            one_line(row.label),
+            row.use,
+            ", ".join(row.kept),
+            row.sha256[:16],
+        ]
+        for row in rows
+    ]
+    head = ["task", "image", "label", "used to", "kept in", "sha256 of pixels"]
+    print(table(head, cells, "rlllll"))

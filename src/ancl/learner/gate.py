@@ -44,6 +44,7 @@ class GateResult(NamedTuple):
         known_images: Their number.
         recalls: Class by class.
         evaluation: All that was measured now.
+        never_learned: Whether it is known of every image that it was never learned.
     """
 
     accuracy: float
@@ -52,6 +53,7 @@ class GateResult(NamedTuple):
     known_images: int
     recalls: tuple[Recall, ...]
     evaluation: Evaluation
+    never_learned: bool = False
 
     def json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -136,7 +138,8 @@ def evaluate_on_test(
             f"{count} of {len(rows)} images were learned from, or chosen by while learning: this "
             f"is no test accuracy."
         )
-    return compare_on_test(before, after, tested, labels)
+    never = not count and all(after._history)
+    return compare_on_test(before, after, tested, labels)._replace(never_learned=never)
 
 
 @dataclass(frozen=True)

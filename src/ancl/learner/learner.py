@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,44 +13,36 @@ from ancl.data import (
     ImageView,
     Label,
     Normalization,
-    Task,
     channel_statistics,
     chosen_normalization,
     raw_floats,
 )
 from ancl.data.resizing import OTHERWISE, RESAMPLING
-from ancl.errors import ScenarioError, SpecError, StoreError, counted
+from ancl.errors import ScenarioError, SpecError, counted
 from ancl.inference import InferenceInputs
 from ancl.learner.answers import Answers
 from ancl.learner.card import Measured, model_card, network_title
 from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.held import (
-    Answering,
     HeldChanges,
     HeldOut,
     Scorer,
     built,
-    compare_held,
     held_by,
-    hold_out_images,
     make_scorer,
     numbers,
-    task_accuracies,
 )
 from ancl.learner.images import (
-    LEFT_OUT,
-    TRAINED,
-    Arrival,
     LearnedImages,
     arrival,
     ids_of,
     image_ids,
-    known_hashes,
 )
-from ancl.learner.inputs import Data, Form, check_learnable, next_task, read_labelled
+from ancl.learner.inputs import Data, Form, next_task, read_labelled
+from ancl.learner.learning import learn_task
 from ancl.learner.ledger import LedgerEntry, ledger_entries
 from ancl.learner.measures import Size, sizes
-from ancl.learner.notices import Warner, announce, class_notes, recall_notes, reporting
+from ancl.learner.notices import Warner, class_notes, recall_notes, reporting
 from ancl.learner.place import claimed, learner_place
 from ancl.learner.relearn import merge_learners, statistics_of
 from ancl.learner.saved import (
@@ -59,10 +50,10 @@ from ancl.learner.saved import (
     SuppliedCode,
     checked_scorer,
     explained,
-    images_part,
     read_learner,
 )
-from ancl.learner.versions import Note, Version, add_version, descends
+from ancl.learner.saving import save_version
+from ancl.learner.versions import descends
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
@@ -73,9 +64,9 @@ from ancl.recipe.request import dotted_settings
 from ancl.recipe.resolve import CALL, resolve_recipe
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
-from ancl.stages.final_state import FinalState, TaskState
-from ancl.stages.plan import Setting, plan_task
-from ancl.stages.runner import Layered, MemoryStore, Runner, StageStorage
+from ancl.stages.final_state import FinalState
+from ancl.stages.plan import Setting
+from ancl.stages.runner import MemoryStore, StageStorage
 from ancl.state import CHOICE, CLASSIFIER, StateKeys
 from ancl.statistics import Choice
 from ancl.store.entry import StageResult
@@ -285,7 +276,7 @@ class Learner(Answers):
         with reporting(self._events, self._verbose) as events:
             for note in class_notes(given, self.classes):
                 events.say(note)
-            log, candidate = self._learn_task(task, setting, form, arrived, events)
+            log, candidate = learn_task(self, task, setting, form, arrived, events)
             for note in recall_notes(candidate._changes.recalls, candidate.classes):
                 events.say(note)
         accepted = accept is None or bool(accept(candidate))
@@ -404,59 +395,7 @@ class Learner(Answers):
         self._learned()
         descends(place, self._descent, overwrite=overwrite)
         with claimed(place, self._say):
-            self._save(place, overwrite=overwrite)
-
-    def _save(
-        self, place: Path, *, overwrite: bool, note: Note | None = None, keep: int | None = None
-    ) -> Version:
-        """Write it as the next version; the caller has claimed the place.
-
-        Args:
-            place: The directory.
-            overwrite: Whether anything else that is there is replaced.
-            note: What is noted of the version besides what the learner knows.
-            keep: How many versions are kept from now on, if that changes.
-        """
-        follows = descends(place, self._descent, overwrite=overwrite)
-        parts = {part: entry.tensors for part, entry in self._entries().items()}
-        for number, images in enumerate(self._history):
-            parts |= {images_part(number): images.tensors()} if images else {}
-        if self._held:
-            parts["held"] = self._held.tensors()
-        meta = {
-            "accepted_changes": list(self.accepted_changes),
-            "recipe": self._recipe.values(),
-            "held": self._most_held,
-            "state": self._final_state().model_dump(mode="json"),
-            "measured": [None if row is None else row._asdict() for row in self._measured],
-            "values": self._form.values if self._form else None,
-            "metas": {part: entry.meta for part, entry in self._entries().items()},
-        }
-        noted = (note or Note())._replace(
-            images=tuple(self._image_counts().items()), held=self._changes.groups
-        )
-        try:
-            version = add_version(
-                *(place, meta, parts, noted, self.card()),
-                replace=not follows,
-                overwrite=overwrite,
-                keep=keep,
-            )
-        except OSError as error:
-            raise StoreError(
-                f"The learner cannot be written to {place} ({error.strerror}). Give a directory "
-                f"that can be written; nothing was changed."
-            ) from error
-        self._descent.add(version.digest)
-        return version
-
-    def _image_counts(self) -> dict[Label, int]:
-        """The number of images learned of each class, where they are listed."""
-        counts = dict.fromkeys(self.classes, 0)
-        for images in self._history:
-            for position in images.y[images.use != LEFT_OUT].tolist() if images else ():
-                counts[self.classes[position]] += 1
-        return counts
+            save_version(self, place, overwrite=overwrite)
 
     @classmethod
     def load(
@@ -521,72 +460,9 @@ class Learner(Answers):
         device = resolve_device(self._device)
         return make_setting(self._recipe, self.method, shape, moments, device)
 
-    def _learn_task(
-        self, task: Task, setting: Setting, form: Form, arrived: Arrival, events: Events
-    ) -> tuple[list[dict[str, Any]], Self]:
-        """The main network's epochs, and the learner with the task; this one stays as it is."""
-        tasks = (*self._tasks, task)
-        check_learnable(self._recipe, self.method, tasks, setting.memory)
-        stages, state = plan_task(self.method, tasks, setting, self._state)
-        unstored = next((stage.unstored for stage in stages if stage.unstored), "")
-        if unstored and self._store is not self._memory:
-            events.say(f"What is learned is not stored: {unstored}")
-        announce(self.method, self.scenario, tasks, setting, stages, events)
-        layered = Layered(self._memory, self._memory if unstored else self._store)
-        runner = Runner(stages, tasks, setting.device, layered, events)
-        entries = {part: runner.obtain(key) for part, key in state.items()}
-        # A method without a main training has the auxiliary network's before it, or none at all.
-        log: list[dict[str, Any]] = []
-        for stage in [stage for stage in stages if stage.name in ("auxiliary", "main")][-1:]:
-            epochs = runner.obtain(stage.key).meta["log"]
-            log = [epoch for epoch in epochs if epoch["role"] == stage.name]
-        split, known = task.load(), self.classes
-        known += [name for name in task.names if name not in known]
-        history = (*self._history, arrived.learned(known, split))
-        images = self._held
-        if self.method.infer.holds is None:
-            trained = known_hashes(history, TRAINED)
-            images = hold_out_images(tasks, split.val, self._most_held, images, trained)
-        if self.method.data == "current":  # else its images are read again with every task
-            tasks = (*self._tasks, TaskState.of(task).task(task.index))
-        return log, self._after(setting, form, tasks, state, entries, images, history)
-
-    def _after(
-        self,
-        setting: Setting,
-        form: Form | None,
-        tasks: tuple[Task, ...],
-        state: StateKeys,
-        entries: Mapping[str, StageResult],
-        images: Exemplars | None,
-        history: tuple[LearnedImages | None, ...],
-    ) -> Self:
-        """The learner that knows this, measured; this one stays as it is."""
-        other = copy(self)
-        other._memory = MemoryStore()
-        if self._store is self._memory:
-            other._store = other._memory
-        for part, key in state.items():
-            other._memory.save(key, entries[part])
-        other._setting, other._form, other._tasks, other._state = setting, form, tasks, state
-        other._held, other._history, other._fitted = images, history, {}
-        other._descent, other._scorer = set(self._descent), None
-        held, right, other._changes = other._held_out(), None, HeldChanges()
-        if held:
-            right = other._answering().right(held)
-            before = self._answering() if self._tasks else None
-            other._changes = compare_held(held, self._held_out(), before, right)
-        row = task_accuracies(right, held, tasks)
-        new = (None,) * (len(tasks) - len(self._tasks) - 1)
-        other._measured = (*self._measured, *new, Measured("held images", row) if held else None)
-        return other
-
-    def _become(self, other: Self) -> None:
+    def _become(self, other: "Learner") -> None:
         """Know what another learner knows, which is this one after something was learned."""
         vars(self).update(vars(other))
-
-    def _answering(self) -> Answering:
-        return Answering(self._made_scorer(), self._tasks, self.scenario == "til")
 
     def _held_out(self) -> HeldOut | None:
         if self._setting is None:

@@ -9,6 +9,7 @@ from ancl.errors import ScenarioError
 from ancl.hashing import digest
 from ancl.learner.images import LearnedImages
 from ancl.learner.inputs import Form
+from ancl.learner.learning import learner_after
 from ancl.learner.ledger import (
     Site,
     check_mergeable,
@@ -73,9 +74,8 @@ def relearn(
             stages, state = plan_again(learner.method, tasks, setting, changed, STATISTICS)
             runner = Runner(stages, tasks, setting.device, Layered(memory, memory), events)
             entries = {part: runner.obtain(of) for part, of in state.items()}
-        learner._become(
-            learner._after(setting, form, tasks, state, entries, learner._held, history)
-        )
+        held = learner._held
+        learner._become(learner_after(learner, setting, form, tasks, state, entries, held, history))
     finally:
         memory.keep_only(learner._state.values())
 

@@ -11,13 +11,13 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import Augment, Label, find_augmentation
+from ancl.data import Augment, ImageView, Label, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError
 from ancl.hashing import describe, digest
 from ancl.inference import InferenceInputs
 from ancl.learner.card import Measured, read_measured
 from ancl.learner.held import Scorer, make_scorer
-from ancl.learner.images import USES, LearnedImages
+from ancl.learner.images import USES, LearnedImages, hash_rows
 from ancl.learner.inputs import Form
 from ancl.learner.versions import read_version
 from ancl.memory import Exemplars
@@ -29,7 +29,7 @@ from ancl.recipe.recipe import Layer, Recipe, dotted
 from ancl.recipe.resolve import resolve_recipe
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.final_state import FinalState, augment_digest
-from ancl.state import read_importance
+from ancl.state import STATISTICS, read_importance
 from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
 from ancl.types import Params, strip_prefix
@@ -123,6 +123,7 @@ class ListedImage(NamedTuple):
         label: Its class.
         use: ``train``, ``validate``, or ``measure``: it was held already.
         sha256: The hash of its pixels in the learner's form.
+        kept: Where it is kept: ``memory`` and ``held`` as pixels, ``statistics`` as features.
     """
 
     task: int
@@ -130,6 +131,7 @@ class ListedImage(NamedTuple):
     label: Label
     use: str
     sha256: str
+    kept: tuple[str, ...]
 
 
 def list_images(directory: Path, version: int | None = None) -> list[ListedImage]:
@@ -141,6 +143,7 @@ def list_images(directory: Path, version: int | None = None) -> list[ListedImage
     saved, tensors = read_version(directory, version)
     rows = []
     with explained(directory, _AGAIN):
+        kept = _kept_hashes(tensors)
         state = FinalState.read(saved.learner["state"])
         domains = len(state.tasks) > 1 and state.tasks[1].start == 0
         names = [name for task in state.tasks[: 1 if domains else None] for name in task.names]
@@ -149,8 +152,22 @@ def list_images(directory: Path, version: int | None = None) -> list[ListedImage
                 images = LearnedImages.of(tensors[images_part(task)], len(names))
                 columns = (images.ids, images.y.tolist(), images.use.tolist(), images.rows())
                 for name, y, use, row in zip(*columns, strict=True):
-                    rows.append(ListedImage(task + 1, name, names[y], USES[use], row.hex()))
+                    where = tuple(part for part, hashes in kept.items() if row in hashes)
+                    listed = ListedImage(task + 1, name, names[y], USES[use], row.hex(), where)
+                    rows.append(listed)
     return rows
+
+
+def _kept_hashes(tensors: Mapping[str, Params]) -> dict[str, set[bytes]]:
+    """The hashes of the images that are kept, by part."""
+    kept = {}
+    for part, pixels in (("memory", "memory/x"), ("held", "x")):
+        if part in tensors:
+            kept[part] = set(hash_rows(ImageView.of(tensors[part][pixels]).digests()))
+    if STATISTICS in tensors:
+        known = Statistics.read(strip_prefix(STATISTICS, tensors[STATISTICS]))
+        kept[STATISTICS] = {bytes.fromhex(text) for text in known.ledger.hex()}
+    return kept
 
 
 def images_part(task: int) -> str:

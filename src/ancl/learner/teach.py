@@ -20,6 +20,7 @@ from ancl.learner.images import check_never_learned, hash_rows, image_ids
 from ancl.learner.inputs import next_task
 from ancl.learner.learner import Learner
 from ancl.learner.place import check_outside_learners, claimed, is_saved, learner_place
+from ancl.learner.saving import save_version
 from ancl.learner.versions import Note, Version, judge_again, read_versions
 from ancl.methods.method import Method
 from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, dotted
@@ -233,8 +234,8 @@ class _Asked(NamedTuple):
         told = learner.learn(x, labels, accept=gate)
         taught = learner if told["accepted"] else told["candidate"]
         note = _noted(self.data, gate)
-        version = taught._save(
-            saving.target, overwrite=saving.overwrite, note=note, keep=saving.keep
+        version = save_version(
+            taught, saving.target, overwrite=saving.overwrite, note=note, keep=saving.keep
         )
         return LearnOutcome(taught, saving.target, False, version, gate.measured if gate else None)
 

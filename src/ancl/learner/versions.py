@@ -22,7 +22,7 @@ from ancl.learner.card import CARD
 from ancl.learner.place import claimed, is_saved, learner_place
 from ancl.store.bundle import Bundle, part_name, read_bundle, write_bundle
 from ancl.store.entry import DamagedError, checksum, decoded, encoded
-from ancl.store.places import check_replaceable
+from ancl.store.places import PARTS, check_replaceable, current
 from ancl.types import Params
 
 KIND = "learner 7"
@@ -80,7 +80,7 @@ class Version(NamedTuple):
         return {name: values[name] for name in _FIELDS}
 
 
-class Versions(NamedTuple):
+class VersionHistory(NamedTuple):
     """All versions of a learner that are kept.
 
     Args:
@@ -125,7 +125,7 @@ class Note(NamedTuple):
 # -- reading ---------------------------------------------------------------------------------
 
 
-def read_versions(directory: Path) -> Versions:
+def read_versions(directory: Path) -> VersionHistory:
     """The versions of a learner, without any tensor.
 
     Raises:
@@ -141,7 +141,7 @@ def read_version(directory: Path, number: int | None = None) -> tuple[Version, d
         StoreError: The directory is not a saved learner, is damaged, or has no such version.
     """
 
-    def read(bundle: Bundle, versions: Versions) -> tuple[Version, dict[str, Params]]:
+    def read(bundle: Bundle, versions: VersionHistory) -> tuple[Version, dict[str, Params]]:
         wanted = versions.now if number is None else versions.of(number, directory)
         if wanted is None:
             last = max(versions.kept)
@@ -156,7 +156,7 @@ def read_version(directory: Path, number: int | None = None) -> tuple[Version, d
     return _read(directory, read)
 
 
-def _read(directory: Path, read: Callable[[Bundle, Versions], _T]) -> _T:
+def _read(directory: Path, read: Callable[[Bundle, VersionHistory], _T]) -> _T:
     try:
         return read_bundle(directory, lambda bundle: read(bundle, _versions(bundle)))
     except DamagedError as error:
@@ -166,7 +166,7 @@ def _read(directory: Path, read: Callable[[Bundle, Versions], _T]) -> _T:
         ) from error
 
 
-def _versions(bundle: Bundle) -> Versions:
+def _versions(bundle: Bundle) -> VersionHistory:
     meta, directory = bundle.meta, bundle.directory
     kind = str(meta.get("kind"))
     if re.fullmatch(r"learner \d{1,9}", kind) and kind != KIND:
@@ -183,7 +183,7 @@ def _versions(bundle: Bundle) -> Versions:
             kept[version.number] = version
         keep = checked(Number | None, meta["keep"])
         following = checked(Number, meta["following"])
-        versions = Versions(checked(Number | None, meta["current"]), keep, following, kept)
+        versions = VersionHistory(checked(Number | None, meta["current"]), keep, following, kept)
         inside = versions.current is None or versions.current in kept
         if not inside or max(kept) >= following or list(kept) != sorted(kept):
             raise ValueError("the versions do not follow each other")
@@ -259,12 +259,16 @@ def add_version(
     # What the current version has is there: who calls has read and compared it.
     there = set(before.now.parts.values()) if before and before.now else set[str]()
     files = {name: data[part] for part, name in named.items() if name not in there}
-    _write(directory, Versions(current, keep, following, kept), files, overwrite=overwrite)
+    _write(directory, VersionHistory(current, keep, following, kept), files, overwrite=overwrite)
     return version
 
 
 def _write(
-    directory: Path, versions: Versions, files: Mapping[str, bytes], *, overwrite: bool = False
+    directory: Path,
+    versions: VersionHistory,
+    files: Mapping[str, bytes],
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Write versions, the oldest left out where there are too many."""
     kept = _newest(versions)
@@ -282,7 +286,7 @@ def _write(
     write_bundle(directory, meta, new, used - new.keys(), overwrite=overwrite, beside=beside)
 
 
-def _newest(versions: Versions) -> dict[int, Version]:
+def _newest(versions: VersionHistory) -> dict[int, Version]:
     if versions.keep is None:
         return versions.kept
     others = [number for number in versions.kept if number != versions.current]
@@ -335,7 +339,7 @@ def judge_again(directory: Path, number: int, note: Note) -> Version:
     return judged
 
 
-def _rewrite(directory: Path, versions: Versions) -> None:
+def _rewrite(directory: Path, versions: VersionHistory) -> None:
     try:
         _write(directory, versions, {})
     except OSError as error:
@@ -373,10 +377,11 @@ def descends(directory: Path, known: Collection[str], *, overwrite: bool) -> boo
 
 def sizes_on_disk(directory: Path) -> dict[str, int]:
     """The bytes of every part, by the name of its file."""
-    from ancl.store.places import PARTS, current
-
-    place = current(directory) / PARTS
-    return {file.name: file.stat().st_size for file in place.iterdir()}
+    sizes = {}
+    with suppress(OSError):  # replaced while it is read
+        for file in (current(directory) / PARTS).iterdir():
+            sizes[file.name] = file.stat().st_size
+    return sizes
 
 
 def unshared(version: Version, others: Collection[Version], sizes: Mapping[str, int]) -> int:

@@ -1,0 +1,121 @@
+"""A learner after something was learned: made beside the one of before, which stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from ancl.data import Task
+from ancl.learner.card import Measured
+from ancl.learner.held import (
+    Answering,
+    HeldChanges,
+    compare_held,
+    hold_out_images,
+    task_accuracies,
+)
+from ancl.learner.images import TRAINED, Arrival, LearnedImages, known_hashes
+from ancl.learner.inputs import Form, check_learnable
+from ancl.learner.notices import announce
+from ancl.memory import Exemplars
+from ancl.stages.events import Events
+from ancl.stages.final_state import TaskState
+from ancl.stages.plan import Setting, plan_task
+from ancl.stages.runner import Layered, MemoryStore, Runner
+from ancl.state import StateKeys
+from ancl.store.entry import StageResult
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
+
+
+def learn_task(
+    learner: Learner,
+    task: Task,
+    setting: Setting,
+    form: Form,
+    arrived: Arrival,
+    events: Events,
+) -> tuple[list[dict[str, Any]], Learner]:
+    """Learn a task: the main network's epochs, and the learner that knows it.
+
+    Args:
+        learner: The learner; it stays as it is.
+        task: The task.
+        setting: What else decides its stages.
+        form: What images are, with those of the task.
+        arrived: All images that came.
+        events: Receives progress.
+    """
+    tasks, method = (*learner._tasks, task), learner.method
+    check_learnable(learner._recipe, method, tasks, setting.memory)
+    stages, state = plan_task(method, tasks, setting, learner._state)
+    unstored = next((stage.unstored for stage in stages if stage.unstored), "")
+    if unstored and learner._store is not learner._memory:
+        events.say(f"What is learned is not stored: {unstored}")
+    announce(method, learner.scenario, tasks, setting, stages, events)
+    layered = Layered(learner._memory, learner._memory if unstored else learner._store)
+    runner = Runner(stages, tasks, setting.device, layered, events)
+    entries = {part: runner.obtain(key) for part, key in state.items()}
+    # A method without a main training has the auxiliary network's before it, or none at all.
+    log: list[dict[str, Any]] = []
+    for stage in [stage for stage in stages if stage.name in ("auxiliary", "main")][-1:]:
+        epochs = runner.obtain(stage.key).meta["log"]
+        log = [epoch for epoch in epochs if epoch["role"] == stage.name]
+    split, classes = task.load(), learner.classes
+    classes += [name for name in task.names if name not in classes]
+    history = (*learner._history, arrived.learned(classes, split))
+    images = learner._held
+    if method.infer.holds is None:
+        trained = known_hashes(history, TRAINED)
+        images = hold_out_images(tasks, split.val, learner._most_held, images, trained)
+    if method.data == "current":  # else its images are read again with every task
+        tasks = (*learner._tasks, TaskState.of(task).task(task.index))
+    return log, learner_after(learner, setting, form, tasks, state, entries, images, history)
+
+
+def learner_after(
+    before: Learner,
+    setting: Setting,
+    form: Form | None,
+    tasks: tuple[Task, ...],
+    state: StateKeys,
+    entries: Mapping[str, StageResult],
+    images: Exemplars | None,
+    history: tuple[LearnedImages | None, ...],
+) -> Learner:
+    """The learner that knows this, measured.
+
+    Args:
+        before: The learner of before; it stays as it is.
+        setting: What else decides stages.
+        form: What images are.
+        tasks: All tasks.
+        state: The keys of what they left behind, by piece.
+        entries: The same, by piece.
+        images: The images that are held as they are.
+        history: The images of every task.
+    """
+    after = copy(before)
+    after._memory = MemoryStore()
+    if before._store is before._memory:
+        after._store = after._memory
+    for part, key in state.items():
+        after._memory.save(key, entries[part])
+    after._setting, after._form, after._tasks, after._state = setting, form, tasks, state
+    after._held, after._history, after._fitted = images, history, {}
+    after._descent, after._scorer = set(before._descent), None
+    held, right, after._changes = after._held_out(), None, HeldChanges()
+    if held:
+        right = _answering(after).right(held)
+        was = _answering(before) if before._tasks else None
+        after._changes = compare_held(held, before._held_out(), was, right)
+    row = task_accuracies(right, held, tasks)
+    new = (None,) * (len(tasks) - len(before._tasks) - 1)
+    after._measured = (*before._measured, *new, Measured("held images", row) if held else None)
+    return after
+
+
+def _answering(learner: Learner) -> Answering:
+    return Answering(learner._made_scorer(), learner._tasks, learner.scenario == "til")
