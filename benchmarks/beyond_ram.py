@@ -77,13 +77,12 @@ def generate(place: Path, images: int) -> None:
 
 
 def run_two_tasks(place: Path, workers: int) -> dict[str, Any]:
-    """Two tasks in this process: seconds, and images trained on."""
+    """Two tasks in this process: seconds until all is hashed, and a hash of the weights."""
     began = time.perf_counter()
     use_workers(workers)
     source = imagenet_folder(place)
     read = time.perf_counter() - began
-    weights, began = learn(source), time.perf_counter()
-    return {"hashing": read, "digest": digest(weights)}
+    return {"hashing": round(read, 1), "digest": digest(learn(source))}
 
 
 def learn(source: Source) -> dict[str, Tensor]:
@@ -95,7 +94,9 @@ def learn(source: Source) -> dict[str, Tensor]:
     from ancl.stages.runner import MemoryStore, Runner
 
     torch.manual_seed(0)
-    training = ancl.Training(epochs=1, lr=0.01, lr_first=0.01, batch_size=BATCH, schedule="constant")
+    training = ancl.Training(
+        epochs=1, lr=0.01, lr_first=0.01, batch_size=BATCH, schedule="constant"
+    )
     tasks = make_stream(source, tasks=2, val_fraction=0.1).tasks
     network = architecture(Pooled(), (3, SIZE, SIZE))
     setting = Setting(network, training, training, source.normalization, "flip", ancl.Memory(5))
@@ -109,7 +110,9 @@ def digest(weights: dict[str, Tensor]) -> str:
     """A hash of weights."""
     from hashlib import sha256
 
-    return sha256(b"".join(t.numpy().tobytes() for _, t in sorted(weights.items()))).hexdigest()[:16]
+    return sha256(b"".join(t.numpy().tobytes() for _, t in sorted(weights.items()))).hexdigest()[
+        :16
+    ]
 
 
 def peak_memory(command: list[str]) -> tuple[str, int, int]:
@@ -166,6 +169,7 @@ class Step:
         self.optimizer = torch.optim.SGD(self.network.parameters(), 0.01)
 
     def __call__(self, x: Tensor, y: Tensor) -> None:
+        """Train on a batch."""
         self.optimizer.zero_grad()
         F.cross_entropy(self.network(x), y).backward()
         self.optimizer.step()
@@ -271,7 +275,9 @@ def part(source: Source, images: int) -> Source:
         parts += [samples.x.take(index), [source.classes[n] for n in samples.y[index].tolist()]]
     x, y, test_x, test_y = parts
     assert isinstance(x, ImageView)
-    return make_source("part", x, y, test_x, test_y, classes=source.classes, normalization=NORMALIZATION)
+    return make_source(
+        "part", x, y, test_x, test_y, classes=source.classes, normalization=NORMALIZATION
+    )
 
 
 def main() -> None:
@@ -281,7 +287,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--part", type=int, default=400, help="images of the comparison of bits")
-    parser.add_argument("--place", type=Path, default=Path(tempfile.gettempdir()) / "ancl-beyond-ram")
+    parser.add_argument(
+        "--place", type=Path, default=Path(tempfile.gettempdir()) / "ancl-beyond-ram"
+    )
     parser.add_argument("--only-run", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
@@ -291,13 +299,15 @@ def main() -> None:
         return
     generate(place, chosen.images)
     decoded = chosen.images * SIZE * SIZE * 3 / 1e9
-    print(f"{chosen.images:,} JPEGs, {decoded:.1f} GB decoded, {chosen.workers} workers, {os.cpu_count()} CPUs")
+    machine = f"{chosen.workers} workers, {os.cpu_count()} CPUs"
+    print(f"{chosen.images:,} JPEGs, {decoded:.1f} GB decoded, {machine}")
     command = [sys.executable, *sys.argv, "--only-run"]
     for which in ("first run, which hashes all images", "second run"):
         began = time.perf_counter()
         output, anonymous, shared = peak_memory(command)
         seconds = time.perf_counter() - began
-        print(f"{which}: {seconds:.0f} s, {anonymous / 1e6:,.0f} MB anonymous, {shared / 1e6:,.0f} MB shared; {output.strip()}")
+        memory = f"{anonymous / 1e6:,.0f} MB anonymous, {shared / 1e6:,.0f} MB shared"
+        print(f"{which}: {seconds:.0f} s, {memory}; {output.strip()}")
     compare(place, chosen.workers, chosen.rounds)
     same_bits(place, chosen.workers, chosen.part)
 

@@ -36,8 +36,6 @@ PLACES = {
     "NUMERICS": "ancl.runtime:NUMERICS",
     "deterministic": "ancl.runtime:deterministic",
     "one_device": "ancl.runtime:one_device",
-    "room_on": "ancl.runtime:room_on",
-    "send": "ancl.runtime:send",
     "derive": "ancl.seeding:derive",
     "generator": "ancl.seeding:generator",
     "seeded": "ancl.seeding:seeded",

@@ -100,7 +100,7 @@ def key_of(key: str, there: Any, here: Any) -> str:
     return next(other.key for stage, other in stages if stage.key == key)
 
 
-def learned_twice(
+def check_learned_twice(
     made: Method, lab: Any, watching: Watched, scenario: str = "cil", **options: Any
 ) -> None:
     """On both devices the same bits, and no wait that is not documented."""
@@ -128,7 +128,7 @@ SLOW = [name for name in NAMES if "-aanets-" in name]  # the plain one shows the
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES]
 )
 def test_every_method_keeps_to_its_device_and_never_waits_in_a_step(name, lab, watching) -> None:
-    learned_twice(method(name), lab, watching, scenario_of(name), net=network(name, lab))
+    check_learned_twice(method(name), lab, watching, scenario_of(name), net=network(name, lab))
 
 
 def returning(lab: Any) -> tuple[Any, ...]:
@@ -168,17 +168,17 @@ OPTIONS: dict[str, tuple[Callable[[], Method], dict[str, Any]]] = {
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_keep_to_their_device_too(option: str, lab: Any, watching: Watched) -> None:
     make, options = OPTIONS[option]
-    learned_twice(make(), lab, watching, **options)
+    check_learned_twice(make(), lab, watching, **options)
 
 
 @pytest.mark.parametrize("name", ["a-lwf", "bic", "ewc"])
 def test_classes_that_come_again_keep_to_their_device(name, lab, watching) -> None:
-    learned_twice(method(name), lab, watching, tasks=returning(lab))
+    check_learned_twice(method(name), lab, watching, tasks=returning(lab))
 
 
 @pytest.mark.parametrize("name", ["a-icarl", "bic"])
 def test_a_frozen_network_keeps_to_its_device(name, lab, watching) -> None:
-    learned_twice(method(name), lab, watching, net=frozen_network())
+    check_learned_twice(method(name), lab, watching, net=frozen_network())
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_frozen_network_keeps_to_its_device(name, lab, watching) -> None:
     ],
 )
 def test_masks_and_alignment_keep_to_their_device(settings, lab, watching) -> None:
-    learned_twice(make_method("der", **settings), lab, watching, net=lab.resnet())
+    check_learned_twice(make_method("der", **settings), lab, watching, net=lab.resnet())
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_masks_and_alignment_keep_to_their_device(settings, lab, watching) -> No
     ],
 )
 def test_connectors_keep_to_their_device(settings, lab, watching) -> None:
-    learned_twice(make_method("connector", **settings), lab, watching, net=lab.conv())
+    check_learned_twice(make_method("connector", **settings), lab, watching, net=lab.conv())
 
 
 def test_a_learner_keeps_to_its_device(lab, watching, monkeypatch, tmp_path) -> None:
@@ -359,4 +359,4 @@ def test_planted_mistakes_are_caught(
     tasks, memory = stream("cil", lab)[: options.get("tasks", 2)], options.get("memory")
 
     with pytest.raises((MixedDevicesError, AssertionError)):
-        learned_twice(made, lab, watching, net=net, tasks=tasks, memory=memory)
+        check_learned_twice(made, lab, watching, net=net, tasks=tasks, memory=memory)

@@ -25,8 +25,8 @@ UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 def decode(path: str, size: int) -> NDArray[np.uint8]:
     """The middle of an image, as the field evaluates ImageNet: (size, size, 3).
 
-    Its shorter side is resized to 256/224 of the size, by Pillow's bilinear filter, and the middle is
-    cut out. A JPEG of several times that size is decoded at a half, a quarter or an eighth.
+    Its shorter side is resized to 256/224 of the size, by Pillow's bilinear filter, and the middle
+    is cut out. A JPEG of several times that size is decoded at a half, a quarter or an eighth.
     """
     wanted = round(size * MARGIN)
     with Image.open(path) as opened:

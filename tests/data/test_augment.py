@@ -54,7 +54,7 @@ def test_crop_reaches_every_place_and_mirrors() -> None:
     assert len({bytes(result.numpy()) for result in results}) == 18
 
 
-@pytest.mark.parametrize("name", ["flip", "crop", "facil"])
+@pytest.mark.parametrize("name", ["flip", "crop", "facil", "resized"])
 def test_augmentation_repeats_with_its_generator_and_spares_the_batch(name: str) -> None:
     x = batch()
     before = x.clone()
@@ -77,7 +77,7 @@ def test_padding_is_an_eighth_of_the_shorter_side_up_to_four() -> None:
 
 
 def test_floats_and_unknown_names_are_refused() -> None:
-    for name in ("flip", "crop", "facil"):
+    for name in ("flip", "crop", "facil", "resized"):
         with pytest.raises(SpecError, match=f"augment={name} works on uint8.*augment=none"):
             augmentation(name)(torch.rand(2, 3, 8, 8), generator(0))
     with pytest.raises(SpecError, match=r"Did you mean 'flip'.* none, flip, crop, facil"):

@@ -22,13 +22,16 @@ def with_pillow(image: Tensor, boxes: Boxes, index: int, pad: int) -> Tensor:
     return torch.from_numpy(np.array(resized)).view(image.shape)
 
 
+@pytest.mark.parametrize("name", ["facil", "resized"])
 @pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (12, 20, 3), (64, 64, 3), (48, 16, 1)])
-def test_facil_is_pillows_resize_to_within_one_grey_level(shape: tuple[int, int, int]) -> None:
+def test_both_are_pillows_resize_to_within_one_grey_level(
+    shape: tuple[int, int, int], name: str
+) -> None:
     x = torch.randint(0, 256, (64, *shape), dtype=torch.uint8, generator=generator(1))
     height, width, _ = shape
-    pad = padding(height, width)
+    pad = padding(height, width) if name == "facil" else 0
     boxes = draw_boxes(64, height + 2 * pad, width + 2 * pad, generator(2))
-    result = augmentation("facil")(x, generator(2))
+    result = augmentation(name)(x, generator(2))
     expected = torch.stack([with_pillow(image, boxes, i, pad) for i, image in enumerate(x)])
     assert (result.int() - expected.int()).abs().max() <= 1
     # Rounding alone differs: Pillow rounds halves up twice, here it is once.

@@ -28,6 +28,7 @@ def list_data(*, data_root: Path | None = None, as_json: bool = False) -> None:
     """Every data set, and where it was found."""
     from ancl.data import PUBLISHED
     from ancl.data import data_root as root_of
+    from ancl.data.formats.imagenet_folder import FOLDER
     from ancl.data.registry import FORMS, SOURCES
 
     root = root_of(data_root)
@@ -35,13 +36,15 @@ def list_data(*, data_root: Path | None = None, as_json: bool = False) -> None:
     for name, source in SOURCES.items():
         data = PUBLISHED.get(name)
         place = data.find(root) if data else None
+        if name == "imagenet-folder" and (root / FOLDER).is_dir():
+            place = root / FOLDER
         found.append(
             {
                 "name": name,
                 "classes": source.classes,
                 "images": source.images,
                 "explanation": source.explanation,
-                "embedded": data is None,
+                "embedded": data is None and source.images is not None,
                 "place": str(place) if place else None,
             }
         )
@@ -51,9 +54,9 @@ def list_data(*, data_root: Path | None = None, as_json: bool = False) -> None:
     rows = [
         [
             each["name"],
-            str(each["classes"]),
-            f"{each['images']:,}",
-            "embedded" if each["embedded"] else each["place"] or _fetch_hint(each["name"]),
+            str(each["classes"] or "yours"),
+            f"{each['images']:,}" if each["images"] else "yours",
+            "embedded" if each["embedded"] else each["place"] or _hint(each["name"], root),
         ]
         for each in found
     ]
@@ -156,7 +159,9 @@ def _here(root: Path) -> list[Published]:
     return [data for place, data in reversed(found.items()) if place is not None]
 
 
-def _fetch_hint(name: str) -> str:
+def _hint(name: str, root: Path) -> str:
+    if name == "imagenet-folder":
+        return f"not here: put yours into {root / 'imagenet'}"
     return f"not here: ancl data fetch {name}"
 
 

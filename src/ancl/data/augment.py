@@ -197,7 +197,7 @@ def resized(x: Tensor, generator: Generator) -> Tensor:
     Torchvision's ``RandomResizedCrop`` of the image as it is kept, to within one grey level.
     """
     _only_images(x, "resized")
-    return resize_boxes(x, draw_boxes(*x.shape[:3], generator), 0)
+    return resize_boxes(x, draw_boxes(len(x), x.shape[1], x.shape[2], generator), 0)
 
 
 def padding(height: int, width: int) -> int:

@@ -1,7 +1,7 @@
 """Images as a network reads them, a batch at a time."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Self
@@ -100,9 +100,10 @@ class Batches:
         read, change = self._reading(self.augment if augmented else "none")
         n, versions = len(self.samples), self.versions if augmented else None
         order = torch.randperm(self.count if augmented else n, generator=randomness)
-        cuts = self._cuts(len(order))
+        cuts, early = self._cuts(len(order)), self._early
         for number, cut in enumerate(cuts):
-            self._announce(order[coming] % n for coming in cuts[number : number + self._early])
+            for coming in cuts[number : number + early]:
+                self.samples.x.announce(order[coming] % n)
             place = order[cut]
             index = place % n if versions else place
             x = read(index)
@@ -127,9 +128,11 @@ class Batches:
 
     def _in_order(self) -> Iterator[Batch]:
         read, _ = self._reading("none")
-        cuts, numbers = self._cuts(len(self.samples)), torch.arange(len(self.samples))
+        numbers, early = torch.arange(len(self.samples)), self._early
+        cuts = self._cuts(len(self.samples))
         for number, cut in enumerate(cuts):
-            self._announce(numbers[coming] for coming in cuts[number : number + self._early])
+            for coming in cuts[number : number + early]:
+                self.samples.x.announce(numbers[coming])
             index = numbers[cut]
             yield self._batch(read(index), self.samples.y[cut], index)
 
@@ -138,10 +141,6 @@ class Batches:
         """How many batches are announced before they are read: none where rows are at hand."""
         features = self.samples.features is not None and self.augment == "none"
         return 0 if features else self.samples.x.storage.early
-
-    def _announce(self, batches: Iterable[Tensor]) -> None:
-        for index in batches:
-            self.samples.x.announce(index)
 
     def _reading(self, augment: Augment) -> tuple[Callable[[Tensor], Tensor], Augmentation]:
         """What gives the samples at some positions, and what changes them afterwards.

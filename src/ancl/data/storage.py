@@ -54,7 +54,7 @@ class Storage(ABC):
         """The same on a device; nobody waits for it."""
         return send(self.rows(index), device)
 
-    def announce(self, index: Tensor) -> None:
+    def announce(self, index: Tensor) -> None:  # noqa: B027 - most have nothing to begin
         """Say which rows are read soon, so that a storage that takes its time can begin."""
 
     @property

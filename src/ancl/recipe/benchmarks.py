@@ -108,7 +108,6 @@ _IMAGENET = {
     "data.scenario": "cil",
     "data.val_fraction": 0.0,
     "data.augment": "resized",
-    "network.name": "torchvision:resnet18",
     "memory.per_class": 20,
     "memory.selection": "herding",
     "training.epochs": 90,

@@ -1,8 +1,9 @@
 """``imagenet-folder``: the user's own copy of ImageNet, or of any images in that form.
 
 Below the data root, ``imagenet/train`` and ``imagenet/val`` have a folder for each class. A file
-``imagenet/classes.txt`` names the folders to learn, one a line, in the order of their tasks; without
-it all are learned, by their names. Images are decoded as they are read: see ``data.encoded``.
+``imagenet/classes.txt`` names the folders to learn, one a line, in the order of their tasks;
+without it all are learned, by their names. Images are decoded as they are read: see
+``data.encoded``.
 """
 
 from __future__ import annotations
@@ -85,11 +86,13 @@ def class_names(place: Path) -> list[str]:
     odd = sorted(set(names) - set(there))
     twice = sorted({name for name in names if names.count(name) > 1})
     if odd or twice or len(names) < 2:
-        wrong = f"names {listed(printable(n, 60) for n in odd or twice)}" if odd or twice else ""
-        why = "which is no folder of train" if odd else "more than once"
+        shown, wrong = listed(printable(n, 60) for n in odd or twice), "has less than two names"
+        if odd or twice:
+            why = "which is no folder of train" if odd else "more than once"
+            wrong = f"names {shown}, {why}"
         raise ScenarioError(
-            f"{file} {f'{wrong}, {why}' if wrong else 'has less than two names'}. Write the name of "
-            f"a folder of {place / 'train'} on each line, in the order to learn them."
+            f"{file} {wrong}. Write the name of a folder of {place / 'train'} on each line, in the "
+            f"order to learn them."
         )
     return names
 
