@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from ancl.methods.registry import list_methods, make_method
     from ancl.recipe.benchmarks import list_benchmarks
     from ancl.recipe.listing import list_options
+    from ancl.recipe.method_rows import specs
     from ancl.recipe.recipe import RunSpec
-    from ancl.recipe.request import spec, specs
+    from ancl.recipe.request import spec
     from ancl.reporting.report import report
     from ancl.stages.events import Events
     from ancl.store.store import Store
@@ -58,7 +59,8 @@ _PLACES = {
     "experiments.search": ("search",),
     "experiments.search_base": ("SearchResult",),
     "recipe.listing": ("list_options",),
-    "recipe.request": ("spec", "specs"),
+    "recipe.method_rows": ("specs",),
+    "recipe.request": ("spec",),
     "recipe.recipe": ("RunSpec",),
     "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),

@@ -12,19 +12,10 @@ MOST_SEEDS = 10_000
 
 
 def scalar(text: str) -> Any:
-    """A value as YAML reads it; what is not YAML is the text itself.
+    """A value as YAML reads it; YAML is loaded only where there is one."""
+    from ancl.recipe.yaml_file import read_scalar
 
-    >>> scalar("1e-3"), scalar("true"), scalar("[80, 120]"), scalar("50,10x5")
-    (0.001, True, [80, 120], '50,10x5')
-    """
-    from ruamel.yaml.error import YAMLError
-
-    from ancl.recipe.yaml_file import parse_yaml
-
-    try:
-        return parse_yaml(text)
-    except (YAMLError, ValueError):
-        return text
+    return read_scalar(text)
 
 
 def read_text(value: str) -> str:

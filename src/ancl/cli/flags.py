@@ -134,10 +134,13 @@ ROWS: dict[str, Row] = {
     "demo.quick": Row(None, "One seed and two epochs per task: a smoke test."),
     "demo.seeds": Row("0-2,7", "One run per seed. [0-4]"),
     "demo.threads": Row("N", "CPU threads. [1]"),
-    "compare.methods": _argument("METHOD…", "Such as lwf a-lwf joint"),
+    "compare.methods": _argument(
+        "METHOD…", "Such as lwf a-lwf joint, each maybe with values: lwf@lamb=3"
+    ),
     "compare.on": Row("BENCHMARK", "Such as digits/5: ancl list benchmarks"),
-    "compare.baseline": Row(
-        "METHOD", "The method that all differences are taken to. [each variant's host]"
+    "compare.baseline": Row("METHOD", "What all differences are taken to. [the first METHOD]"),
+    "report.baseline": Row(
+        "METHOD", "What all differences are taken to: lwf or lwf@lamb=3. [each variant's host]"
     ),
     "search.protocol": Row(
         "two-stage|per-task",

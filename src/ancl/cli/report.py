@@ -22,13 +22,14 @@ def report(
     *,
     runs: Path = RUNS,
     out: Path | None = None,
+    baseline: str | None = None,
     overwrite: bool = False,
     as_json: bool = False,
 ) -> None:
     """Tables (Markdown, LaTeX, CSV), figures and one HTML page, from stored results alone."""
     from ancl.reporting.report import report as write
 
-    result = write(stored, runs=runs, out=out, overwrite=overwrite)
+    result = write(stored, runs=runs, out=out, baseline=baseline, overwrite=overwrite)
     print(json.dumps(result.json()) if as_json else result_text(result))
 
 

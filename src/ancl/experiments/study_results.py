@@ -26,9 +26,10 @@ from ancl.files import MARK, carries_mark, claim, read_json, replace_text
 from ancl.metrics import checked_summary, main_metric, score
 from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.build import validation_weights
+from ancl.recipe.method_rows import resolve_methods
 from ancl.recipe.outside_parts import UNKNOWN, Digests, outside_digests, part_name
 from ancl.recipe.recipe import RunSpec
-from ancl.recipe.request import make_request, resolve_methods
+from ancl.recipe.request import make_request
 from ancl.runtime import NUMERICS
 
 Images = tuple[tuple[int, int, int], ...]

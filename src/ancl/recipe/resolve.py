@@ -355,14 +355,22 @@ def memory_problems(memory: Memory, method: Method, scenario: str, groups: int) 
     return memory.problems(groups, scenario) or method.problems(scenario, kept, groups)
 
 
-def unused_auxiliary(layers: Sequence[Layer], recipe: Recipe) -> list[str]:
-    """What layers set of an auxiliary network that the recipe's method does not have."""
+def unused_auxiliary(
+    layers: Sequence[Layer], recipe: Recipe, sources: Sequence[str] = ("--set", "settings")
+) -> list[str]:
+    """What layers set of an auxiliary network that the recipe's method does not have.
+
+    Args:
+        layers: The settings.
+        recipe: What was made of them.
+        sources: Where they are meant for this method: a file may be of another method's run, or
+            of several methods.
+    """
     named = [
         f"{layer.label(key)}: {key}"
         for layer in layers
         for key in layer.values
-        # A file may be of another method's run, or of several methods.
-        if key.startswith("auxiliary.") and layer.label(key) in ("--set", "settings")
+        if key.startswith("auxiliary.") and layer.label(key) in sources
     ]
     if not named or recipe.make_method().auxiliary:
         return []

@@ -74,6 +74,18 @@ def parse_yaml(text: str, *, aliases: bool = False) -> Any:
         raise ValueError(printable(str(error), 200)) from error
 
 
+def read_scalar(text: str) -> Any:
+    """A value as YAML reads it; what is not YAML is the text itself.
+
+    >>> read_scalar("1e-3"), read_scalar("true"), read_scalar("[80, 120]"), read_scalar("50,10x5")
+    (0.001, True, [80, 120], '50,10x5')
+    """
+    try:
+        return parse_yaml(text)
+    except (YAMLError, ValueError):
+        return text
+
+
 def _check_yaml(text: str, *, aliases: bool = False) -> None:
     """Refuse, as ``ValueError``, what would take any time or memory to read."""
     if len(text) > _MOST:

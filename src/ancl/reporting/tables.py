@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -136,7 +137,7 @@ _ERRORS = "Mean ± standard error over n seeds (standard deviation over n - 1, d
 
 
 def difference_table(pairs: Sequence[Difference]) -> Table:
-    """Variant minus host, paired by seed, with what else differs beside it."""
+    """A method minus its host or the baseline, paired by seed, with what else differs."""
     metric, scenario = pairs[0].group.decisive, pairs[0].group.spec.data.scenario
     rows: list[tuple[Cell, ...]] = [
         (
@@ -150,12 +151,22 @@ def difference_table(pairs: Sequence[Difference]) -> Table:
     ]
     return Table(
         f"difference_{scenario}",
-        f"{METRICS[metric].label} of a variant minus its plain host in points, paired by seed, "
+        f"{METRICS[metric].label} of {_minus(pairs)[0]} in points, paired by seed, "
         f"{scenario.upper()}",
-        (*("variant minus host", "benchmark", "points", "95 % interval"), _ALSO),
+        (_minus(pairs)[1], *("benchmark", "points", "95 % interval"), _ALSO),
         tuple(rows),
         (_ERRORS, _INTERVALS),
     )
+
+
+def _minus(pairs: Sequence[Difference]) -> tuple[str, str, str]:
+    """What differences are taken to: in a sentence, at the head of rows, and of a column."""
+    to_hosts = all(p.host.variant == "CL" != p.group.variant for p in pairs)
+    if to_hosts and all(p.host.base == p.group.base for p in pairs):
+        return "a variant minus its plain host", "variant minus host", "− host, points"
+    hosts = list(dict.fromkeys(pair.host.title for pair in pairs))
+    name = hosts[0] if len(hosts) == 1 else "baseline"
+    return f"a method minus {name}", "difference", f"− {name}, points"
 
 
 _INTERVALS = (
@@ -219,13 +230,15 @@ def overview(groups: Sequence[Group], differences: Mapping[Group, Difference]) -
                 _expected_cell(group, group.decisive),
             )
         )
+    minus = _minus(list(differences.values()))[2]
     head = (
-        *("benchmark", "method", "metric", "ours, %", "− host, points", _ALSO),
+        *("benchmark", "method", "metric", "ours, %", minus, _ALSO),
         *("forgetting, points", "learning, %", "expected, %"),
     )
+    whose = "the plain method" if minus == "− host, points" else "the baseline"
     about = (
-        "− host: minus the plain method, paired by seed. Expected: the paper's number, or the one "
-        "measured for the benchmark."
+        f"{minus.partition(',')[0]}: minus {whose}, paired by seed. Expected: the paper's number, "
+        f"or the one measured for the benchmark."
     )
     return Table("overview", "All methods", head, tuple(rows), (_ERRORS, about, *_limits(groups)))
 
@@ -356,10 +369,16 @@ def comma_separated(table: Table) -> str:
 def tex(text: str) -> str:
     r"""Text with LaTeX's special characters escaped.
 
-    >>> tex("50% of a_b & λ")
-    '50\\% of a\\_b \\& $\\lambda$'
+    A sign before a number is one of mathematics: a hyphen is shorter than a minus.
+
+    >>> tex("50% of a_b & λ"), tex("[-0.5, +1.0]")
+    ('50\\% of a\\_b \\& $\\lambda$', '[$-$0.5, $+$1.0]')
     """
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    escaped = "".join(_LATEX.get(letter, letter) for letter in text)
+    return _SIGN.sub(r"$\g<0>$", escaped)
+
+
+_SIGN = re.compile(r"(?<![^\s\[(])[-+](?=\d)|(?<= )-(?= )")
 
 
 def shared_n(table: Table) -> int | None:
