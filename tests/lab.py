@@ -582,7 +582,6 @@ PLACES = {
     "app": "ancl.cli.main:app",
     "main": "ancl.cli.main:main",
     "verdict_text": "ancl.cli.run:verdict_text",
-    "signed": "ancl.wording:signed",
     "time_text": "ancl.cli.text:time_text",
 }
 """What a name stands for, as ``module:attribute``."""
@@ -592,6 +591,7 @@ PATCHES = {
     "MOST_STEPS": ("ancl.data.formats.pickles.MOST_STEPS",),
     "WORTH_KEEPING": ("ancl.data.formats.folders.WORTH_KEEPING",),
     "batches_as_input": ("ancl.data.batches.as_input",),
+    "groups_expected": ("ancl.experiments.groups.expected",),
     "load_source": ("ancl.data.registry.load_source", "ancl.recipe.build.load_source"),
     "stream_load": ("ancl.data.stream._load",),
     # networks and memory

@@ -29,7 +29,7 @@ def test_a_study_shows_its_plan_runs_and_draws_from_results_alone(ancl: Any) -> 
     # 3 + 4 values of λ, 3 of λ_a, and 4 rows of one seed.
     assert counts == {"digits/5 references": [1, 1], "digits/5 lwf": [14, 14]}
     assert "all                    15     15" in plan.out
-    assert "with 1 worker, from a few timed steps" in plan.out
+    assert "with 1 worker: an estimate, from a few timed steps" in plan.out
     assert "4 runs left to do." in before.out
     assert "No row of the table is complete yet." not in ran.out
     found = ran.json

@@ -21,6 +21,7 @@ from ancl.cli.flags import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ancl.compute import ExecutorChoice
     from ancl.experiments.compare import Comparison
     from ancl.experiments.results import Places
     from ancl.recipe.recipe import RunSpec
@@ -43,7 +44,7 @@ def compare(
 
     Values for one method alone stand behind it: lwf@lamb=3 my.py:l1@lamb=0.03
     """
-    from ancl.cli.progress import progress_and_log
+    from ancl.cli.progress import check_log, progress_and_log
     from ancl.cli.text import FAILED
     from ancl.experiments.compare import choose_baseline, compare_rows
     from ancl.recipe.method_rows import resolve_rows
@@ -56,7 +57,8 @@ def compare(
     places = results.places(settings.data_root)
     if results.dry_run:
         specs = [spec for row in rows.values() for spec in row]
-        _show_plan(specs, places, results.as_json)
+        check_log(log)
+        _show_plan(specs, places, choice, results.as_json)
         return
     with progress_and_log(results.quiet, log) as events:
         comparison = compare_rows(rows, places, choice, baseline, events)
@@ -77,12 +79,20 @@ def compare(
         raise typer.Exit(FAILED)
 
 
-def _show_plan(specs: Sequence[RunSpec], places: Places, as_json: bool) -> None:
+def _show_plan(
+    specs: Sequence[RunSpec], places: Places, choice: ExecutorChoice, as_json: bool
+) -> None:
+    from ancl.cli.text import cost_text
     from ancl.compute.graph import Graph
+    from ancl.experiments.forecast import estimate_time
     from ancl.store.store import Store
 
     graph, store = Graph(specs, places.data), Store(places.store)
-    print(json.dumps(graph.counts(store)) if as_json else graph.summary(store))
+    time = estimate_time(graph, store, choice.workers)
+    if as_json:
+        print(json.dumps({**graph.counts(store), "most_seconds": time.seconds}))
+    else:
+        print(f"{graph.summary(store)}\n{cost_text(time, choice.workers)}")
 
 
 def comparison_text(comparison: Comparison, file: Path, quick: bool) -> str:

@@ -30,7 +30,7 @@ def study(
     results: Results,
 ) -> None:
     """Run a study file: searches, then a table of every method. The same command resumes."""
-    from ancl.cli.progress import progress_and_log
+    from ancl.cli.progress import check_log, progress_and_log
     from ancl.experiments.study import Study
     from ancl.reporting.studies import claim_study, write_study
 
@@ -39,6 +39,8 @@ def study(
     place = out or file.parent
     asked = Study(file, folder, overwrite=results.overwrite, root=data_root)
     claim_study(asked.result(), place, overwrite=results.overwrite)
+    if results.dry_run:
+        check_log(log)
     if tables or results.dry_run:
         for change in asked.changes:
             typer.echo(change, err=True)
@@ -75,8 +77,8 @@ def plan_text(forecast: Forecast, workers: int) -> str:
     time = duration(forecast.seconds / workers)
     return (
         f"{table(['study', 'runs', 'to do'], rows, 'lrr')}\n"
-        f"About {time} with {counted(workers, 'worker')}, from a few timed steps; a search that "
-        f"ends at the edge of its grid adds runs."
+        f"About {time} with {counted(workers, 'worker')}: an estimate, from a few timed steps; a "
+        f"search that ends at the edge of its grid adds runs."
     )
 
 

@@ -310,6 +310,13 @@ class Verdict(NamedTuple):
     notes: list[str]
 
 
+def expected_numbers(spec: RunSpec) -> tuple[tuple[Expected, ...], list[str]]:
+    """Numbers to expect of a run that is not started, and its settings that are not theirs."""
+    numbers = expected(spec.benchmark, spec.method) if spec.stream == spec.benchmark else ()
+    changed = changed_settings(spec) if numbers else {}
+    return numbers, [_not_as(key, *values) for key, values in changed.items()]
+
+
 def verdict(results: Sequence[RunResult]) -> Verdict | None:
     """The paper's numbers for these runs; nothing where it has none for what was learned."""
     spec = results[0].spec
@@ -370,10 +377,7 @@ def changed_settings(spec: RunSpec) -> dict[str, tuple[Any, Any]]:
 def protocol_differences(results: Sequence[RunResult]) -> list[str]:
     """Settings, images and seeds that are not the recipe's, each in a few words."""
     first = results[0]
-    texts = [
-        f"{key} is {_text(ours)} instead of {_text(theirs)}"
-        for key, (ours, theirs) in changed_settings(first.spec).items()
-    ]
+    texts = [_not_as(key, *values) for key, values in changed_settings(first.spec).items()]
     texts += _missing_images(first)
     # Our own numbers are measured again by anybody, with any number of seeds.
     measured = any(not number.table for number in expected(first.spec.benchmark, first.spec.method))
@@ -389,7 +393,7 @@ def obstacles(result: RunResult) -> list[str]:
     differs is named beside the numbers: ``protocol_differences``.
     """
     return [
-        f"{key} is {_text(ours)} instead of {_text(theirs)}"
+        _not_as(key, ours, theirs)
         for key, (ours, theirs) in changed_settings(result.spec).items()
         if key.startswith(("data.", "network.")) or _fewer_epochs(key, ours, theirs)
     ] + _missing_images(result)
@@ -410,6 +414,10 @@ def _missing_images(result: RunResult) -> list[str]:
         for kind, count, total in zip(("training", "test"), counts, whole.images, strict=True)
         if count != total
     ]
+
+
+def _not_as(key: str, ours: Any, theirs: Any) -> str:
+    return f"{key} is {_text(ours)} instead of {_text(theirs)}"
 
 
 def _text(value: Any) -> str:
