@@ -420,7 +420,7 @@ PLACES = {
     "StudyPlan": "ancl.experiments.study_plan:StudyPlan",
     "parse_yaml": "ancl.recipe.yaml_file:parse_yaml",
     "read_config": "ancl.recipe.yaml_file:read_config",
-    "read_study_plan": "ancl.experiments.study_plan:read_study_plan",
+    "read_study_plan": "ancl.experiments.study_file:read_study_plan",
     "DataSpec": "ancl.recipe.data_spec:DataSpec",
     "list_networks": "ancl.recipe.listing:list_networks",
     "Conditions": "ancl.experiments.pairing:Conditions",

@@ -50,7 +50,10 @@ def test_a_mistake_in_the_file_ends_with_a_message(ancl: Any) -> None:
     ended = ancl("study", "a.yaml", "--json")
 
     assert ended.code == 2
-    assert "methods.lwf.lamb_a: Field required" in json.loads(ended.out)["error"]
+    assert (
+        "a.yaml:10: benchmarks.digits/5.methods.lwf.lamb_a is missing. Write lamb_a: [0"
+        in json.loads(ended.out)["error"]
+    )
 
 
 def test_flags_that_do_not_fit_change_nothing(ancl: Any) -> None:

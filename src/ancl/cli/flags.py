@@ -152,6 +152,9 @@ ROWS: dict[str, Row] = {
     "search.race": Row(None, "Stop values that have no chance to win, from half of the tasks on."),
     "search.seeds": Row("0-2,7", "Seeds of the command that runs what was found."),
     "study.file": _argument("FILE.yaml", "The study file."),
+    "study.methods": _argument("[METHOD]…", "With --new: lwf a-lwf my.py:l1, maybe with values."),
+    "study.new": Row(None, "Write a new file, with comments, for these methods."),
+    "study.on": Row("BENCHMARK", "With --new: what to learn. [digits/5]"),
     "study.tables": Row(None, "Train nothing: make tables and figures from stored results."),
     "study.folder": Row(
         "DIR", "One small file per run. [results beside FILE.yaml]", flag="--results"

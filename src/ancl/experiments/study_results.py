@@ -259,10 +259,14 @@ def study_specs(
 
     Neither depends on the machine, so that a spec has the same hash everywhere.
     """
-    known = BENCHMARKS[benchmark].settings if benchmark in BENCHMARKS else {}
-    where = {"threads": known.get("threads", 1), "device": "cpu"}
-    request = make_request(None, benchmark, {**where, **settings}, seeds)
+    request = make_request(None, benchmark, {**fixed_settings(benchmark), **settings}, seeds)
     return resolve_methods(request, [method], among)
+
+
+def fixed_settings(benchmark: str) -> dict[str, Any]:
+    """Where runs of a study are computed, unless its file says otherwise."""
+    known = BENCHMARKS[benchmark].settings if benchmark in BENCHMARKS else {}
+    return {"threads": known.get("threads", 1), "device": "cpu"}
 
 
 class Runs:
