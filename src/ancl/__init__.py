@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ancl.recipe.recipe import RunSpec
     from ancl.recipe.request import spec
     from ancl.reporting.report import report
+    from ancl.reporting.tidy import results
     from ancl.stages.events import Events
     from ancl.store.store import Store
     from ancl.training.config import Training
@@ -71,6 +72,7 @@ _PLACES = {
     "stages.events": ("Events",),
     "store.store": ("Store",),
     "reporting.report": ("report",),
+    "reporting.tidy": ("results",),
     "training.config": ("Training",),
     "methods.registry": ("list_methods", "make_method"),
 }
@@ -109,6 +111,7 @@ __all__ = [
     "make_method",
     "open_learner",
     "report",
+    "results",
     "run",
     "search",
     "spec",

@@ -29,6 +29,15 @@ def read_order(value: str) -> Any:
     return [int(n) for n in value.split(",")] if plain else scalar(value)
 
 
+def read_list(value: str) -> Any:
+    """A value, or several with commas.
+
+    >>> read_list("30"), read_list("30,10"), read_list("search")
+    (30, [30, 10], 'search')
+    """
+    return [scalar(part) for part in value.split(",")] if "," in value else scalar(value)
+
+
 def without_bad_images(source: object) -> str:
     """The name of a folder without its files that are not images.
 

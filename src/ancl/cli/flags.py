@@ -15,6 +15,7 @@ from ancl.cli.flag_values import (
     is_count,
     parse_seeds,
     read_count,
+    read_list,
     read_order,
     read_text,
     scalar,
@@ -92,8 +93,12 @@ ROWS: dict[str, Row] = {
     "memory_selection": Row(
         "RULE", "Which images: herding, random, entropy or distance.", "memory.selection", read_text
     ),
-    "epochs": Row("N", "Largest number of epochs per task.", "training.epochs"),
-    "lr": Row("X", "Learning rate, or search.", "training.lr"),
+    "epochs": Row(
+        "N", "Largest number of epochs per task, or of each: 30,10.", "training.epochs", read_list
+    ),
+    "lr": Row(
+        "X", "Learning rate, or of each task: 0.1,0.05; or search.", "training.lr", read_list
+    ),
     "batch_size": Row("N", "Number of images in a batch.", "training.batch_size"),
     "device": Row("D", "auto, cpu, cuda, cuda:N, mps", "device", read_text),
     "threads": Row("N", "Number of CPU threads; it changes the last bits of results.", "threads"),
@@ -177,6 +182,13 @@ ROWS: dict[str, Row] = {
         "[RUN]…", "Run directories, or runs/comparisons/NAME.json. [all below --runs]"
     ),
     "report.out": Row("DIR", "Where the report goes. [RUNS/report]", flag="--output -o"),
+    "results.stored": _argument(
+        "[RUN]…", "Run directories, or runs/comparisons/NAME.json. [all below --runs]"
+    ),
+    "results.tidy": Row(None, "Every number of the runs as one tidy table, in CSV or JSON."),
+    "results.output": Row(
+        "FILE", "With --tidy: where it goes. [standard output]", flag="--output -o"
+    ),
     "learn.learner": _argument("LEARNER", "A saved learner, a finished run, or a new directory."),
     "learn.data": Row("SOURCE", "The images to learn, such as folder:photos"),
     "learn.output": Row("DIR", "Where the learner is saved. [LEARNER]", flag="--output -o"),

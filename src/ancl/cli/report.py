@@ -13,7 +13,7 @@ from ancl.wording import table
 
 if TYPE_CHECKING:
     from ancl.reporting.report import ReportResult
-    from ancl.reporting.tables import Table
+    from ancl.reporting.table_formats import Table
 
 
 @with_flags
@@ -47,7 +47,7 @@ def result_text(result: ReportResult) -> str:
 
 
 def _overview_text(shown: Table) -> str:
-    from ancl.reporting.tables import cell_text, shared_n
+    from ancl.reporting.table_formats import cell_text, shared_n
 
     n = shared_n(shown)
     rows = [[cell_text(cell, n) for cell in row] for row in shown.rows]

@@ -106,7 +106,7 @@ def plan_text(forecast: Forecast, workers: int) -> str:
 def to_text(result: StudyResult) -> str:
     """What is left and missing, which rules were taken, the rows, and the primary result."""
     from ancl.reporting.studies import row_tables
-    from ancl.reporting.tables import cell_text, shared_n
+    from ancl.reporting.table_formats import cell_text, shared_n
     from ancl.wording import interval_text, table
 
     primary = result.primary()

@@ -20,6 +20,7 @@ from ancl.recipe.paper import RUNS, Expected, expected
 from ancl.recipe.recipe import SEARCH, RunSpec
 from ancl.recipe.request import QUICK_LOOK, is_quick_look
 from ancl.recipe.resolve import resolve
+from ancl.training.cost import Cost
 from ancl.wording import method_rank, method_title, natural, setting_text, split_method, value_text
 
 Settings = dict[str, Any]
@@ -159,6 +160,20 @@ class Group:
         """Parameters after every task, stored and trained, where the first run counted them."""
         counted = self.runs[0].result.parameters
         return [{"stored": count.stored, "trained": count.trained} for count in counted]
+
+    def costs(self) -> dict[str, Cost]:
+        """What trainings took by the name of the stage, all tasks together: the mean over seeds.
+
+        Nothing where a run did not count it.
+        """
+        total: dict[str, Cost] = {}
+        for result in self.results:
+            for name, cost in result.costs.items():
+                stage = name.rpartition(" ")[0]
+                total[stage] = total.get(stage, Cost(0, 0, 0.0)).plus(cost)
+        counted = all(result.costs for result in self.results)
+        share = len(self.runs)
+        return {name: Cost(*(v / share for v in c)) for name, c in total.items() if counted}
 
     def seconds(self) -> dict[str, Estimate]:
         """Seconds by the name of the stage, all tasks together."""

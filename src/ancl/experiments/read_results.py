@@ -28,6 +28,7 @@ from ancl.files import read_plain
 from ancl.metrics import ROUNDED, Matrix, checked_summary, read_matrix
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.final_state import FinalState
+from ancl.training.cost import Cost
 
 T = TypeVar("T")
 DECISION = "decision.json"
@@ -64,6 +65,7 @@ def read_run(directory: Path) -> RunResult:
             found.notes,
             found.parameters,
             found.outside,
+            costs=found.costs,
         )
         _check_state(result)
         return result
@@ -94,6 +96,7 @@ class _Written(BaseModel):
     notes: tuple[str, ...] = ()
     parameters: tuple[ParameterCount, ...] = ()
     outside: dict[str, str] = {}
+    costs: dict[str, Cost] = {}
 
 
 class _Epoch(BaseModel):

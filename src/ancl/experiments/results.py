@@ -46,6 +46,7 @@ from ancl.runtime import numerics
 from ancl.stages.final_state import FinalState
 from ancl.stages.stage import Stage
 from ancl.stages.steps import UpdateMemory
+from ancl.training.cost import Cost
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
 
@@ -107,6 +108,8 @@ class RunResult:
         notes: Limits of the result that a reader should know.
         parameters: Of the network after every task; empty where a stage was stored before
             parameters were counted.
+        costs: What every training took, by stage, as ``seconds``; without those that were stored
+            before this was counted.
         outside: The hashes of your own code, weights and images that decided it, by setting.
         places: Where its networks and images are; nothing where it was read from files.
     """
@@ -123,6 +126,7 @@ class RunResult:
     parameters: tuple[ParameterCount, ...] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
     places: Places | None = None
+    costs: Mapping[str, Cost] = field(default_factory=dict)
 
     def network(self, task: int, role: Role = "main") -> Network:
         """A network of the run, in eval mode: as a task left it, or its old or auxiliary one.
@@ -195,8 +199,11 @@ def make_result(
     rows: dict[str, list[Sequence[float | None]]] = {name: [] for name in MATRICES}
     log: list[dict[str, Any]] = []
     seconds: dict[str, float] = {}
+    costs: dict[str, Cost] = {}
     for stage in stages:
         meta = metas[stage.key]
+        if "cost" in meta:
+            costs[f"{stage.name} {stage.task}"] = Cost(**meta["cost"])
         where = {"task": stage.task, "stage": stage.name}
         log += [{**where, **epoch} for epoch in meta.get("log", [])]
         seconds[f"{stage.name} {stage.task}"] = meta["seconds"]
@@ -210,6 +217,7 @@ def make_result(
     return RunResult(
         *(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state),
         parameters=parameters,
+        costs=costs,
     )
 
 
@@ -342,6 +350,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "seconds": dict(result.seconds),
         "notes": list(result.notes),
         "parameters": [each._asdict() for each in result.parameters],
+        "costs": {name: cost._asdict() for name, cost in result.costs.items()},
         "state": result.state and result.state.model_dump(mode="json"),
         "outside": dict(result.outside),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},

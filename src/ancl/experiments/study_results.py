@@ -233,6 +233,7 @@ class ResultFolder:
         """All that a spec names from outside."""
         data, network = spec.data, spec.network
         named = [spec.method, network["name"], network.get("weights"), data.source, data.augment]
+        named += [spec.training.optimizer, spec.auxiliary.optimizer]
         return json.dumps(named)
 
     def file(self, spec: RunSpec) -> Path:

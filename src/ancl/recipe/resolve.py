@@ -14,6 +14,7 @@ from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
+from ancl.outside import is_outside
 from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.benchmarks import benchmark as benchmark_named
 from ancl.recipe.data_spec import DataSpec, data_name
@@ -45,6 +46,12 @@ _FAIR = (
     "the network's growth over all tasks decides how many images are kept, and a learner does not "
     "know how many will come. Give memory.per_class or memory.total instead; a run with "
     "memory.fair says what is left"
+)
+
+
+_OWN_OPTIMIZER = (
+    "a learner takes optimizers of torch.optim alone; your own code is for runs. Name another, "
+    "such as adam."
 )
 
 
@@ -151,6 +158,12 @@ class _Resolver:
             return
         if key == "training.lr" and "training.lr_search" not in layer.values:
             self.end_search(layer, network)
+        if key in ("training.epochs", "training.lr", "auxiliary.epochs", "auxiliary.lr"):
+            if isinstance(value, list | tuple):
+                self.set(layer, f"{key}_by_task", value, network)
+                return
+            if self.values[f"{key}_by_task"] is not None:
+                self.set(layer, f"{key}_by_task", None, network)  # one number for all takes it back
         try:
             taken = checked(self.accepted[key].type, value)
         except ValueError as error:
@@ -220,6 +233,10 @@ class _Resolver:
         self.attempt(lambda: check_normalization(data.normalization))
         for name in ("training", "auxiliary"):
             training = self.section(name)
+            if self.kind is Recipe and is_outside(training.optimizer):
+                # It is saved and opened again: what is read back from disk is never executed.
+                self.mistakes.append(f"{name}.optimizer: {_OWN_OPTIMIZER}")
+                continue
             problems = training.problems()
             if made and name == "training":
                 problems += made.training_problems(training)

@@ -35,11 +35,13 @@ _MOST_PANELS = 12
 def draw(
     groups: Sequence[Group], sweeps: Sequence[Sweep], directory: Path, *, vector: bool
 ) -> list[Path]:
-    """Draw every figure of every stream into a directory, as PNG and with ``vector`` as PDF."""
+    """Draw every figure of every stream into a directory: PNG, and with ``vector`` SVG and PDF."""
     import matplotlib as mpl
 
     paths: list[Path] = []
-    with mpl.rc_context({"pdf.fonttype": 42, "font.size": 9, "axes.axisbelow": True}):
+    # The names of parts in an SVG are random without a salt; its text stays text.
+    drawings = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ancl"}
+    with mpl.rc_context({**drawings, "font.size": 9, "axes.axisbelow": True}):
         for stream in dict.fromkeys(group.stream for group in groups):
             on_stream = [group for group in groups if group.stream == stream]
             along = [sweep for sweep in sweeps if sweep.groups[0] in on_stream]
@@ -68,15 +70,16 @@ def file_name(text: str) -> str:
 
 
 def save(figure: Figure, path: Path, vector: bool) -> list[Path]:
-    """Write a figure as PNG, and with ``vector`` as PDF; a path without an ending is given."""
+    """Write a figure as PNG, with ``vector`` as SVG and PDF too; the path has no ending."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image, drawing = path.parent / f"{path.name}.png", path.parent / f"{path.name}.pdf"
+    image, pdf, svg = (path.parent / f"{path.name}.{end}" for end in ("png", "pdf", "svg"))
     figure.savefig(image, dpi=120, metadata={"Software": None})
     if not vector:
         return [image]
     figure.set_layout_engine("none")  # the layout is known by now; this halves the time
-    figure.savefig(drawing, metadata={"CreationDate": None, "Creator": None, "Producer": None})
-    return [image, drawing]
+    figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [image, pdf, svg]
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -29,7 +29,8 @@ from ancl.recipe.method_rows import MethodRow
 from ancl.reporting.collect import Collected, Document, collect, from_results
 from ancl.reporting.figures import INSTALL, UNWRITTEN, draw, most_points, trainings
 from ancl.reporting.headline import Finding, findings
-from ancl.reporting.tables import Table, all_tables, comma_separated, latex, markdown, overview
+from ancl.reporting.table_formats import Table, comma_separated, latex, markdown
+from ancl.reporting.tables import all_tables, overview
 from ancl.runtime import can_draw
 from ancl.wording import LEGEND
 
@@ -295,7 +296,7 @@ def write_page(
     Args:
         report: What to write.
         out: Where to write it.
-        vector: Whether figures are written as PDF too, which doubles the time.
+        vector: Whether figures are written as PDF and SVG too, which takes more time.
         overwrite: Whether files that ancl did not write are replaced.
 
     Raises:
@@ -380,6 +381,7 @@ def _group(group: Group) -> dict[str, Any]:
         },
         "cells": [[cell and estimate(cell) for cell in row] for row in group.cells()],
         "parameters": group.parameters(),
+        "costs": {stage: cost._asdict() for stage, cost in group.costs().items()},
         "seconds": {name: _short(spent.mean) for name, spent in group.seconds().items()},
         "runs": [run.directory.name for run in group.runs],
         "spec": spec_yaml(group.spec),

@@ -21,7 +21,7 @@ from ancl.files import MARK, claim, replace_text, writing
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, SEEDS, main_metric, mean_and_error, paired, t_interval
 from ancl.reporting.figures import COLOURS, UNWRITTEN, file_name, new_figure, save
-from ancl.reporting.tables import Cell, Number, Table, latex, markdown
+from ancl.reporting.table_formats import Cell, Number, Table, latex, markdown
 from ancl.runtime import can_draw
 from ancl.wording import SIGNS, interval_text
 

@@ -148,7 +148,9 @@ class _Planner:
         if self.method.enlarge and not self.first:
             self.varied = replace(setting.images, versions=True)
         self.numerics = numerics(setting.device)
-        self.unstored = why_unstored((*self.method.parts, setting.architecture, setting.augment))
+        trainings = (setting.training, setting.auxiliary)
+        parts = (*self.method.parts, setting.architecture, setting.augment, *trainings)
+        self.unstored = why_unstored(parts)
         self.stages: list[Stage] = []
         self.shared: dict[str, str] = {}
         fixed = setting.architecture.fixed and setting.augment == "none"

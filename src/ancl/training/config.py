@@ -1,15 +1,15 @@
 """How a network is trained: optimizer, schedule and when to stop."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-import torch
-from annotated_types import Ge, Gt, Lt
-from torch import Tensor, nn
+from annotated_types import Ge, Gt, Lt, MinLen
+from pydantic import AfterValidator
 
-from ancl.training.quadratic import like
-from ancl.types import Params, prefixed, strip_prefix
+from ancl.hashing import LATER, describe, described_fields
+from ancl.training.optimizers import optimizer_code, optimizer_name, optimizer_problems
 
 FIRST_RATES = (0.5, 0.1, 0.05)
 """What is tried for the first task where the rate is searched."""
@@ -46,7 +46,8 @@ class Training:
         lr_first: The same for the first task, where it differs.
         lr_search: Whether each task's rate is searched by fine-tuning, on its validation images.
         batch_size: Images per step.
-        optimizer: ``sgd`` or ``adamw``.
+        optimizer: A class of ``torch.optim`` (``sgd``, ``adamw``, ``adam``, ``rmsprop`` …), or your
+            own: ``path/file.py:NAME``.
         momentum: Momentum of SGD.
         weight_decay: Added by the optimizer.
         schedule: ``patience`` divides the rate when the validation loss stops improving and
@@ -63,6 +64,10 @@ class Training:
         clip: Largest norm of the gradient; none if left out.
         penalty_step: ``plain`` adds an Ω on weights to the gradient; ``proximal`` takes an
             implicit step for it, stable for every λ.
+        optimizer_options: More arguments of the optimizer, such as ``{betas: [0.9, 0.95]}``.
+        epochs_by_task: The largest number of epochs of every task, the last one for all that
+            follow; a list for ``epochs`` sets it.
+        lr_by_task: The same for the rate; a list for ``lr`` sets it.
     """
 
     epochs: Annotated[int, Ge(1)] = 200
@@ -71,7 +76,7 @@ class Training:
     lr_first: Positive | None = 0.1
     lr_search: bool = False
     batch_size: Annotated[int, Ge(1)] = 128
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Annotated[str, AfterValidator(optimizer_name)] = "sgd"
     momentum: Share = 0.9
     weight_decay: Annotated[float, Ge(0)] = 2e-4
     schedule: Literal["patience", "cosine", "multistep", "constant"] = "patience"
@@ -85,15 +90,34 @@ class Training:
     warmup: Share = 0.0
     clip: Positive | None = None
     penalty_step: Literal["plain", "proximal"] = "plain"
+    optimizer_options: Annotated[Mapping[str, Any] | None, LATER] = None
+    epochs_by_task: Annotated[
+        Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] | None, LATER
+    ] = None
+    lr_by_task: Annotated[Annotated[tuple[Positive, ...], MinLen(1)] | None, LATER] = None
 
     def at(self, task: int) -> Self:
         """The same with the values of one task filled in; a rate to be searched has none yet."""
         lr, epochs = self.lr, self.epochs
         if task == 0:
             lr, epochs = self.lr_first or lr, self.epochs_first or epochs
+        if self.epochs_by_task:
+            epochs = self.epochs_by_task[min(task, len(self.epochs_by_task) - 1)]
+        if self.lr_by_task:
+            lr = self.lr_by_task[min(task, len(self.lr_by_task) - 1)]
         if self.lr_search:
             lr = FIRST_RATES[0]
-        return replace(self, lr=lr, lr_first=None, epochs=epochs, epochs_first=None)
+        alike = replace(
+            self, epochs_first=None, epochs_by_task=None, lr_first=None, lr_by_task=None
+        )
+        return replace(alike, lr=lr, epochs=epochs)
+
+    def key_description(self) -> dict[str, Any]:
+        """What stage keys hold of it: a user's own optimizer by its source."""
+        fields = described_fields(self)
+        if code := optimizer_code(self.optimizer):
+            fields["optimizer"] = code.value
+        return {"is": "Training", **{name: describe(value) for name, value in fields.items()}}
 
     def problems(self) -> list[str]:
         """What does not go together, beyond each value's own range."""
@@ -103,6 +127,9 @@ class Training:
                 f"penalty_step=proximal is an implicit step of SGD, but optimizer is "
                 f"{self.optimizer}. Use optimizer=sgd or penalty_step=plain."
             )
+        if self.lr_search and self.lr_by_task:
+            found.append("lr_by_task gives every task's rate, and lr_search looks for it.")
+        found += optimizer_problems(self)
         if self.schedule == "multistep" and not self.milestones:
             found.append("schedule=multistep needs milestones, e.g. milestones=[80,120].")
         if any(epoch < 1 for epoch in self.milestones):
@@ -122,38 +149,3 @@ def scheduled_rate(training: Training, step: int, total: int, epoch: int) -> flo
         passed = sum(milestone <= epoch for milestone in training.milestones)
         return training.lr * training.gamma**passed
     return training.lr
-
-
-Parameters = dict[str, nn.Parameter]
-
-
-def make_optimizer(parameters: Parameters, training: Training) -> torch.optim.Optimizer:
-    """A fresh optimizer of these parameters."""
-    own, decay = list(parameters.values()), training.weight_decay
-    if training.optimizer == "adamw":
-        return torch.optim.AdamW(own, training.lr, weight_decay=decay, fused=True)
-    return torch.optim.SGD(
-        own, training.lr, momentum=training.momentum, weight_decay=decay, fused=True
-    )
-
-
-def moments(optimizer: torch.optim.Optimizer, parameters: Parameters) -> Params:
-    """A copy of what an optimizer knows of each parameter."""
-    known: Params = {}
-    for name, parameter in parameters.items():
-        held = optimizer.state.get(parameter, {})
-        known |= prefixed(name, {k: v.clone() for k, v in held.items() if isinstance(v, Tensor)})
-    return known
-
-
-def load_moments(optimizer: torch.optim.Optimizer, parameters: Parameters, tensors: Params) -> None:
-    """Give a fresh optimizer what ``moments`` found, with each parameter's own strides."""
-    for name, parameter in parameters.items():
-        held = strip_prefix(name, tensors)
-        if held:
-            optimizer.state[parameter] = {
-                key: like(parameter, value)
-                if value.shape == parameter.shape
-                else value.to(parameter.device, copy=True)
-                for key, value in held.items()
-            }

@@ -18,8 +18,10 @@ from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
-from ancl.training.config import Training, load_moments, make_optimizer, moments, scheduled_rate
+from ancl.training.config import Training, scheduled_rate
+from ancl.training.cost import Cost, CostMeter
 from ancl.training.objective import Objective
+from ancl.training.optimizers import load_state, make_optimizer, moments, numbers
 from ancl.training.outer import OuterStep
 from ancl.training.quadratic import like
 from ancl.types import Anchor, Output, Params, Step, prefixed, split_output, strip_prefix
@@ -110,6 +112,7 @@ class Fit:
         self._parameters = {n: p for n, p in network.named_parameters() if p.requires_grad}
         self._optimizer = make_optimizer(self._parameters, self.training)
         self._answers: list[dict[Anchor, Output]] = []
+        self._meter = CostMeter()
         self.outer: OuterStep | None = None
         self.replay: ReplayStream | None = None
         self.objective = objective
@@ -181,6 +184,11 @@ class Fit:
         outer = self.outer.parameters if self.outer else {}
         return sum(each.numel() for each in (*self._parameters.values(), *outer.values()))
 
+    @property
+    def cost(self) -> Cost:
+        """What the training took so far."""
+        return self._meter.total
+
     def steepest(self) -> float:
         """The largest curvature of the terms on weights; 0 where there are none."""
         return self._quadratic.steepest() if self._quadratic else 0.0
@@ -198,10 +206,11 @@ class Fit:
             self.network.at(self.epoch, number, len(self.train))
             replay = self.replay.drawn(draws) if self.replay else None
             part = number / len(self.train)
-            terms = self._objective.answers(self._step(batch, part, replay=replay))
-            self._optimizer.zero_grad(set_to_none=True)
-            # Gradients add up: the sum is never needed. Features of a frozen backbone have none.
-            torch.autograd.backward([term for term in terms.values() if term.requires_grad])
+            with self._meter.step(len(batch.y) + (len(replay[0].y) if replay else 0)):
+                terms = self._objective.answers(self._step(batch, part, replay=replay))
+                self._optimizer.zero_grad(set_to_none=True)
+                # Gradients add up: the sum is never needed. A frozen backbone's features have none.
+                torch.autograd.backward([term for term in terms.values() if term.requires_grad])
             self._update(len(batch.y))
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
@@ -383,6 +392,8 @@ class Fit:
             "finished": self.finished,
             "left": self._left,
             "lowest": None if math.isinf(self._lowest) else self._lowest,
+            "cost": self._meter.state(),
+            "optimizer": numbers(self._optimizer, self._parameters),
         }
         return Saved(tensors, meta)
 
@@ -392,6 +403,8 @@ class Fit:
         self.epoch, self.lr, self.finished = meta["epoch"], meta["lr"], meta["finished"]
         self._left = meta["left"]
         self._lowest = math.inf if meta["lowest"] is None else meta["lowest"]
+        if "cost" in meta:  # a checkpoint of an earlier version has none
+            self._meter.restore(meta["cost"])
         self.network.load(strip_prefix("network", tensors))
         best = strip_prefix("best", tensors)
         self._best = {name: like(now, best[name]) for name, now in self._state_dict().items()}
@@ -399,7 +412,8 @@ class Fit:
         if self.watcher:
             self.watcher.restore(self._aligned(strip_prefix("watched", tensors)))
         self._optimizer = make_optimizer(self._parameters, self.training)
-        load_moments(self._optimizer, self._parameters, strip_prefix("optimizer", tensors))
+        known = strip_prefix("optimizer", tensors)
+        load_state(self._optimizer, self._parameters, known, meta.get("optimizer", {}))
         self._objective.restore(tensors)
         self.objective = self._objective
         if self.outer:
@@ -423,6 +437,9 @@ class Fit:
 def trained(trainer: Trainer, log: list[dict[str, Any]]) -> StageResult:
     """What a training leaves behind, as a stage stores it."""
     meta = {"log": log, "lambs": trainer.lambs, "trained": trainer.trainable_parameters}
+    cost: Cost | None = getattr(trainer, "cost", None)  # an author's trainer need not count
+    if cost:
+        meta["cost"] = cost._asdict()
     return StageResult(trainer.tensors(), meta)
 
 

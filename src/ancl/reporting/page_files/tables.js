@@ -116,6 +116,11 @@ function overviewColumns() {
   });
   const difference = ({ difference: found }) => (found
     ? numberCell(found.estimate, signed, found.also || null) : { text: "", value: null });
+  const cost = (name, title, unit) => ({ title, number: true, more: true, about: "Of all trainings of a run; validation is not in it",
+    cell: ({ costs }) => {
+      const total = Object.values(costs).reduce((sum, each) => sum + each[name], 0) / unit;
+      return total ? { text: total.toPrecision(3), value: total, csv: total } : { text: "", value: null };
+    } });
   const sizes = DATA.groups.some((group) => group.parameters.length);
   const million = (count) => `${(count / 1e6).toFixed(2)}`;
   const last = (name, title) => ({ title, number: true, more: true, cell: ({ parameters }) => (parameters.length
@@ -132,6 +137,9 @@ function overviewColumns() {
       cell: (group) => numberCell(group.expected, (e) => withError(e.slice(0, 2)), group.expected ? expectedSource(group) : null) }] : []),
     ...DATA.metrics.filter((m) => !six.includes(m.name) && known(m)).map((m) => metric(m.name, null, true)),
     ...(sizes ? [last("stored", "parameters, million"), last("trained", "trained in the last task, million")] : []),
+    ...(DATA.groups.some((group) => Object.keys(group.costs).length) ? [
+      cost("images", "images trained on, thousand", 1e3), cost("backward", "backward passes, thousand", 1e3),
+      cost("flops", "training FLOPs, 10⁹", 1e9)] : []),
     { title: "time", saved: "time, seconds", number: true, more: true, cell: (group) => ({ text: duration(groupTime(group)), value: groupTime(group) }) },
     { title: "runs", more: true, cell: (group) => ({ text: group.runs.join(" "), value: group.runs[0], csv: group.runs.join(" "),
       links: group.links.map((href, i) => ({ href, text: `seed ${group.seeds[i]}` })) }) },
