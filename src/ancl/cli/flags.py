@@ -99,6 +99,9 @@ ROWS: dict[str, Row] = {
     "lr": Row(
         "X", "Learning rate, or of each task: 0.1,0.05; or search.", "training.lr", read_list
     ),
+    "evaluate_every": Row(
+        "N", "Also test on all tasks so far after every N epochs.", "training.evaluate_every"
+    ),
     "batch_size": Row("N", "Number of images in a batch.", "training.batch_size"),
     "device": Row("D", "auto, cpu, cuda, cuda:N, mps", "device", read_text),
     "threads": Row("N", "Number of CPU threads; it changes the last bits of results.", "threads"),
@@ -313,6 +316,7 @@ class Settings:
 class PresetSettings(Settings):
     """What is learned, with a preset under it."""
 
+    evaluate_every: str | None = None
     preset: str = "paper"
     quick: bool = False
 

@@ -49,6 +49,7 @@ _FAIR = (
 )
 
 
+_NOT_TESTED = "a learner has no test images of its tasks. Leave this out"
 _OWN_OPTIMIZER = (
     "a learner takes optimizers of torch.optim alone; your own code is for runs. Name another, "
     "such as adam."
@@ -237,6 +238,8 @@ class _Resolver:
                 # It is saved and opened again: what is read back from disk is never executed.
                 self.mistakes.append(f"{name}.optimizer: {_OWN_OPTIMIZER}")
                 continue
+            if self.kind is Recipe and training.evaluate_every:
+                self.mistakes.append(f"{name}.evaluate_every: {_NOT_TESTED}")
             problems = training.problems()
             if made and name == "training":
                 problems += made.training_problems(training)

@@ -39,9 +39,10 @@ def draw(
     import matplotlib as mpl
 
     paths: list[Path] = []
+    settings: dict[Any, Any] = {"pdf.fonttype": 42, "font.size": 9, "axes.axisbelow": True}
     # The names of parts in an SVG are random without a salt; its text stays text.
-    drawings = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ancl"}
-    with mpl.rc_context({**drawings, "font.size": 9, "axes.axisbelow": True}):
+    settings |= {"svg.fonttype": "none", "svg.hashsalt": "ancl"}
+    with mpl.rc_context(settings):
         for stream in dict.fromkeys(group.stream for group in groups):
             on_stream = [group for group in groups if group.stream == stream]
             along = [sweep for sweep in sweeps if sweep.groups[0] in on_stream]
@@ -225,7 +226,8 @@ def _terms(groups: Sequence[Group]) -> Figure | None:
     for panel, (group, training) in zip(axes, shown, strict=False):
         for name, values in training.terms["train"].items():
             finite = [np.nan if value is None else value for value in values]
-            panel.plot(np.array(training.epochs) + 1, finite, color=colours.get(name), label=name)
+            label = term_text(group.spec.method, name)
+            panel.plot(np.array(training.epochs) + 1, finite, color=colours.get(name), label=label)
         panel.set_title(f"{group.title}, task {training.task + 1}", size=8)
         panel.set_xlabel("epoch", size=8)
         panel.locator_params(nbins=4)

@@ -32,7 +32,7 @@ from ancl.reporting.headline import Finding, findings
 from ancl.reporting.table_formats import Table, comma_separated, latex, markdown
 from ancl.reporting.tables import all_tables, overview
 from ancl.runtime import can_draw
-from ancl.wording import LEGEND
+from ancl.wording import LEGEND, term_text
 
 _PAGE = "report.html"
 _FORMATS: dict[str, Callable[[Table], str]] = {
@@ -380,6 +380,7 @@ def _group(group: Group) -> dict[str, Any]:
             for name, lines in curves.items()
         },
         "cells": [[cell and estimate(cell) for cell in row] for row in group.cells()],
+        "terms": {t: term_text(group.spec.method, t) for t in ("old", "auxiliary")},
         "parameters": group.parameters(),
         "costs": {stage: cost._asdict() for stage, cost in group.costs().items()},
         "seconds": {name: _short(spent.mean) for name, spent in group.seconds().items()},

@@ -16,7 +16,8 @@ from ancl.wording import split_method
 
 COLUMNS = (
     *("run", "benchmark", "scenario", "method", "base", "variant", "seed", "lamb", "lamb_a"),
-    *("network", "memory", "epochs", "threads", "quantity", "stage", "after", "task", "value"),
+    *("network", "memory", "epochs", "threads", "quantity", "stage", "epoch", "after", "task"),
+    "value",
 )
 """The columns of the table; ``docs/report.md`` says what they mean."""
 
@@ -111,6 +112,13 @@ def _numbers(result: RunResult) -> Iterator[tuple[str, float, dict[str, Any]]]:
         for i, row in enumerate(matrix.tolist()):
             for j, value in enumerate(row):
                 yield f"accuracy_{name}", value, {"after": i + 1, "task": tasks[j] + 1}
+    for epoch in result.log:
+        for name, shares in epoch.get("tasks", {}).items():
+            where = {"stage": epoch["stage"], "after": epoch["task"] + 1}
+            where["epoch"] = epoch["epoch"] + 1
+            for j, value in enumerate(shares):
+                if value is not None:
+                    yield f"accuracy_{name}_in_training", value, {**where, "task": j + 1}
     for task, count in enumerate(result.parameters):
         for name, number in count._asdict().items():
             yield (

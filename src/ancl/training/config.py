@@ -68,6 +68,8 @@ class Training:
         epochs_by_task: The largest number of epochs of every task, the last one for all that
             follow; a list for ``epochs`` sets it.
         lr_by_task: The same for the rate; a list for ``lr`` sets it.
+        evaluate_every: After how many epochs the main network is also tested on all tasks so far,
+            by its own answers; the log holds it. It decides nothing.
     """
 
     epochs: Annotated[int, Ge(1)] = 200
@@ -95,6 +97,7 @@ class Training:
         Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] | None, LATER
     ] = None
     lr_by_task: Annotated[Annotated[tuple[Positive, ...], MinLen(1)] | None, LATER] = None
+    evaluate_every: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
 
     def at(self, task: int) -> Self:
         """The same with the values of one task filled in; a rate to be searched has none yet."""

@@ -36,7 +36,8 @@ class Epoch:
 
     A term on weights is its value at the end of the epoch; so is everything on validation
     images, from which ``accuracy`` comes too. ``lambs`` has what rules yielded: the ``lamb`` and
-    the mean ``lamb_a`` of the epoch.
+    the mean ``lamb_a`` of the epoch; ``tasks`` the test accuracy on every task so far, ``taw`` and
+    ``tag``, where ``evaluate_every`` asks for it.
     """
 
     role: str
@@ -49,6 +50,7 @@ class Epoch:
     note: str
     seconds: float
     lambs: dict[str, float] = field(default_factory=dict)
+    tasks: dict[str, list[float | None]] = field(default_factory=dict)
 
 
 class Saved(NamedTuple):
@@ -61,13 +63,13 @@ class Saved(NamedTuple):
 class Trainer(Protocol):
     """Can be driven epoch by epoch, saved where it is settled, and stored at its end."""
 
-    settled: bool
-
     def __iter__(self) -> Iterator[Epoch]: ...
     def state(self) -> Saved: ...  # noqa: D102
     def restore(self, saved: Saved) -> None: ...  # noqa: D102
     def tensors(self) -> Params: ...  # noqa: D102
 
+    @property
+    def settled(self) -> bool: ...  # noqa: D102
     @property
     def lambs(self) -> dict[str, float]: ...  # noqa: D102
     @property
@@ -446,8 +448,9 @@ def trained(trainer: Trainer, log: list[dict[str, Any]]) -> StageResult:
 def epoch_record(epoch: Epoch) -> dict[str, Any]:
     """An epoch as JSON; what is not finite is written as text, and no λ where no rule moved it."""
     record = asdict(epoch)
-    if not epoch.lambs:
-        del record["lambs"]
+    for rare in ("lambs", "tasks"):
+        if not record[rare]:
+            del record[rare]
     for split in ("train", "val"):
         record[split] = {k: v if math.isfinite(v) else str(v) for k, v in record[split].items()}
     return record
