@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +49,8 @@ def collect(paths: Sequence[Path]) -> Collected:
     for path in paths:
         if path.is_file() and path.suffix == ".json":
             collected.baseline += _comparison_runs(path, baseline=True)
+            stream = str(read_json(path).get("benchmark"))
+            collected.searches += searches_on(path.resolve().parent.parent, stream)
     for directory in dict.fromkeys(inner for path in paths for inner in _directories(path)):
         try:
             if (directory / DECISION).is_file():
@@ -59,6 +62,16 @@ def collect(paths: Sequence[Path]) -> Collected:
         except StoreError as error:
             collected.damaged.append(Damaged(directory, str(error)))
     return collected
+
+
+def searches_on(runs: Path, stream: str) -> list[Document]:
+    """Whole searches below a directory of runs, on one stream: they may have chosen runs' λ."""
+    documents = []
+    for file in sorted((runs / "searches").glob(f"*/{DECISION}")):
+        with suppress(StoreError):  # it is reported where it is asked for
+            content = read_search(file.parent)
+            documents += [Document(file.parent.name, content)] * (content["benchmark"] == stream)
+    return documents
 
 
 def from_results(finished: Iterable[Finished], baseline: Sequence[Path] = ()) -> Collected:

@@ -12,6 +12,7 @@ import numpy as np
 from ancl.experiments.groups import Group
 from ancl.experiments.pairing import Sweep
 from ancl.metrics import learned_after
+from ancl.wording import term_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

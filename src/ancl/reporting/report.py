@@ -26,7 +26,7 @@ from ancl.files import STAGES, check_place, claim, replace_text, writing
 from ancl.hashing import digest
 from ancl.metrics import METRICS, Estimate
 from ancl.recipe.method_rows import MethodRow
-from ancl.reporting.collect import Collected, Document, collect, from_results
+from ancl.reporting.collect import Collected, Document, collect, from_results, searches_on
 from ancl.reporting.figures import INSTALL, UNWRITTEN, draw, most_points, trainings
 from ancl.reporting.headline import Finding, findings
 from ancl.reporting.table_formats import Table, comma_separated, latex, markdown
@@ -255,7 +255,10 @@ def page_of(
         mark = digest(sorted(directory.name for directory in directories))[:8]
         benchmark = finished[0].result.spec.benchmark.replace("/", "-")
         place = runs / "comparisons" / f"{benchmark}_{mark}"
-    made = make_report(from_results(finished, baseline))
+    collected = from_results(finished, baseline)
+    if baseline:  # a comparison says who has had a larger search
+        collected.searches = searches_on(runs, finished[0].result.spec.stream)
+    made = make_report(collected)
     try:
         path = write_page(made, place, overwrite=overwrite)[0]
     except StoreError as error:
