@@ -341,7 +341,7 @@ PLACES = {
     "CheckpointWriter": "ancl.stages.runner:CheckpointWriter",
     "MemoryStore": "ancl.stages.runner:MemoryStore",
     "Runner": "ancl.stages.runner:Runner",
-    "Storage": "ancl.stages.runner:Storage",
+    "StageStorage": "ancl.stages.runner:StageStorage",
     "obtained": "ancl.stages.runner:obtained",
     "ImageFormat": "ancl.methods.parts:ImageFormat",
     "Stage": "ancl.stages.stage:Stage",

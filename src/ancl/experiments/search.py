@@ -41,7 +41,7 @@ from ancl.recipe.method_rows import resolve_methods
 from ancl.recipe.recipe import RunSpec
 from ancl.recipe.request import make_request
 from ancl.stages.events import Events
-from ancl.stages.runner import Storage
+from ancl.stages.runner import StageStorage
 from ancl.wording import SIGNS
 
 PROTOCOLS = ("two-stage", "per-task")
@@ -274,7 +274,7 @@ class TwoStageSearch(Search):
 
 
 def make_trial(
-    step: str, value: float, plans: Sequence[Plan], store: Storage, failed: str
+    step: str, value: float, plans: Sequence[Plan], store: StageStorage, failed: str
 ) -> Trial:
     """A value whose stages are stored, or that failed; one plan per seed."""
     spec, tasks = plans[0].spec, len(plans[0].sizes)
@@ -290,7 +290,7 @@ def make_trial(
     return Trial(*tried, scores, standing=compared, tasks=tasks)
 
 
-def validation_matrix(plan: Plan, store: Storage) -> Matrix:
+def validation_matrix(plan: Plan, store: StageStorage) -> Matrix:
     """The accuracy on validation images, after each task of a plan whose stages are stored."""
     rows = []
     for key, node in plan.items():
