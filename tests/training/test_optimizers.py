@@ -8,7 +8,7 @@ import torch
 
 import ancl
 from ancl import Events, Learner, SpecError, Training
-from tests.lab import Epoch, Stage, make_optimizer, optimizer_problems, program
+from tests.lab import Epoch, Layer, Stage, make_optimizer, optimizer_problems, program, resolve
 
 SHORT: dict[str, Any] = {"data.tasks": 2, "training.epochs": 4, "network.hidden": [8]}
 SHORT |= {"training.schedule": "constant", "data.per_class": 20}
@@ -138,3 +138,13 @@ def test_epochs_and_rates_may_be_a_list_by_task() -> None:
     assert [plain.training.at(task).epochs for task in (0, 1)] == [5, 3]
     assert "epochs_by_task" not in plain.plain()["training"]
     assert optimizer_problems(listed.training) == []
+
+
+def test_a_number_takes_a_list_back_and_a_mistake_names_its_flag() -> None:
+    lower = Layer("file", {"training.epochs": [5, 3]})
+    over = Layer("command line", {"training.epochs": 2}, labels={"training.epochs": "--epochs"})
+    wrong = over._replace(values={"training.epochs": [3, "x"]})
+
+    assert resolve("lwf", "digits/5", [lower, over]).spec.training.epochs_by_task is None
+    with pytest.raises(SpecError, match=r"^--epochs: training\.epochs_by_task is \[3, 'x'\]"):
+        resolve("lwf", "digits/5", [wrong])

@@ -160,11 +160,13 @@ class _Resolver:
         if key == "training.lr" and "training.lr_search" not in layer.values:
             self.end_search(layer, network)
         if key in ("training.epochs", "training.lr", "auxiliary.epochs", "auxiliary.lr"):
+            listed = f"{key}_by_task"
+            named = layer._replace(labels={**layer.labels, listed: layer.label(key)})
             if isinstance(value, list | tuple):
-                self.set(layer, f"{key}_by_task", value, network)
+                self.set(named, listed, value, network)
                 return
-            if self.values[f"{key}_by_task"] is not None:
-                self.set(layer, f"{key}_by_task", None, network)  # one number for all takes it back
+            if self.values[listed] is not None:
+                self.set(named, listed, None, network)  # one number for all takes it back
         try:
             taken = checked(self.accepted[key].type, value)
         except ValueError as error:

@@ -12,6 +12,7 @@ from ancl.experiments.results import Finished, RunResult
 from ancl.files import csv_cell
 from ancl.metrics import learned_after
 from ancl.reporting.collect import collect
+from ancl.training.config import Training
 from ancl.wording import split_method
 
 COLUMNS = (
@@ -98,9 +99,14 @@ def _settings(run: Finished) -> dict[str, Any]:
         "lamb_a": spec.options.get("lamb_a"),
         "network": spec.network["name"],
         "memory": spec.memory.size,
-        "epochs": spec.training.epochs,
+        "epochs": _epochs(spec.training),
         "threads": spec.threads,
     }
+
+
+def _epochs(training: Training) -> int | str:
+    by_task = training.epochs_by_task
+    return training.epochs if by_task is None else ",".join(map(str, by_task))
 
 
 def _numbers(result: RunResult) -> Iterator[tuple[str, float, dict[str, Any]]]:
