@@ -237,7 +237,9 @@ def compared() -> Callable[..., Comparison]:
             for method, accuracy, settings in given
         ]
         runs = [Finished(Path("runs") / result.spec.method, result) for result in results]
-        return Comparison([each.spec for each in results], Outcome(runs, []), None, 1.0)
+        return Comparison(
+            {each.spec.method: [each.spec] for each in results}, Outcome(runs, []), None, 1.0
+        )
 
     return make
 

@@ -554,6 +554,7 @@ TESTED = {
     *("add-a-data-set", "add-a-method", "add-a-network", "add-a-stage", "add-an-analysis"),
     *("add-an-executor", "backbones", "engineers", "first-run", "learner"),
     *("own-images-and-network", "search", "report", "data", "analysis"),
+    "notebook",  # tests/system/test_notebook.py
     "avalanche",  # tests/integrations/test_avalanche_itself.py
     "README",
 }

@@ -45,7 +45,7 @@ def write_a_search(runs: Path, overwrite: bool) -> Path:
 
 
 def write_a_comparison(runs: Path, overwrite: bool) -> Path:
-    return Comparison([SPEC], Outcome([], []), None, 1.0).write(runs, overwrite=overwrite)
+    return Comparison({"lwf": [SPEC]}, Outcome([], []), None, 1.0).write(runs, overwrite=overwrite)
 
 
 class Uncorrelated(AnalysisResult):

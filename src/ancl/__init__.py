@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from ancl.methods.registry import list_methods, make_method
     from ancl.recipe.benchmarks import list_benchmarks
     from ancl.recipe.listing import list_options
+    from ancl.recipe.method_rows import specs
     from ancl.recipe.recipe import RunSpec
-    from ancl.recipe.request import spec, specs
+    from ancl.recipe.request import spec
     from ancl.reporting.report import report
+    from ancl.reporting.tidy import results
     from ancl.stages.events import Events
     from ancl.store.store import Store
     from ancl.training.config import Training
@@ -60,7 +62,8 @@ _PLACES = {
     "experiments.search": ("search",),
     "experiments.search_base": ("SearchResult",),
     "recipe.listing": ("list_options",),
-    "recipe.request": ("spec", "specs"),
+    "recipe.method_rows": ("specs",),
+    "recipe.request": ("spec",),
     "recipe.recipe": ("RunSpec",),
     "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),
@@ -73,6 +76,7 @@ _PLACES = {
     "stages.events": ("Events",),
     "store.store": ("Store",),
     "reporting.report": ("report",),
+    "reporting.tidy": ("results",),
     "training.config": ("Training",),
     "methods.registry": ("list_methods", "make_method"),
 }
@@ -112,6 +116,7 @@ __all__ = [
     "make_method",
     "open_learner",
     "report",
+    "results",
     "run",
     "search",
     "spec",

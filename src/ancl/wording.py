@@ -52,6 +52,8 @@ METHOD_TITLES = {
     "ccgn": "CCGN",
 }
 """Methods as papers write them, in the order of tables."""
+_CROSS_ENTROPIES = ("lwf", "lwm", "icarl", "eeil", "bic", "wa")
+"""Methods whose Ω is a cross-entropy to another network's answers."""
 _GAP = "  "
 _NARROWEST = 30
 _LONGEST = 100_000
@@ -201,6 +203,19 @@ def base_title(base: str) -> str:
     ('LwF', 'mine')
     """
     return METHOD_TITLES.get(base, base.rpartition(":")[2])
+
+
+def term_text(method: str, term: str) -> str:
+    """A term of the loss as figures call it.
+
+    A cross-entropy to another network's answers is at least those answers' entropy: where it lies
+    flat above 0, nothing is wrong.
+
+    >>> term_text("a-lwf", "old"), term_text("a-lwf", "task"), term_text("ewc", "old")
+    ("old, with its teacher's entropy", 'task', 'old')
+    """
+    distilled = split_method(method)[0] in _CROSS_ENTROPIES and term in ("old", "auxiliary")
+    return f"{term}, with its teacher's entropy" if distilled else term
 
 
 def method_title(method: str) -> str:

@@ -1,12 +1,26 @@
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.lab import QUICK_LOOK, comparison_text, program, signed
+from tests.lab import QUICK_LOOK, comparison_text, program
 
 SHORT = ("--epochs", "1", "--tasks", "2", "--threads", "1")
+
+
+OWN = program(
+    "from dataclasses import dataclass\n"
+    "from ancl.extend import Method, Regularizer, Term\n\n"
+    "@dataclass(frozen=True)\n"
+    "class L1(Regularizer):\n"
+    "    def penalty(self, step, anchor):\n"
+    "        theirs = step.of(anchor).logits[:, anchor.classes]\n"
+    "        return (step.out.logits[:, anchor.classes] - theirs).abs().mean()\n\n"
+    "def l1(lamb: float = 0.1) -> Method:\n"
+    "    return Method('l1', old=Term(L1(), lamb))\n"
+)
 
 
 def results(runs: Path) -> dict[str, Any]:
@@ -17,7 +31,7 @@ def results(runs: Path) -> dict[str, Any]:
 
 
 def test_means_paired_differences_and_files(ancl: Any) -> None:
-    asked = ("compare", "a-lwf", "lwf", "finetune", "--on", "digits/5", *SHORT, "--seeds", "0-2")
+    asked = ("compare", "lwf", "a-lwf", "finetune", "--on", "digits/5", *SHORT, "--seeds", "0-2")
     found = ancl(*asked, "--json", "--quiet").json
     ended = ancl(*asked, "--quiet")
 
@@ -34,8 +48,8 @@ def test_means_paired_differences_and_files(ancl: Any) -> None:
     difference = found["methods"]["a-lwf"]["minus_baseline"]["aac"]
     written = json.loads(next(Path("runs/comparisons").glob("*.json")).read_text())
 
-    assert [each["baseline"] for each in found["methods"].values()] == ["lwf", None, "lwf"]
-    assert list(aac) == ["a-lwf", "lwf", "finetune"]
+    assert [each["baseline"] for each in found["methods"].values()] == [None, "lwf", "lwf"]
+    assert list(aac) == ["lwf", "a-lwf", "finetune"]
     assert difference["n"] == 3
     assert difference["mean"] == pytest.approx(mean)
     assert difference["standard_error"] == pytest.approx(error)
@@ -56,18 +70,63 @@ def test_a_comparison_gives_what_single_runs_give_and_trains_nothing_twice(ancl:
     assert results(Path("alone")).items() <= results(Path("runs")).items()
 
 
-def test_each_variant_is_compared_with_its_own_host(ancl: Any) -> None:
-    asked = ("compare", "lwf", "a-lwf", "ewc", "a-ewc", "--on", "digits/5", *SHORT, "--quiet")
-    found = ancl(*asked, "--json").json["methods"]
-    several, forced = ancl(*asked).out, ancl(*asked, "--baseline", "ewc").out
+def test_values_of_one_method_and_rows_minus_any_baseline_in_all_outputs(ancl: Any) -> None:
+    Path("own.py").write_text(OWN)
+    rows = ("lwf@lamb=3", "own.py:l1@lamb=0.03", "lwf@lamb=10")
+    asked = ("compare", *rows, "--on", "digits/5", *SHORT, "--seeds", "0,1", "--quiet")
+    found, text = ancl(*asked, "--json").json, ancl(*asked).out
+    other = ancl(*asked, "--baseline", "own.py:l1").out
+    (stored,) = Path("runs/comparisons").glob("*.json")
+    ancl("report", str(stored), "-o", "paper", "--baseline", "lwf@lamb=3")
+    ancl("report", str(stored), "-o", "own")
 
-    aac = {method: each["metrics"]["aac"]["mean"] for method, each in found.items()}
-    rows = {line.split()[0]: line.split() for line in several.splitlines() if line}
-    assert "AAC minus baseline, points  baseline" in several
-    assert [rows[name][-1] for name in ("a-lwf", "ewc", "a-ewc")] == ["lwf", "lwf", "ewc"]
-    assert rows["a-ewc"][-2] == signed(aac["a-ewc"] - aac["ewc"])
-    assert "AAC minus ewc, points" in forced
-    assert "-0.0" not in several + forced
+    aac = {name: each["metrics"]["aac"]["mean"] for name, each in found["methods"].items()}
+    gap = aac[rows[1]] - aac[rows[0]]
+    assert found["methods"][rows[1]]["minus_baseline"]["aac"]["mean"] == pytest.approx(gap)
+    assert "AAC minus lwf@lamb=3, points" in text
+    assert "λ 10 instead of 3" in text
+    assert "AAC minus own.py:l1@lamb=0.03, points" in other
+    for directory, name in (("paper", "LwF (λ=3)"), ("own", "l1")):
+        tables = Path(directory) / "tables"
+        ours = "l1" if directory == "paper" else "LwF (λ=3)"
+        pair = f"{ours} − {name}"
+        sign = gap if directory == "paper" else -gap
+        assert f"| {pair} |" in (tables / "difference_til.md").read_text()
+        lines = (tables / "difference_til.csv").read_text().splitlines()
+        row = next(row for row in csv.reader(lines) if row[0] == pair)
+        assert float(row[2]) == pytest.approx(100 * sign)
+        latex = (tables / "difference_til.tex").read_text()
+        shown = f"{round(100 * sign, 2) + 0.0:+.2f}".replace("-", "$-$").replace("+", "$+$")
+        tex_name = pair.replace("λ", r"$\lambda$").replace("−", "$-$")
+        assert f"{tex_name} &" in latex
+        assert f"& {shown} $\\pm$" in latex
+        assert f'"baselines":{{"digits, 2 tasks, til":"{name}"}}' in (
+            Path(directory) / "report.html"
+        ).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [("mas", "There is no reported method 'mas'."), ("lwf@lamb=7", "There is no reported method")],
+)
+def test_a_report_refuses_a_baseline_that_is_not_there(
+    ancl: Any, finished: Path, named: str, said: str
+) -> None:
+    ended = ancl("report", "--runs", str(finished), "--baseline", named, "-o", "x")
+
+    assert (ended.code, said in ended.err, Path("x").exists()) == (2, True, False)
+
+
+def test_an_unequal_search_is_told_in_the_table(ancl: Any) -> None:
+    grid = ("--lamb-grid", "1,3,10")
+    ancl("search", "lwf", "digits/5", *SHORT, *grid, "--quiet")
+    (decision,) = Path("runs/searches").glob("*/decision.json")
+    chosen = json.loads(decision.read_text())["lamb"]
+    asked = ("compare", f"lwf@lamb={chosen}", "ewc", "--on", "digits/5", *SHORT, "--quiet")
+    found = ancl(*asked, "--json").json["methods"]["ewc"]
+
+    assert found["differs_also"] == ["0 values of λ and λ_a searched instead of 3"]
+    assert "0 values of λ and λ_a searched instead of 3" in ancl(*asked).out
 
 
 def test_what_else_differs_stands_beside_a_difference(ancl: Any) -> None:

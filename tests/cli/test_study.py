@@ -29,7 +29,7 @@ def test_a_study_shows_its_plan_runs_and_draws_from_results_alone(ancl: Any) -> 
     # 3 + 4 values of λ, 3 of λ_a, and 4 rows of one seed.
     assert counts == {"digits/5 references": [1, 1], "digits/5 lwf": [14, 14]}
     assert "all                    15     15" in plan.out
-    assert "with 1 worker, from a few timed steps" in plan.out
+    assert "with 1 worker: an estimate, from a few timed steps" in plan.out
     assert "4 runs left to do." in before.out
     assert "No row of the table is complete yet." not in ran.out
     found = ran.json
@@ -50,7 +50,10 @@ def test_a_mistake_in_the_file_ends_with_a_message(ancl: Any) -> None:
     ended = ancl("study", "a.yaml", "--json")
 
     assert ended.code == 2
-    assert "methods.lwf.lamb_a: Field required" in json.loads(ended.out)["error"]
+    assert (
+        "a.yaml:10: benchmarks.digits/5.methods.lwf.lamb_a is missing. Write lamb_a: [0"
+        in json.loads(ended.out)["error"]
+    )
 
 
 def test_flags_that_do_not_fit_change_nothing(ancl: Any) -> None:

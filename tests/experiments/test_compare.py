@@ -1,4 +1,4 @@
-"""Comparisons: each variant against its own host, seed by seed."""
+"""Comparisons: values for one method alone, and differences to a baseline, seed by seed."""
 
 import json
 from pathlib import Path
@@ -8,48 +8,98 @@ import pytest
 
 import ancl
 from ancl import SpecError, compare
-from tests.lab import choose_baselines
+from tests.lab import MethodRow, choose_baseline
 
 SHORT = {"training.epochs": 1, "data.tasks": 2, "threads": 1, "data.per_class": 20}
 
 
 @pytest.mark.parametrize(
-    ("methods", "forced", "chosen"),
+    ("methods", "named", "chosen"),
     [
-        (["a-lwf", "lwf"], None, ["lwf", "lwf"]),
-        (["finetune", "afec-ewc", "ewc"], None, ["ewc", "ewc", "ewc"]),
-        (["mas", "a-lwf"], None, ["mas", "mas"]),
-        (["lwf", "a-lwf", "afec-lwf", "ewc", "a-ewc"], None, ["lwf", "lwf", "lwf", "lwf", "ewc"]),
-        (["lwf", "a-lwf", "ewc", "a-ewc"], "ewc", ["ewc", "ewc", "ewc", "ewc"]),
-        (["lwf+ancl", "lwf"], "a-lwf", ["lwf+ancl", "lwf+ancl"]),
+        (["a-lwf", "lwf"], None, "a-lwf"),
+        (["lwf", "a-lwf", "ewc"], "ewc", "ewc"),
+        (["lwf+ancl", "lwf"], "a-lwf", "lwf+ancl"),
+        (["ewc", "lwf@lamb=3"], "lwf", "lwf@lamb=3"),
+        (["lwf", "lwf@lamb=3"], "lwf@lamb=3", "lwf@lamb=3"),
     ],
 )
-def test_baselines(methods: list[str], forced: str | None, chosen: list[str]) -> None:
-    assert list(choose_baselines(methods, forced).values()) == chosen
+def test_the_first_method_is_the_baseline_unless_one_is_named(
+    methods: list[str], named: str | None, chosen: str
+) -> None:
+    assert choose_baseline(methods, named) == chosen
 
 
-def test_differences_are_paired_and_taken_to_each_variants_host(tmp_path: Path) -> None:
-    methods = ["lwf", "a-lwf", "ewc", "a-ewc"]
-    found = compare(methods, "digits/5", seeds=(0, 1), settings=SHORT, runs=tmp_path)
-    forced = compare(
-        methods, "digits/5", seeds=(0, 1), settings=SHORT, runs=tmp_path, baseline="lwf"
-    )
+@pytest.mark.parametrize(
+    ("methods", "named", "said"),
+    [
+        (["lwf@lamb=1", "lwf@lamb=3"], "lwf", "lwf stands for lwf@lamb=1 and lwf@lamb=3"),
+        (["lwf@lamb=1"], "lwf@lamb=3", "There is no compared method 'lwf@lamb=3'."),
+        (["lwf"], "mas", "There is no compared method 'mas'."),
+    ],
+)
+def test_a_baseline_that_is_none_or_several_is_refused(
+    methods: list[str], named: str, said: str
+) -> None:
+    with pytest.raises(SpecError, match=said):
+        choose_baseline(methods, named)
+
+
+def test_values_behind_a_method_go_to_it_alone(tmp_path: Path) -> None:
+    texts = ["lwf@lamb=3", "lwf", "a-lwf@lamb_a=0.5,training.epochs=2"]
+    found = ancl.specs(texts, "digits/5", settings={**SHORT, "lamb": 7.0})
+
+    assert [spec.options["lamb"] for spec in found] == [3.0, 7.0, 7.0]
+    assert [spec.training.epochs for spec in found] == [1, 1, 2]
+    assert found[2].options["lamb_a"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lwf@lamb", "what follows the @ are no values. Write them as lwf@lamb=3"),
+        ("lwf@lamb=1,lamb=2", "has two values for lamb"),
+        ("lwf@lmb=3", "lwf@lmb=3: lwf has no setting 'lmb'. Did you mean 'lamb'?"),
+        ("lwf@lamb_a=3", "lwf@lamb_a=3: lwf has no setting 'lamb_a'"),
+        ("lwf@auxiliary.epochs=3", "is of an auxiliary network, and lwf trains none"),
+        ("lwf@lamb=-1", "lwf@lamb=-1: lamb is -1"),
+    ],
+)
+def test_a_mistake_behind_a_method_is_told_with_it(text: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        ancl.specs([text, "a-lwf"], "digits/5")
+
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", ["balance:0.1", "[1,2]"])
+def test_values_may_hold_colons_and_commas(rule: str) -> None:
+    row = MethodRow.read(f"some/own.py:mine@lamb_a={rule},x.y=true")
+
+    assert (row.method, row.values["x.y"]) == ("some/own.py:mine", True)
+    assert row.values["lamb_a"] == ([1, 2] if rule[0] == "[" else rule)
+
+
+def test_differences_are_paired_and_taken_to_any_baseline(tmp_path: Path) -> None:
+    methods = ["lwf", "a-lwf", "ewc@lamb=100"]
+    given: dict[str, Any] = {"seeds": (0, 1), "settings": SHORT, "runs": tmp_path}
+    found = compare(methods, "digits/5", **given)
+    other = compare(methods, "digits/5", baseline="ewc", **given)
 
     aac = {m: [each.result.metrics["aac"] for each in found.of(m)] for m in methods}
-    for method, host in (("a-lwf", "lwf"), ("ewc", "lwf"), ("a-ewc", "ewc")):
-        gap = found.difference(method, "aac")
-        assert gap is not None
-        pairs = [a - b for a, b in zip(aac[method], aac[host], strict=True)]
-        assert (gap.mean, gap.n) == (pytest.approx(sum(pairs) / 2), 2)
-    assert found.difference("lwf", "aac") is None
-    to_lwf = forced.difference("a-ewc", "aac")
-    assert to_lwf is not None
-    assert to_lwf.mean == pytest.approx((sum(aac["a-ewc"]) - sum(aac["lwf"])) / 2)
-    baselines = {name: each["baseline"] for name, each in found.json()["methods"].items()}
-    assert baselines == {"lwf": None, "a-lwf": "lwf", "ewc": "lwf", "a-ewc": "ewc"}
+    for comparison, host in ((found, "lwf"), (other, "ewc@lamb=100")):
+        for method in methods:
+            gap = comparison.difference(method, "aac")
+            if method == host:
+                assert gap is None
+                continue
+            assert gap is not None
+            pairs = [a - b for a, b in zip(aac[method], aac[host], strict=True)]
+            assert (gap.mean, gap.n) == (pytest.approx(sum(pairs) / 2), 2)
+    baselines = {name: each["baseline"] for name, each in other.json()["methods"].items()}
+    assert baselines == {"lwf": methods[2], "a-lwf": methods[2], methods[2]: None}
     written = json.loads(found.write(tmp_path).read_text())
     assert written.pop("format") == "comparison, written by ancl"
-    assert written == found.json()
+    assert (written, written["baseline"]) == (found.json(), "lwf")
     assert ancl.compare is compare
 
 

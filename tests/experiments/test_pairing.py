@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lab import Conditions, Layer, pairing, resolve
+from tests.lab import Conditions, Layer, ParameterCount, pairing, resolve, values_tried
 
 IMAGES = ((40, 10, 10), (40, 10, 10))
 
@@ -77,3 +77,32 @@ def test_equal_settings_on_other_images_are_refused() -> None:
 
 def test_options_of_unlike_methods_are_not_the_same_thing() -> None:
     assert pairing(made("ewc", lamb=100.0), made("lwf", lamb=10.0)).differing == ()
+
+
+def test_unequal_exemplars_parameters_and_searches_are_named() -> None:
+    plain = replace(made("lwf"), size=ParameterCount(1000, 900, 0), searched=3)
+    grown = replace(made("a-lwf"), size=ParameterCount(2500, 900, 40), searched=8)
+    alike = replace(plain, size=ParameterCount(1009, 900, 0))
+
+    assert pairing(grown, plain).differing == (
+        "40 images kept instead of 0",
+        "2,500 parameters instead of 1,000",
+        "8 values of λ and λ_a searched instead of 3",
+    )
+    assert pairing(alike, plain).differing == ()
+    assert pairing(replace(grown, size=None, searched=None), plain).differing == ()
+
+
+def test_searches_are_counted_where_they_chose_the_value() -> None:
+    spec = resolve("a-lwf", "digits/5", [Layer("test", {"lamb": 3.0, "lamb_a": 0.5})]).spec
+    host = resolve("lwf", "digits/5", [Layer("test", {"lamb": 3.0})]).spec
+    trials = [{"step": "lamb", "lamb": v} for v in (1.0, 3.0, 10.0)]
+    trials += [{"step": "lamb_a", "lamb_a": v} for v in (0.1, 0.5)]
+    search = {"method": "a-lwf", "benchmark": "digits/5", "protocol": "two-stage"}
+    search |= {"lamb": 3.0, "lamb_a": 0.5, "trials": trials}
+
+    assert (values_tried(spec, [search]), values_tried(host, [search])) == (5, 3)
+    assert values_tried(spec, [search, search]) == 5
+    assert values_tried(spec, [{**search, "lamb_a": 0.1}]) == 3
+    assert values_tried(spec, [{**search, "benchmark": "hard-digits/5"}]) == 0
+    assert values_tried(resolve("finetune", "digits/5", []).spec, [search]) is None

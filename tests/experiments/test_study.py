@@ -139,7 +139,7 @@ def test_only_what_a_changed_file_asks_for_is_computed(file: Path, tmp_path: Pat
     assert f"a-lwf,{lwf.chosen['lamb']},{lwf.chosen['lamb_a']},aac,{mean:.2f}" in (
         written[1].read_text()
     )
-    assert [path.name for path in written][2:] == ["frontier_digits-5_lwf.png"]
+    assert [path.name for path in written][2:] == ["tables.tex", "frontier_digits-5_lwf.png"]
 
 
 ROWS_ALONE = """
@@ -161,7 +161,7 @@ benchmarks:
 def test_rows_alone_show_what_they_store_and_how_long_they_take(file: Path, tmp_path: Path) -> None:
     file.write_text(ROWS_ALONE)
     result = study(file, runs=tmp_path / "runs")
-    tables, expected = (path.read_text() for path in write_study(result, tmp_path / "out"))
+    tables, expected, _ = (path.read_text() for path in write_study(result, tmp_path / "out"))
 
     assert (result.methods, result.left) == ((), 0)
     rows = {name: runs for (_, name), runs in result.references.items()}
@@ -315,7 +315,11 @@ def test_a_schedule_that_cannot_be_stretched_is_refused_before_training(file: Pa
         (FILE, "benchmarks", "the file: must be names with values, such as 'table_seeds:"),
         (FILE, "a: b: c", r"yaml:1: this is not YAML: mapping values are not allowed here\. "),
         ("[20, 21]", "[10, 21]", "the seeds 10 decide and are reported"),
-        ("afec:", "afce:", "benchmarks.digits/5.methods.lwf.afce: Extra inputs"),
+        (
+            "afec:",
+            "afce:",
+            "methods.lwf 'afce'. Did you mean 'afec'?",
+        ),
         ("lwf:", "lfw:", "no method 'lfw'"),
         ("data.tasks: 2", "data.taks: 2", "no setting 'taks'"),
         ("benchmarks:", "benchmarks: [", "this is not YAML"),

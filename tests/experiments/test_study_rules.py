@@ -210,7 +210,7 @@ def test_it_is_carried_out_and_resumed(files: tuple[Path, Path], tmp_path: Path)
         (('"auto:0.8"', '"auto:-1"'), "must be auto or auto:κ with κ > 0"),
         (('"balance:0.1"', '"balance:x"'), "must be balance or balance:ρ with ρ ≥ 0"),
         (("[10, 11]", "[10, 20]"), "the seeds 20 decide and are reported"),
-        (("deciding", "decide"), "decide: Extra inputs are not permitted"),
+        (("deciding", "decide"), "There is no part of rules 'decide'. Did you mean 'deciding'?"),
         (("../grids/study.yaml", "study.yaml"), "of is study.yaml, a study of rules. Name one of"),
         (("../grids/study.yaml", "no.yaml"), "no.yaml cannot be read (No such file"),
         (("../grids/study.yaml", "/dev/zero"), "/dev/zero cannot be read (it is not a plain file"),

@@ -173,7 +173,7 @@ def test_latex_is_balanced_and_escaped() -> None:
     text = latex(table)
 
     assert r"50\% of a\_b \& \{c\} \#1" in text
-    assert r"m\_1 & -1.23 $\pm$ 0.40 & 1, \textbf{2} \\" in text
+    assert r"m\_1 & $-$1.23 $\pm$ 0.40 & 1, \textbf{2} \\" in text
     bare = re.sub(r"\\[\\{}$%&#_]", "", text)
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0

@@ -62,6 +62,8 @@ TEXTS: dict[str, Sequence[str]] = {
     "data.classes": ("4,3,3", "4,3,2,1", "4,6", "7,3", "5,5"),
     "lamb_a": ("balance:0", "balance:0.3", "balance:0.31"),
     "lamb": ("auto", "auto:0.3", "auto:0.31"),
+    "training.optimizer": ("sgd", "adamw", "adam"),
+    "auxiliary.optimizer": ("sgd", "adamw", "adam"),
 }
 NOT_VARIED = {
     "device": "one is all there is",
@@ -110,6 +112,10 @@ def near(kind: Any, value: Any, texts: Sequence[str]) -> list[Any]:
         return [number * factor for factor in (0.5, 0.9, 1.1, 2.0)] if number else [0.01, 0.5]
     if kind is str:
         return list(texts)
+    if get_origin(kind) is Mapping:
+        return [{"nesterov": True}, {"dampening": 0.1}]  # training.optimizer_options
+    if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Annotated:
+        kind = tuple[get_args(get_args(kind)[0])[0], ...]  # type: ignore[misc]
     if get_args(kind)[:1] == (float,):
         return [(0.5, 0.25), (0.4, 0.25)]  # data.normalization: a mean and a std
     if get_origin(kind) is Literal:

@@ -3,6 +3,7 @@
 import io
 import re
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -190,3 +191,24 @@ def test_what_is_no_terminal_gets_lines_and_quiet_only_warnings(
     assert type(quiet) is Progress
     [warning] = capsys.readouterr().err.splitlines()
     assert warning.startswith("Warning: lwf keeps no images of earlier tasks.")
+
+
+def test_a_line_comes_at_least_every_so_often(
+    graph: Graph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = main(graph, 1)
+    with Lines(quiet_seconds=0.02) as lines:
+        begin(lines, graph)
+        lines.stage_begins(stage)
+        sleep(0.1)
+        lines.epoch_ends(stage, epoch(1, accuracy=0.5))
+        sleep(0.1)
+        lines.stage_ends(stage, found=False, seconds=0.2)
+    during = capsys.readouterr().err.splitlines()
+    sleep(0.1)
+
+    assert capsys.readouterr().err == ""
+    title = lines.title(stage)
+    assert during[0] == f"{title} begins"
+    assert f"{title}: epoch 2/4 · val 50.0 %" in during
+    assert make_progress(quiet=False)._quiet_seconds == 60  # type: ignore[attr-defined]

@@ -308,9 +308,37 @@ def test_equal_methods_have_a_difference_of_nothing(browser: Any, make: Make, ru
     assert browser.problems() == []
 
 
+def test_a_baseline_is_named_and_every_method_minus_it_is_shown(
+    browser: Any, make: Make, runs: Path
+) -> None:
+    for seed in range(2):
+        make("lwf", seed=seed, rows=[[0.8], [0.6, 0.9]])
+        make("ewc", seed=seed, rows=[[0.8], [0.7, 0.9]])
+        make("a-lwf", seed=seed, rows=[[0.8], [0.6, 0.7]])
+    file = runs / "report.html"
+    file.write_text(page(make_report(collect([runs]), "ewc")), encoding="utf-8")
+    browser.size(1280)
+    browser.open(f"{file.as_uri()}#matrices&matrix=minus+the+baseline")
+
+    assert texts(browser, "#overview thead th button")[2] == "minus EWC, points"
+    assert texts(browser, "#found h3")[0] == "Each method minus EWC, per seed"
+    assert texts(browser, "#found .row .name")[::2] == ["LwF − EWC", "A-LwF − EWC"]
+    assert texts(browser, "#matrices td") == [
+        "+0.0",
+        "",
+        "−10.0",
+        "+0.0",
+        "+0.0",
+        "",
+        "−10.0",
+        "−20.0",
+    ]
+    assert browser.problems() == []
+
+
 def test_a_training_has_its_accuracy_and_rate_beside_its_terms(shown: Any) -> None:
     assert texts(shown, "#loss h3") == ["Validation accuracy", "Learning rate"]
-    assert texts(shown, "#loss .key span") == [" task", " old"]
+    assert texts(shown, "#loss .key span") == [" task", " old, with its teacher's entropy"]
     focus(shown, "#loss .columns > div:last-child svg[tabindex]")
     shown.press("ArrowRight")
     (*_, rate) = texts(shown, "#loss .tip")

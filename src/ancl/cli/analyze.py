@@ -48,7 +48,7 @@ def analyze(
 ) -> None:
     """Weight distance, CKA and accuracy landscape of one task over a set of λ_a."""
     from ancl.analysis.run import make_request, plan_analysis, run_analysis
-    from ancl.cli.progress import progress_and_log
+    from ancl.cli.progress import check_log, progress_and_log
 
     given = flags.make_request(method, benchmark, Weights(lamb=lamb), seeding, settings, machine)
 
@@ -66,6 +66,7 @@ def analyze(
     )
     places = results.places(settings.data_root)
     if results.dry_run:
+        check_log(log)
         plan = plan_analysis(request, store=places.store, data_root=places.data)
         print(json.dumps(plan.json()) if results.as_json else plan_text(plan))
         return

@@ -21,6 +21,7 @@ from ancl.cli.flags import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ancl.compute import ExecutorChoice
     from ancl.experiments.compare import Comparison
     from ancl.experiments.results import Places
     from ancl.recipe.recipe import RunSpec
@@ -39,23 +40,28 @@ def compare(
     log: str | None = None,
     results: Results,
 ) -> None:
-    """Compare methods on one benchmark; a setting applies to the methods that have it."""
-    from ancl.cli.progress import progress_and_log
+    """Compare methods on one benchmark; a setting applies to the methods that have it.
+
+    Values for one method alone stand behind it: lwf@lamb=3 my.py:l1@lamb=0.03
+    """
+    from ancl.cli.progress import check_log, progress_and_log
     from ancl.cli.text import FAILED
-    from ancl.experiments.compare import choose_baselines, compare_specs
-    from ancl.recipe.request import resolve_methods
+    from ancl.experiments.compare import choose_baseline, compare_rows
+    from ancl.recipe.method_rows import resolve_rows
     from ancl.reporting.report import page_of
 
     choice = machines.choose()
     request = make_request(None, on, weights, seeding, settings, machines)
-    specs = resolve_methods(request.with_threads(choice.threads), list(dict.fromkeys(methods)))
-    choose_baselines([spec.method for spec in specs], baseline)
+    rows = resolve_rows(request.with_threads(choice.threads), methods)
+    choose_baseline(list(rows), baseline)
     places = results.places(settings.data_root)
     if results.dry_run:
-        _show_plan(specs, places, results.as_json)
+        specs = [spec for row in rows.values() for spec in row]
+        check_log(log)
+        _show_plan(specs, places, choice, results.as_json)
         return
     with progress_and_log(results.quiet, log) as events:
-        comparison = compare_specs(specs, places, choice, baseline, events)
+        comparison = compare_rows(rows, places, choice, baseline, events)
     quick = request.quick or comparison.quick_look
     file = comparison.write(places.runs, overwrite=places.overwrite)
     page = page_of(
@@ -63,6 +69,7 @@ def compare(
         places.runs,
         file.with_suffix(""),
         overwrite=places.overwrite,
+        baseline=[run.directory for run in comparison.of(comparison.baseline)],
     )
     if results.as_json:
         print(json.dumps({**comparison.json(), "quick": quick, **page.json}))
@@ -72,12 +79,20 @@ def compare(
         raise typer.Exit(FAILED)
 
 
-def _show_plan(specs: Sequence[RunSpec], places: Places, as_json: bool) -> None:
+def _show_plan(
+    specs: Sequence[RunSpec], places: Places, choice: ExecutorChoice, as_json: bool
+) -> None:
+    from ancl.cli.text import cost_text
     from ancl.compute.graph import Graph
+    from ancl.experiments.forecast import estimate_time
     from ancl.store.store import Store
 
     graph, store = Graph(specs, places.data), Store(places.store)
-    print(json.dumps(graph.counts(store)) if as_json else graph.summary(store))
+    time = estimate_time(graph, store, choice.workers)
+    if as_json:
+        print(json.dumps({**graph.counts(store), "most_seconds": time.seconds}))
+    else:
+        print(f"{graph.summary(store)}\n{cost_text(time, choice.workers)}")
 
 
 def comparison_text(comparison: Comparison, file: Path, quick: bool) -> str:
@@ -105,29 +120,23 @@ def comparison_text(comparison: Comparison, file: Path, quick: bool) -> str:
 
 
 def _table(comparison: Comparison) -> str:
-    """One row per method; a single baseline is named in the heading, several in their rows."""
+    """One row per method, with its difference to the baseline and what else differs."""
     from ancl.cli.text import unit
     from ancl.metrics import METRICS
     from ancl.wording import table
 
-    columns, baselines = comparison.columns, comparison.baselines
-    compared = {name: base for name, base in baselines.items() if name != base}
-    several = len(set(compared.values())) > 1
+    columns = comparison.columns
     pairs = {name: comparison.pairing(name) for name in comparison.methods}
     also = {name: pair.text for name, pair in pairs.items() if pair and pair.text}
     label = METRICS[columns[0]].label
     head = ["method", *(f"{METRICS[n].label}, {unit(METRICS[n])}" for n in columns), "n"]
-    if several:
-        head += [f"{label} minus baseline, points", "baseline"]
-    else:
-        head.append(f"{label} minus {next(iter(baselines.values()))}, points")
+    head.append(f"{label} minus {comparison.baseline}, points")
     rows = []
     for method in comparison.methods:
         row = _row(comparison, method)
-        row += [compared.get(method, "")] if several else []
         rows.append([*row, also.get(method, "")] if also else row)
     head += ["what else differs"] if also else []
-    sides = "l" + "r" * (len(columns) + 2) + ("l" if several else "") + ("w" if also else "")
+    sides = "l" + "r" * (len(columns) + 2) + ("w" if also else "")
     return table(head, rows, sides)
 
 

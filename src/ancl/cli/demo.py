@@ -38,9 +38,9 @@ def demo(
     from ancl.cli.progress import progress_and_log
     from ancl.cli.text import FAILED, failures_text
     from ancl.compute import choose_executor, cores
-    from ancl.experiments.compare import compare_specs
+    from ancl.experiments.compare import compare_rows
     from ancl.experiments.results import Places
-    from ancl.recipe.request import resolve_methods
+    from ancl.recipe.method_rows import resolve_rows
     from ancl.reporting.report import page_of
 
     # One thread is the fastest for images this small, and gives the same bits everywhere.
@@ -51,13 +51,14 @@ def demo(
         Machine(threads="1" if threads is None else threads),
         Seeding(seeds=("0" if quick else "0-4") if seeds is None else seeds),
     )
-    specs = resolve_methods(request, METHODS)
+    rows = resolve_rows(request, METHODS)
+    specs = [spec for row in rows.values() for spec in row]
     # A pool takes seconds to start: it pays where every core has a seed of its own.
     workers = min(len(specs) // len(METHODS), cores())
     own = specs[0].threads
     choice = choose_executor(workers=workers, threads=own) if workers > 1 else None
     with progress_and_log(quiet, log) as progress:
-        found = compare_specs(specs, Places.of(runs), choice, events=progress)
+        found = compare_rows(rows, Places.of(runs), choice, "lwf", progress)
     if found.outcome.failures:
         print(json.dumps(found.json()) if as_json else failures_text(found.outcome.failures))
         raise typer.Exit(FAILED)

@@ -13,19 +13,10 @@ MOST_SEEDS = 10_000
 
 
 def scalar(text: str) -> Any:
-    """A value as YAML reads it; what is not YAML is the text itself.
+    """A value as YAML reads it; YAML is loaded only where there is one."""
+    from ancl.recipe.yaml_file import read_scalar
 
-    >>> scalar("1e-3"), scalar("true"), scalar("[80, 120]"), scalar("50,10x5")
-    (0.001, True, [80, 120], '50,10x5')
-    """
-    from ruamel.yaml.error import YAMLError
-
-    from ancl.recipe.yaml_file import parse_yaml
-
-    try:
-        return parse_yaml(text)
-    except (YAMLError, ValueError):
-        return text
+    return read_scalar(text)
 
 
 def read_text(value: str) -> str:
@@ -37,6 +28,15 @@ def read_order(value: str) -> Any:
     """Class numbers may be written with commas alone."""
     plain = re.fullmatch(r"\d{1,9}(,\d{1,9})*", value)
     return [int(n) for n in value.split(",")] if plain else scalar(value)
+
+
+def read_list(value: str) -> Any:
+    """A value, or several with commas.
+
+    >>> read_list("30"), read_list("30,10"), read_list("search")
+    (30, [30, 10], 'search')
+    """
+    return [scalar(part) for part in value.split(",")] if "," in value else scalar(value)
 
 
 def without_bad_images(source: object) -> str:

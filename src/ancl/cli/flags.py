@@ -15,6 +15,7 @@ from ancl.cli.flag_values import (
     is_count,
     parse_seeds,
     read_count,
+    read_list,
     read_order,
     read_share,
     read_shares,
@@ -94,8 +95,15 @@ ROWS: dict[str, Row] = {
     "memory_selection": Row(
         "RULE", "Which images: herding, random, entropy or distance.", "memory.selection", read_text
     ),
-    "epochs": Row("N", "Largest number of epochs per task.", "training.epochs"),
-    "lr": Row("X", "Learning rate, or search.", "training.lr"),
+    "epochs": Row(
+        "N", "Largest number of epochs per task, or of each: 30,10.", "training.epochs", read_list
+    ),
+    "lr": Row(
+        "X", "Learning rate, or of each task: 0.1,0.05; or search.", "training.lr", read_list
+    ),
+    "evaluate_every": Row(
+        "N", "Also test on all tasks so far after every N epochs.", "training.evaluate_every"
+    ),
     "batch_size": Row("N", "Number of images in a batch.", "training.batch_size"),
     "device": Row("D", "auto, cpu, cuda, cuda:N, mps", "device", read_text),
     "threads": Row("N", "Number of CPU threads; it changes the last bits of results.", "threads"),
@@ -145,10 +153,13 @@ ROWS: dict[str, Row] = {
     "demo.quick": Row(None, "One seed and two epochs per task: a smoke test."),
     "demo.seeds": Row("0-2,7", "One run per seed. [0-4]"),
     "demo.threads": Row("N", "CPU threads. [1]"),
-    "compare.methods": _argument("METHOD…", "Such as lwf a-lwf joint"),
+    "compare.methods": _argument(
+        "METHOD…", "Such as lwf a-lwf joint, each maybe with values: lwf@lamb=3"
+    ),
     "compare.on": Row("BENCHMARK", "Such as digits/5: ancl list benchmarks"),
-    "compare.baseline": Row(
-        "METHOD", "The method that all differences are taken to. [each variant's host]"
+    "compare.baseline": Row("METHOD", "What all differences are taken to. [the first METHOD]"),
+    "report.baseline": Row(
+        "METHOD", "What all differences are taken to: lwf or lwf@lamb=3. [each variant's host]"
     ),
     "search.protocol": Row(
         "two-stage|per-task",
@@ -160,6 +171,9 @@ ROWS: dict[str, Row] = {
     "search.race": Row(None, "Stop values that have no chance to win, from half of the tasks on."),
     "search.seeds": Row("0-2,7", "Seeds of the command that runs what was found."),
     "study.file": _argument("FILE.yaml", "The study file."),
+    "study.methods": _argument("[METHOD]…", "With --new: lwf a-lwf my.py:l1, maybe with values."),
+    "study.new": Row(None, "Write a new file, with comments, for these methods."),
+    "study.on": Row("BENCHMARK", "With --new: what to learn. [digits/5]"),
     "study.tables": Row(None, "Train nothing: make tables and figures from stored results."),
     "study.folder": Row(
         "DIR", "One small file per run. [results beside FILE.yaml]", flag="--results"
@@ -182,6 +196,13 @@ ROWS: dict[str, Row] = {
         "[RUN]…", "Run directories, or runs/comparisons/NAME.json. [all below --runs]"
     ),
     "report.out": Row("DIR", "Where the report goes. [RUNS/report]", flag="--output -o"),
+    "results.stored": _argument(
+        "[RUN]…", "Run directories, or runs/comparisons/NAME.json. [all below --runs]"
+    ),
+    "results.tidy": Row(None, "Every number of the runs as one tidy table, in CSV or JSON."),
+    "results.output": Row(
+        "FILE", "With --tidy: where it goes. [standard output]", flag="--output -o"
+    ),
     "learn.learner": _argument("LEARNER", "A saved learner, a finished run, or a new directory."),
     "learn.data": Row("SOURCE", "The images to learn, such as folder:photos"),
     "learn.output": Row("DIR", "Where the learner is saved. [LEARNER]", flag="--output -o"),
@@ -317,6 +338,7 @@ class Settings:
 class PresetSettings(Settings):
     """What is learned, with a preset under it."""
 
+    evaluate_every: str | None = None
     preset: str = "paper"
     quick: bool = False
 

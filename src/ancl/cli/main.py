@@ -23,6 +23,7 @@ from ancl.cli.export import export
 from ancl.cli.learn import learn
 from ancl.cli.predict import predict
 from ancl.cli.report import report
+from ancl.cli.results import results
 from ancl.cli.run import run
 from ancl.cli.search import search
 from ancl.cli.study import study
@@ -121,6 +122,7 @@ app.command("search")(search)
 app.command("study")(study)
 app.command("analyze")(analyze)
 app.command("report")(report)
+app.command("results")(results)
 app.command("learn")(learn)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)

@@ -6,7 +6,15 @@ from contextlib import closing, contextmanager
 from ancl.stages.events import Events, Forward
 from ancl.stages.progress import make_progress
 
-__all__ = ["make_progress", "progress_and_log"]
+__all__ = ["check_log", "make_progress", "progress_and_log"]
+
+
+def check_log(log: str | None) -> None:
+    """Refuse, as ``SpecError``, what ``--log`` names and is not there; a dry run asks too."""
+    from ancl.integrations import make_log
+
+    if log is not None:
+        make_log(log).close()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from ancl.wording import table
 
 if TYPE_CHECKING:
     from ancl.reporting.report import ReportResult
-    from ancl.reporting.tables import Table
+    from ancl.reporting.table_formats import Table
 
 
 @with_flags
@@ -22,13 +22,14 @@ def report(
     *,
     runs: Path = RUNS,
     out: Path | None = None,
+    baseline: str | None = None,
     overwrite: bool = False,
     as_json: bool = False,
 ) -> None:
     """Tables (Markdown, LaTeX, CSV), figures and one HTML page, from stored results alone."""
     from ancl.reporting.report import report as write
 
-    result = write(stored, runs=runs, out=out, overwrite=overwrite)
+    result = write(stored, runs=runs, out=out, baseline=baseline, overwrite=overwrite)
     print(json.dumps(result.json()) if as_json else result_text(result))
 
 
@@ -46,7 +47,7 @@ def result_text(result: ReportResult) -> str:
 
 
 def _overview_text(shown: Table) -> str:
-    from ancl.reporting.tables import cell_text, shared_n
+    from ancl.reporting.table_formats import cell_text, shared_n
 
     n = shared_n(shown)
     rows = [[cell_text(cell, n) for cell in row] for row in shown.rows]

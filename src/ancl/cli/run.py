@@ -48,22 +48,34 @@ def run(
 
     METHOD and BENCHMARK may also come from --config.
     """
+    from ancl.cli.progress import check_log
+
     choice = machines.choose()
     request = make_request(method, benchmark, weights, seeding, settings, machines)
     request = request.with_threads(choice.threads)
     places = results.places(settings.data_root)
     if results.dry_run:
-        _preview(request, places, results.as_json)
+        check_log(log)
+        _preview(request, places, choice, results.as_json)
     else:
         _train(request, places, choice, log, results)
 
 
-def _preview(request: Request, places: Places, as_json: bool) -> None:
-    from ancl.cli.text import preview_text
+def _preview(request: Request, places: Places, choice: ExecutorChoice, as_json: bool) -> None:
+    from ancl.cli.text import cost_text, preview_text
+    from ancl.compute.graph import Graph
+    from ancl.experiments.forecast import estimate_time
     from ancl.experiments.run import preview
+    from ancl.store.store import Store
 
-    shown = [preview(resolved, places) for resolved in request.resolve()]
-    print(json.dumps({"runs": shown}) if as_json else preview_text(shown))
+    resolved = request.resolve()
+    shown = [preview(each, places) for each in resolved]
+    graph = Graph([each.spec for each in resolved], places.data)
+    time = estimate_time(graph, Store(places.store), choice.workers)
+    if as_json:
+        print(json.dumps({"runs": shown, "most_seconds": time.seconds}))
+    else:
+        print(f"{preview_text(shown)}\n\n{cost_text(time, choice.workers)}")
 
 
 def _train(

@@ -93,7 +93,7 @@ def plan_text(protocol: str, plan: SearchPlan) -> str:
     """What a search will try, and what it costs."""
     from ancl.wording import SIGNS, duration
 
-    cost = f"at most about {duration(plan.most_seconds)}, from a few timed steps"
+    cost = f"at most about {duration(plan.most_seconds)}: an estimate, from a few timed steps"
     if protocol == "per-task":
         return _halving_text(plan, cost)
     tried = ", then ".join(

@@ -11,6 +11,7 @@ from ancl.errors import counted
 from ancl.wording import LEGEND, SIGNS, duration, percent, table
 
 if TYPE_CHECKING:
+    from ancl.experiments.forecast import TimeEstimate
     from ancl.experiments.results import Finished, RunResult
     from ancl.experiments.run import Failure
     from ancl.learner.gate import GateResult
@@ -179,10 +180,38 @@ def preview_text(shown: Sequence[Mapping[str, Any]]) -> str:
     first = shown[0]
     same = all(each["tasks"] == first["tasks"] for each in shown)
     parts = [f"{first['method']} on {first['benchmark']}", *([_tasks(first)] if same else [])]
-    parts += [_settings(first), *dict.fromkeys(note for each in shown for note in each["notes"])]
+    parts += [_settings(first), *_expected_text(first)]
+    parts += [*dict.fromkeys(note for each in shown for note in each["notes"])]
     for each in shown:
         parts += [_stages(each)] if same else [_tasks(each), _stages(each)]
     return "\n\n".join(parts)
+
+
+def _expected_text(shown: Mapping[str, Any]) -> list[str]:
+    """The numbers to expect, and what keeps the run from them."""
+    from ancl.metrics import METRICS
+
+    lines = []
+    for number in shown["expected"]:
+        source = f"the paper's table {number['table']}" if number["table"] else "measured with ancl"
+        lines.append(
+            f"Expected: {METRICS[number['metric']].label} {number['mean']:.2f} ± "
+            f"{number['error']:.2f} % ({source}, n = {number['n']} seeds)"
+        )
+    if lines and shown["not_as_expected"]:
+        lines.append("That is of another protocol:")
+        lines += [f"  {difference}" for difference in shown["not_as_expected"]]
+    return ["\n".join(lines)] if lines else []
+
+
+def cost_text(time: TimeEstimate, workers: int) -> str:
+    """About how long the work takes."""
+    beside = f" with {counted(workers, 'worker')}" if workers > 1 else ""
+    return (
+        f"Time: at most about {duration(time.seconds)} on this machine{beside}, of which "
+        f"{duration(time.start)} are the start. An estimate, from a few timed steps; training that "
+        f"ends early takes less."
+    )
 
 
 def _tasks(shown: Mapping[str, Any]) -> str:
@@ -233,7 +262,7 @@ def _stages(shown: Mapping[str, Any]) -> str:
             f"{stage['task'] + 1}/{tasks}",
             stage["stage"],
             stage["key"][:12],
-            "stored" if stage["stored"] else _todo(stage["most_epochs"]),
+            "stored" if stage["stored"] else _todo(stage["most_epochs"], stage["epochs_done"]),
         ]
         for stage in stages
     ]
@@ -245,7 +274,9 @@ def _stages(shown: Mapping[str, Any]) -> str:
     )
 
 
-def _todo(epochs: int) -> str:
+def _todo(epochs: int, done: int) -> str:
+    if done:
+        return f"{done} of at most {counted(epochs, 'epoch')} done"
     return f"to do, at most {counted(epochs, 'epoch')}" if epochs else "to do"
 
 

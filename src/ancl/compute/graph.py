@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ancl.data.registry import load_source
 from ancl.errors import SpecError, counted
@@ -12,7 +12,7 @@ from ancl.hashing import UnstorableError
 from ancl.recipe.build import Experiment, Reading, build, threads, validation_weights
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.final_state import FinalState
-from ancl.stages.stage import Stage
+from ancl.stages.stage import Stage, is_own
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +126,18 @@ def _state(experiment: Experiment) -> FinalState | None:
 
 
 class Holds(Protocol):
-    """Knows whether the result of a key is stored."""
+    """Knows whether the result of a key is stored, and how far an unfinished one is."""
 
     def has(self, key: str) -> bool: ...  # noqa: D102
+    def checkpoint_meta(self, key: str) -> Mapping[str, Any] | None: ...  # noqa: D102
+
+
+def epochs_done(stage: Stage, store: Holds) -> int:
+    """The epochs of a stage that its checkpoint holds."""
+    if not stage.epochs or stage.unstored:
+        return 0
+    meta = store.checkpoint_meta(stage.key)
+    return sum(is_own(stage, record["role"]) for record in meta["log"]) if meta else 0
 
 
 class Graph:
@@ -212,6 +221,7 @@ class Graph:
             "most_epochs": _total(planned),
             "unique_most_epochs": _total(self.nodes.values()),
             "most_epochs_to_do": _total(todo),
+            "epochs_done": sum(epochs_done(node.stage, store) for node in todo),
         }
 
     def summary(self, store: Holds) -> str:
@@ -223,10 +233,12 @@ class Graph:
             runs = f"{spec.method} on {spec.stream}, seed {spec.seed}"
         shared = counts["stages"] - counts["unique_stages"]
         stored = counts["unique_stages"] - counts["stages_to_do"]
+        done = counts["epochs_done"]
+        before = f", {done} of them done" if done else ""
         return (
             f"{runs}, {counted(counts['stages'], 'stage')}: {shared} shared, {stored} stored, "
             f"{counts['stages_to_do']} to do (at most "
-            f"{counted(counts['most_epochs_to_do'], 'epoch')})"
+            f"{counted(counts['most_epochs_to_do'], 'epoch')}{before})"
         )
 
     def titles(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Methods side by side: means over seeds, and paired differences to each method's baseline."""
+"""Methods side by side: means over seeds, and paired differences to a baseline."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,17 @@ from typing import Any
 from ancl.compute import ExecutorChoice, choose_executor
 from ancl.errors import SpecError, StoreError, unknown
 from ancl.experiments.groups import group_of
-from ancl.experiments.pairing import Difference, Pairing
+from ancl.experiments.pairing import Difference, Pairing, Searches
+from ancl.experiments.read_results import read_searches
 from ancl.experiments.results import Finished, Places, estimate_json, estimates
 from ancl.experiments.run import Outcome, run_all
 from ancl.files import MARK, claim, replace_text
 from ancl.hashing import digest
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, Estimate, main_metric
+from ancl.recipe.method_rows import MethodRow, resolve_rows
 from ancl.recipe.recipe import RunSpec
-from ancl.recipe.request import is_quick_look, make_request, resolve_methods
+from ancl.recipe.request import is_quick_look, make_request
 from ancl.stages.events import Events
 
 _TASK_AWARE = ("forgetting", "learning_accuracy")
@@ -28,20 +30,26 @@ class Comparison:
     """What runs of several methods and seeds found.
 
     Args:
-        specs: All runs that were asked for.
+        rows: The runs that were asked for, by the method as it was written: ``lwf@lamb=3``.
         outcome: The runs that finished, and what failed.
-        baseline: The method that all differences are taken to; by default each variant's is its
-            own host.
+        baseline: The row that all differences are taken to; the first one by default.
         seconds: How long it took.
+        searches: Searches that may have chosen λ and λ_a of runs.
     """
 
     def __init__(
-        self, specs: Sequence[RunSpec], outcome: Outcome, baseline: str | None, seconds: float
+        self,
+        rows: Mapping[str, Sequence[RunSpec]],
+        outcome: Outcome,
+        baseline: str | None,
+        seconds: float,
+        searches: Searches = (),
     ) -> None:
-        self.specs, self.outcome, self.seconds = specs, outcome, seconds
-        self.methods = list(dict.fromkeys(spec.method for spec in specs))
-        self.baselines = choose_baselines(self.methods, baseline)
-        aware = specs[0].task_aware
+        self.rows, self.outcome, self.seconds, self.searches = rows, outcome, seconds, searches
+        self.specs = [spec for specs in rows.values() for spec in specs]
+        self.methods = list(rows)
+        self.baseline = choose_baseline(self.methods, baseline)
+        aware = self.specs[0].task_aware
         self.columns = (main_metric(aware), *(_TASK_AWARE if aware else _TASK_AGNOSTIC))
         """The metrics to show; the first one decides."""
 
@@ -52,19 +60,19 @@ class Comparison:
 
     def of(self, method: str) -> list[Finished]:
         """A method's finished runs."""
-        return [run for run in self.outcome.finished if run.result.spec.method == method]
+        return [run for run in self.outcome.finished if run.result.spec in self.rows[method]]
 
     def estimates(self, method: str) -> dict[str, Estimate]:
         """A method's metrics: mean and standard error over its finished runs."""
         return estimates([run.result for run in self.of(method)])
 
     def difference_to_baseline(self, method: str) -> Difference | None:
-        """A method's runs beside its baseline's; nothing where there are none, or it is its own."""
-        baseline = self.baselines[method]
-        sides = [self.of(name) for name in (method, baseline)]
-        if baseline == method or not all(sides):
+        """A method's runs beside the baseline's; nothing where there are none, or it is itself."""
+        sides = [self.of(name) for name in (method, self.baseline)]
+        if self.baseline == method or not all(sides):
             return None
-        return Difference.between(*(group_of(side) for side in sides))
+        ours, theirs = (group_of(side) for side in sides)
+        return Difference.between(ours, theirs, self.searches)
 
     def pairing(self, method: str) -> Pairing | None:
         """What differs from the baseline besides the method; nothing where there is none."""
@@ -72,7 +80,7 @@ class Comparison:
         return difference.pairing if difference else None
 
     def difference(self, method: str, metric: str) -> Estimate | None:
-        """A method minus its baseline, seed by seed.
+        """A method minus the baseline, seed by seed.
 
         Nothing where there is no baseline, or where data, network or images are not the same.
         """
@@ -85,6 +93,7 @@ class Comparison:
             "benchmark": self.specs[0].stream,
             "scenario": self.specs[0].data.scenario,
             "quick": self.quick_look,
+            "baseline": self.baseline,
             "seeds": sorted({spec.seed for spec in self.specs}),
             "methods": {name: self._method_json(name) for name in self.methods if self.of(name)},
             "failures": [failure.json() for failure in self.outcome.failures],
@@ -96,7 +105,7 @@ class Comparison:
         means, pair = self.estimates(method), self.pairing(method)
         return {
             "metrics": {name: estimate_json(each) for name, each in means.items()},
-            "baseline": None if self.baselines[method] == method else self.baselines[method],
+            "baseline": None if self.baseline == method else self.baseline,
             "minus_baseline": {
                 name: estimate_json(gap)
                 for name in METRICS
@@ -161,11 +170,11 @@ def compare(
     """Compare methods on one benchmark; stages in common are computed once.
 
     Args:
-        methods: Their names, such as ``["lwf", "a-lwf", "joint"]``.
+        methods: Their names, such as ``["lwf", "a-lwf", "joint"]``; values for one method alone
+            stand behind it: ``"lwf@lamb=3"``.
         benchmark: Its name, such as ``digits/5``.
         seeds: One run per method and seed; seed 0 by default.
-        baseline: The method that all differences are taken to; by default each variant's is its
-            own host, and the others' the first host among the methods, or the first method.
+        baseline: The method that all differences are taken to; the first one by default.
         preset: As in ``spec``.
         quick: As in ``spec``.
         config: As in ``spec``.
@@ -189,13 +198,13 @@ def compare(
         executor, workers, address, threads if isinstance(threads, int) else None
     )
     request = make_request(None, benchmark, values, seeds, preset, quick, config)
-    specs = resolve_methods(request.with_threads(choice.threads), list(dict.fromkeys(methods)))
+    rows = resolve_rows(request.with_threads(choice.threads), methods)
     places = Places.of(runs, store, data_root, overwrite=overwrite)
-    return compare_specs(specs, places, choice, baseline, events)
+    return compare_rows(rows, places, choice, baseline, events)
 
 
-def compare_specs(
-    specs: Sequence[RunSpec],
+def compare_rows(
+    rows: Mapping[str, Sequence[RunSpec]],
     places: Places,
     choice: ExecutorChoice | None = None,
     baseline: str | None = None,
@@ -207,37 +216,37 @@ def compare_specs(
         SpecError: There are no runs, or the baseline is not among the methods.
     """
     began = monotonic()
-    if not specs:
+    if not rows:
         raise SpecError("There is nothing to compare. Name at least one method.")
     # Both are refused before training.
-    choose_baselines([spec.method for spec in specs], baseline)
+    choose_baseline(list(rows), baseline)
+    specs = [spec for row in rows.values() for spec in row]
     _claimed(places.runs, specs, places.overwrite)
     outcome = run_all(specs, places, choice, events)
-    return Comparison(specs, outcome, baseline, monotonic() - began)
+    searches = read_searches(places.runs)
+    return Comparison(rows, outcome, baseline, monotonic() - began, searches)
 
 
-def choose_baselines(methods: Sequence[str], forced: str | None = None) -> dict[str, str]:
-    """What each method's difference is taken to, by method; a baseline is its own.
+def choose_baseline(methods: Sequence[str], named: str | None = None) -> str:
+    """What all differences are taken to: the method that is named, or the first.
 
-    A variant is compared with its own host, if that is among the methods. All others are compared
-    with the first such host, or with the first method.
+    Args:
+        methods: The methods as they were written, each maybe with values.
+        named: One of them: as it was written, or its name alone where no other has the same.
 
     Examples:
-        >>> choose_baselines(["finetune", "a-lwf", "lwf", "afec-ewc", "ewc"])
-        {'finetune': 'lwf', 'a-lwf': 'lwf', 'lwf': 'lwf', 'afec-ewc': 'ewc', 'ewc': 'lwf'}
+        >>> choose_baseline(["finetune", "lwf@lamb=3", "a-lwf"], "lwf")
+        'lwf@lamb=3'
 
     Raises:
-        SpecError: The forced baseline is not among the methods.
+        SpecError: There is no such method among them, or there are several.
     """
-    refs = {method: MethodRef(method) for method in methods}
-    named = {ref.name: method for method, ref in refs.items()}
-    if forced is not None:
-        name = MethodRef(forced).name
-        if name not in named:
-            raise SpecError("--baseline: " + unknown("compared method", forced, named))
-        return dict.fromkeys(methods, named[name])
-    hosts = {
-        method: named[ref.base] for method, ref in refs.items() if ref.variant and ref.base in named
-    }
-    default = next(iter(hosts.values()), methods[0])
-    return {method: hosts.get(method, default) for method in methods}
+    if named is None or named in methods:
+        return methods[0] if named is None else named
+    name = MethodRef(MethodRow.read(named).method).name
+    same = [m for m in methods if MethodRef(MethodRow.read(m).method).name == name]
+    if len(same) > 1 and "@" not in named:
+        raise SpecError(f"--baseline: {named} stands for {' and '.join(same)}. Write one of them.")
+    if not same or "@" in named:
+        raise SpecError("--baseline: " + unknown("compared method", named, methods))
+    return same[0]

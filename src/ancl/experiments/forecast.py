@@ -1,13 +1,16 @@
 """About how long stages will take: a few steps are timed, and images are counted."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
+from typing import NamedTuple
 
 import torch
 
-from ancl.compute.graph import Node
+from ancl.compute import cores
+from ancl.compute.graph import Graph, Holds, Node, epochs_done
 from ancl.methods.parts import StageContext
 from ancl.recipe.build import build, images_per_epoch, threads
 from ancl.recipe.recipe import RunSpec
@@ -15,6 +18,8 @@ from ancl.stages.runner import image_loader
 from ancl.training.objective import Objective
 
 _TIMED_BATCHES = 2
+_START_SECONDS = process_time()
+"""What this process computed before: its start. A worker's takes as long."""
 
 
 def seconds_an_image(spec: RunSpec, root: Path | None = None) -> float:
@@ -42,21 +47,54 @@ def seconds_an_image(spec: RunSpec, root: Path | None = None) -> float:
         return (perf_counter() - began) / count
 
 
-def seconds_to_train(spec: RunSpec, nodes: Sequence[Node], root: Path | None) -> float:
-    """At most about this long some stages take one by one; a few steps are timed."""
-    if not any(node.epochs for node in nodes):
-        return 0.0
-    return estimated_seconds(nodes, seconds_an_image(spec, root))
+class TimeEstimate(NamedTuple):
+    """About how long work takes on this machine, from a few timed steps.
+
+    Args:
+        seconds: At most about this long, the start of processes included.
+        start: Of these, the start of processes.
+    """
+
+    seconds: float
+    start: float
 
 
-def estimated_seconds(nodes: Sequence[Node], an_image: float) -> float:
-    """At most this long the trainings take one by one; a frozen network's forward pass is 1/3."""
+def estimate_time(graph: Graph, store: Holds, workers: int = 1) -> TimeEstimate:
+    """At most about how long the stages of a graph take that the store lacks.
+
+    Args:
+        graph: The runs.
+        store: Where stored stages and checkpoints are.
+        workers: The number of stages computed at the same time.
+    """
+    todo = [n for n in graph.nodes.values() if n.stage.unstored or not store.has(n.stage.key)]
+    rounds = math.ceil(workers / cores()) if workers > 1 else 0
+    start = _START_SECONDS * (1 + rounds)
+    specs = [node.spec for node in todo if node.epochs]
+    if not specs:
+        return TimeEstimate(start, start)
+    speed = seconds_an_image(specs[0], graph.root)
+    done = {node.stage.key: epochs_done(node.stage, store) for node in todo}
+    return TimeEstimate(start + estimated_seconds(todo, speed, done) / workers, start)
+
+
+def estimated_seconds(
+    nodes: Sequence[Node], an_image: float, done: Mapping[str, int] | None = None
+) -> float:
+    """At most this long the trainings take one by one; a frozen network's forward pass is 1/3.
+
+    Args:
+        nodes: The stages.
+        an_image: Seconds of training per image.
+        done: The epochs that checkpoints hold, by key.
+    """
     total = 0.0
     for node in nodes:
         anchors = 0
         if node.stage.name == "main" and node.stage.task:
             anchors = 1 + ("auxiliary" in node.stage.inputs)
-        total += node.epochs * node.images * an_image * (1 + anchors / 3)
+        epochs = node.epochs - (done or {}).get(node.stage.key, 0)
+        total += epochs * node.images * an_image * (1 + anchors / 3)
     return total
 
 

@@ -20,6 +20,7 @@ from ancl.recipe.paper import RUNS, Expected, expected
 from ancl.recipe.recipe import SEARCH, RunSpec
 from ancl.recipe.request import QUICK_LOOK, is_quick_look
 from ancl.recipe.resolve import resolve
+from ancl.training.cost import Cost
 from ancl.wording import method_rank, method_title, natural, setting_text, split_method, value_text
 
 Settings = dict[str, Any]
@@ -159,6 +160,20 @@ class Group:
         """Parameters after every task, stored and trained, where the first run counted them."""
         counted = self.runs[0].result.parameters
         return [{"stored": count.stored, "trained": count.trained} for count in counted]
+
+    def costs(self) -> dict[str, Cost]:
+        """What trainings took by the name of the stage, all tasks together: the mean over seeds.
+
+        Nothing where a run did not count it.
+        """
+        total: dict[str, Cost] = {}
+        for result in self.results:
+            for name, cost in result.costs.items():
+                stage = name.rpartition(" ")[0]
+                total[stage] = total.get(stage, Cost(0, 0, 0.0)).plus(cost)
+        counted = all(result.costs for result in self.results)
+        share = len(self.runs)
+        return {name: Cost(*(v / share for v in c)) for name, c in total.items() if counted}
 
     def seconds(self) -> dict[str, Estimate]:
         """Seconds by the name of the stage, all tasks together."""
@@ -310,6 +325,13 @@ class Verdict(NamedTuple):
     notes: list[str]
 
 
+def expected_numbers(spec: RunSpec) -> tuple[tuple[Expected, ...], list[str]]:
+    """Numbers to expect of a run that is not started, and its settings that are not theirs."""
+    numbers = expected(spec.benchmark, spec.method) if spec.stream == spec.benchmark else ()
+    changed = changed_settings(spec) if numbers else {}
+    return numbers, [_not_as(key, *values) for key, values in changed.items()]
+
+
 def verdict(results: Sequence[RunResult]) -> Verdict | None:
     """The paper's numbers for these runs; nothing where it has none for what was learned."""
     spec = results[0].spec
@@ -370,10 +392,7 @@ def changed_settings(spec: RunSpec) -> dict[str, tuple[Any, Any]]:
 def protocol_differences(results: Sequence[RunResult]) -> list[str]:
     """Settings, images and seeds that are not the recipe's, each in a few words."""
     first = results[0]
-    texts = [
-        f"{key} is {_text(ours)} instead of {_text(theirs)}"
-        for key, (ours, theirs) in changed_settings(first.spec).items()
-    ]
+    texts = [_not_as(key, *values) for key, values in changed_settings(first.spec).items()]
     texts += _missing_images(first)
     # Our own numbers are measured again by anybody, with any number of seeds.
     measured = any(not number.table for number in expected(first.spec.benchmark, first.spec.method))
@@ -389,7 +408,7 @@ def obstacles(result: RunResult) -> list[str]:
     differs is named beside the numbers: ``protocol_differences``.
     """
     return [
-        f"{key} is {_text(ours)} instead of {_text(theirs)}"
+        _not_as(key, ours, theirs)
         for key, (ours, theirs) in changed_settings(result.spec).items()
         if key.startswith(("data.", "network.")) or _fewer_epochs(key, ours, theirs)
     ] + _missing_images(result)
@@ -410,6 +429,10 @@ def _missing_images(result: RunResult) -> list[str]:
         for kind, count, total in zip(("training", "test"), counts, whole.images, strict=True)
         if count != total
     ]
+
+
+def _not_as(key: str, ours: Any, theirs: Any) -> str:
+    return f"{key} is {_text(ours)} instead of {_text(theirs)}"
 
 
 def _text(value: Any) -> str:

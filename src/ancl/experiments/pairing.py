@@ -16,13 +16,16 @@ import numpy as np
 from ancl.errors import StoreError
 from ancl.experiments.groups import Group
 from ancl.experiments.read_results import read_run
-from ancl.experiments.results import RunResult
+from ancl.experiments.results import ParameterCount, RunResult
 from ancl.methods.registry import later_options
 from ancl.metrics import Estimate, Interval, intransigence, mean_and_error, paired, t_interval
-from ancl.wording import setting_text, split_method, value_text
+from ancl.recipe.recipe import RunSpec
+from ancl.wording import SIGNS, setting_text, split_method, value_text
 
 _SAME = ("data.", "network.")
 _LONGEST = 24
+_ALIKE = 0.01
+"""Networks whose sizes differ by less than this share are not told apart."""
 
 
 class Pairing(NamedTuple):
@@ -58,17 +61,52 @@ class Conditions:
         settings: Every setting by dotted key.
         images: The images of every task to train, validate and test on.
         tests: The keys of the test images of every task, where they are known.
+        size: Parameters and exemplars after the last task, where they were counted.
+        searched: How many values of λ and λ_a were tried for it; nothing where it has neither, or
+            where no search is known.
     """
 
     settings: Mapping[str, Any]
     images: tuple[tuple[int, int, int], ...]
     tests: tuple[str, ...]
+    size: ParameterCount | None = None
+    searched: int | None = None
 
 
-def conditions(result: RunResult) -> Conditions:
-    """What decided a result."""
+Searches = Sequence[Mapping[str, Any]]
+"""Decisions of searches with their trials, as ``read_search`` gives them."""
+
+
+def conditions(result: RunResult, searches: Searches = ()) -> Conditions:
+    """What decided a result.
+
+    Args:
+        result: The result.
+        searches: Searches that may have chosen its λ and λ_a.
+    """
     tests = tuple(task.test_key for task in result.state.tasks) if result.state else ()
-    return Conditions(result.spec.settings(), result.images, tests)
+    size = result.parameters[-1] if result.parameters else None
+    searched = values_tried(result.spec, searches) if searches else None
+    return Conditions(result.spec.settings(), result.images, tests, size, searched)
+
+
+def values_tried(spec: RunSpec, searches: Searches) -> int | None:
+    """How many values of λ and λ_a searches on the same benchmark tried before they chose a run's.
+
+    Nothing where the method has neither.
+    """
+    steps = [step for step in SIGNS if step in spec.options]
+    base, tried = split_method(spec.method)[0], set[tuple[str, float]]()
+    for search in searches:
+        if search["benchmark"] != spec.stream or search["protocol"] != "two-stage":
+            continue
+        for step in steps:
+            # λ is searched with the plain method, for its variants too.
+            plain = step == "lamb" and split_method(str(search["method"]))[0] == base
+            chosen = search.get(step) == spec.options[step]
+            if chosen and (plain or search["method"] == spec.method):
+                tried |= {(step, t[step]) for t in search["trials"] if t.get("step") == step}
+    return len(tried) if steps else None
 
 
 def pairing(ours: Conditions, theirs: Conditions) -> Pairing:
@@ -91,7 +129,22 @@ def pairing(ours: Conditions, theirs: Conditions) -> Pairing:
     if not refused and (ours.images != theirs.images or _other_tests(ours, theirs)):
         refused.append("the images are not the same")
     differing = [text for key, text in texts.items() if not key.startswith(_SAME)]
+    differing += _unequal_means(ours, theirs, any(key.startswith("memory.") for key in keys))
     return Pairing(tuple(refused), tuple(differing))
+
+
+def _unequal_means(ours: Conditions, theirs: Conditions, memory_named: bool) -> list[str]:
+    """Exemplars, parameters and searches that are not the same, though no setting says so."""
+    texts = []
+    if ours.size and theirs.size:
+        if ours.size.images != theirs.size.images and not memory_named:
+            texts.append(f"{ours.size.images:,} images kept instead of {theirs.size.images:,}")
+        if abs(ours.size.stored - theirs.size.stored) > _ALIKE * theirs.size.stored:
+            texts.append(f"{ours.size.stored:,} parameters instead of {theirs.size.stored:,}")
+    both = (ours.searched, theirs.searched)
+    if None not in both and both[0] != both[1]:
+        texts.append(f"{both[0]} values of λ and λ_a searched instead of {both[1]}")
+    return texts
 
 
 def _other_tests(ours: Conditions, theirs: Conditions) -> bool:
@@ -111,11 +164,11 @@ def _unlike(key: str, ours: object, theirs: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """A variant minus its plain host, paired by seed.
+    """A method minus another one, paired by seed.
 
     Args:
-        group: The variant.
-        host: Its plain method on the same stream.
+        group: The method, such as a variant.
+        host: What it is compared with on the same stream: a variant's plain method, or a baseline.
         pairing: What else differs. Where it refuses, there is no number.
     """
 
@@ -124,9 +177,10 @@ class Difference:
     pairing: Pairing
 
     @classmethod
-    def between(cls, group: Group, host: Group) -> Self:
+    def between(cls, group: Group, host: Group, searches: Searches = ()) -> Self:
         """A group minus another, with what else differs."""
-        return cls(group, host, pairing(*(conditions(side.results[0]) for side in (group, host))))
+        sides = (conditions(side.results[0], searches) for side in (group, host))
+        return cls(group, host, pairing(*sides))
 
     @property
     def title(self) -> str:
@@ -162,7 +216,20 @@ class Difference:
         return means
 
 
-def differences(groups: Sequence[Group]) -> dict[Group, Difference]:
+def baseline_differences(
+    groups: Sequence[Group], baselines: Sequence[Group], searches: Searches = ()
+) -> dict[Group, Difference]:
+    """Every group minus the baseline of its stream, where they have a seed in common."""
+    of_stream = {baseline.stream: baseline for baseline in baselines}
+    return {
+        group: Difference.between(group, of_stream[group.stream], searches)
+        for group in groups
+        if group.stream in of_stream and group not in baselines
+        if set(of_stream[group.stream].seeds) & set(group.seeds)
+    }
+
+
+def differences(groups: Sequence[Group], searches: Searches = ()) -> dict[Group, Difference]:
     """Every variant that has a host with a seed in common, on the same stream.
 
     Of several hosts the likest one is taken: one that is not refused, with the fewest settings
@@ -172,7 +239,7 @@ def differences(groups: Sequence[Group]) -> dict[Group, Difference]:
     for group in groups:
         kind = (group.stream, group.base, "CL")
         pairs = [
-            Difference.between(group, host)
+            Difference.between(group, host, searches)
             for host in groups
             if (host.stream, host.base, host.variant) == kind and set(host.seeds) & set(group.seeds)
         ]

@@ -1,4 +1,4 @@
-"""A run's directory read back.
+"""The directories of runs and searches read back.
 
 What is read back is data: every field is checked, no code that it names is imported, and numbers
 that follow from the accuracy matrices are computed from them again.
@@ -6,13 +6,16 @@ that follow from the accuracy matrices are computed from them again.
 
 import json
 import math
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from ancl.checks import checked
 from ancl.errors import StoreError, counted, printable
 from ancl.experiments.results import (
     MATRICES,
@@ -26,6 +29,11 @@ from ancl.metrics import ROUNDED, Matrix, checked_summary, read_matrix
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.final_state import FinalState
 from ancl.statistics import Choice
+from ancl.training.cost import Cost
+
+T = TypeVar("T")
+DECISION = "decision.json"
+"""The file that a finished search has."""
 
 
 def read_run(directory: Path) -> RunResult:
@@ -59,6 +67,7 @@ def read_run(directory: Path) -> RunResult:
             found.parameters,
             found.outside,
             found.choices,
+            costs=found.costs,
         )
         _check_state(result)
         return result
@@ -90,6 +99,7 @@ class _Written(BaseModel):
     parameters: tuple[ParameterCount, ...] = ()
     outside: dict[str, str] = {}
     choices: tuple[Choice, ...] = ()
+    costs: dict[str, Cost] = {}
 
 
 class _Epoch(BaseModel):
@@ -152,3 +162,67 @@ def _check_state(result: RunResult) -> None:
         raise ValueError("the state names entries that are not of this run")
     if tuple(task.sizes for task in state.tasks) != result.images:
         raise ValueError("the state does not have the tasks of the accuracy matrix")
+
+
+# -- searches --------------------------------------------------------------------------------
+
+
+def read_searches(runs: Path) -> list[dict[str, Any]]:
+    """All whole searches below a directory of runs."""
+    searches = []
+    for file in sorted((runs / "searches").glob(f"*/{DECISION}")):
+        with suppress(StoreError):  # a damaged one must not hide the numbers of runs
+            searches.append(read_search(file.parent))
+    return searches
+
+
+def read_search(directory: Path) -> dict[str, Any]:
+    """The decision of a search with every trial that led to it.
+
+    Raises:
+        StoreError: A file is missing or damaged, or its numbers do not agree.
+    """
+    decision = {**read_json(directory / DECISION), "trials": _read(directory / "trials.json", list)}
+    needed = {"protocol", "method", "benchmark", "decided_by"}
+    lacking = sorted(needed - set(decision))
+    if lacking or not all(isinstance(trial, dict) for trial in decision["trials"]):
+        raise StoreError(f"{directory} is not a whole search: it lacks {lacking}.")
+    for trial in decision["trials"]:
+        _check_trial(directory, trial, decision)
+    return decision
+
+
+def _check_trial(directory: Path, trial: Mapping[str, Any], decision: Mapping[str, Any]) -> None:
+    """Refuse a mean that is not its scores', and a choice that is not the decision's."""
+    scores, mean, step = trial.get("scores"), trial.get("mean"), trial.get("step")
+    try:
+        seeds = list(checked(dict[str, float], scores or {}).values())
+        written = None if mean is None or not seeds else checked(float, mean)
+        other = written is not None and abs(math.fsum(seeds) / len(seeds) - written) > ROUNDED
+        unlike = bool(trial.get("chosen")) and trial.get(str(step)) != decision.get(str(step))
+    except (ValueError, TypeError) as error:
+        raise StoreError(
+            f"{directory}: a trial is damaged ({printable(str(error), 200)})."
+        ) from error
+    if other or unlike:
+        what = f"its mean {mean} is not that of its scores" if other else "the decision is another"
+        raise StoreError(
+            f"{directory}: a trial of {step} is damaged: {what}. Run the search again."
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a file; ``StoreError`` where there is none."""
+    return _read(path, dict)
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        # JSON has no NaN; a report shows nothing there.
+        content = json.loads(read_plain(path).decode("utf-8"), parse_constant=lambda _: None)
+    except (OSError, ValueError, RecursionError) as error:
+        why = printable(f"{type(error).__name__}: {error}", 300)
+        raise StoreError(f"{path} cannot be read ({why}).") from error
+    if not isinstance(content, kind):
+        raise StoreError(f"{path} holds JSON of another shape than was written.")
+    return content

@@ -49,6 +49,7 @@ from ancl.stages.stage import Stage
 from ancl.stages.steps import UpdateMemory
 from ancl.state import CHOICE
 from ancl.statistics import Choice
+from ancl.training.cost import Cost
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
 
@@ -110,6 +111,8 @@ class RunResult:
         notes: Limits of the result that a reader should know.
         parameters: Of the network after every task; empty where a stage was stored before
             parameters were counted.
+        costs: What every training took, by stage, as ``seconds``; without those that were stored
+            before this was counted.
         outside: The hashes of your own code, weights and images that decided it, by setting.
         choices: What validation images chose of the classifier after each task, of methods that
             compute it.
@@ -129,6 +132,7 @@ class RunResult:
     outside: Mapping[str, str] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
     places: Places | None = None
+    costs: Mapping[str, Cost] = field(default_factory=dict)
 
     def network(self, task: int, role: Role = "main") -> Network:
         """A network of the run, in eval mode: as a task left it, or its old or auxiliary one.
@@ -201,8 +205,11 @@ def make_result(
     rows: dict[str, list[Sequence[float | None]]] = {name: [] for name in MATRICES}
     log: list[dict[str, Any]] = []
     seconds: dict[str, float] = {}
+    costs: dict[str, Cost] = {}
     for stage in stages:
         meta = metas[stage.key]
+        if "cost" in meta:
+            costs[f"{stage.name} {stage.task}"] = Cost(**meta["cost"])
         where = {"task": stage.task, "stage": stage.name}
         log += [{**where, **epoch} for epoch in meta.get("log", [])]
         seconds[f"{stage.name} {stage.task}"] = meta["seconds"]
@@ -218,6 +225,7 @@ def make_result(
         *(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state),
         parameters=parameters,
         choices=tuple(checked(Choice, each) for each in choices),
+        costs=costs,
     )
 
 
@@ -350,6 +358,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "seconds": dict(result.seconds),
         "notes": list(result.notes),
         "parameters": [each._asdict() for each in result.parameters],
+        "costs": {name: cost._asdict() for name, cost in result.costs.items()},
         "state": result.state and result.state.model_dump(mode="json"),
         "outside": dict(result.outside),
         **({"choices": [each.json() for each in result.choices]} if result.choices else {}),

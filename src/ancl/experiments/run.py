@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, overload
 
 from ancl.compute import ExecutorChoice, choose_executor
-from ancl.compute.graph import Graph, Node, Plan, StageEnd
+from ancl.compute.graph import Graph, Node, Plan, StageEnd, epochs_done
 from ancl.compute.serial import reason, runner_of
 from ancl.errors import SpecError, StoreError, TrainingError, counted
+from ancl.experiments.groups import expected_numbers
 from ancl.experiments.results import (
     Finished,
     Places,
@@ -321,12 +322,15 @@ def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
         experiment = build(spec, places.data)
     values = spec.values()
     names = [name for task in experiment.stream.tasks for name in task.names]
+    numbers, differences = expected_numbers(spec)
     return {
         "method": spec.method,
         "benchmark": spec.stream,
         "seed": spec.seed,
         "directory": str(run_directory(places.runs, spec)),
         "notes": list(experiment.warnings),
+        "expected": [number._asdict() for number in numbers],
+        "not_as_expected": differences,
         "tasks": [
             {
                 "task": task.index,
@@ -343,6 +347,7 @@ def preview(resolved: Resolved, places: Places) -> dict[str, Any]:
                 "key": stage.key,
                 "stored": store.has(stage.key),
                 "most_epochs": stage.epochs,
+                "epochs_done": epochs_done(stage, store),
             }
             for stage in experiment.stages
         ],

@@ -37,8 +37,9 @@ from ancl.experiments.search_per_task import PerTaskSearch
 from ancl.methods.registry import MethodRef
 from ancl.metrics import METRICS, Matrix, main_metric, score
 from ancl.recipe.benchmarks import benchmark as benchmark_named
+from ancl.recipe.method_rows import resolve_methods
 from ancl.recipe.recipe import RunSpec
-from ancl.recipe.request import make_request, resolve_methods
+from ancl.recipe.request import make_request
 from ancl.stages.events import Events
 from ancl.stages.runner import StageStorage
 from ancl.wording import SIGNS

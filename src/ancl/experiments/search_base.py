@@ -15,7 +15,7 @@ from typing import Any
 from ancl.compute import ExecutorChoice
 from ancl.compute.graph import Graph
 from ancl.errors import SpecError
-from ancl.experiments.forecast import seconds_to_train
+from ancl.experiments.forecast import estimate_time
 from ancl.experiments.grid import check_searchable
 from ancl.experiments.results import Places, run_directory
 from ancl.experiments.run import Failure, compute
@@ -200,8 +200,7 @@ class Search(ABC):
 
     def plan_of(self, graph: Graph, tried: Tried, workers: int = 1) -> SearchPlan:
         """The work of a graph, with its cost at this number of stages at the same time."""
-        todo = [graph.nodes[key] for key in graph.todo(self.store)]
-        seconds = seconds_to_train(self.spec, todo, self.asked.places.data) / workers
+        seconds = estimate_time(graph, self.store, workers).seconds
         counts, summary = graph.counts(self.store), graph.summary(self.store)
         return SearchPlan(self.decided_by, tried, counts, summary, seconds)
 

@@ -24,7 +24,8 @@ from ancl.experiments.forecast import passes, seconds_an_image
 from ancl.experiments.grid import around
 from ancl.experiments.results import Places, spec_hash
 from ancl.experiments.run import failures_message, run_all
-from ancl.experiments.study_plan import BenchmarkPlan, StudyPlan, read_study_plan
+from ancl.experiments.study_file import read_study_plan
+from ancl.experiments.study_plan import BenchmarkPlan, StudyPlan
 from ancl.experiments.study_results import (
     Batch,
     Get,

@@ -1,10 +1,8 @@
-"""The file of a study: seeds, benchmarks, methods with their grids, rows, and rules.
+"""What the file of a study may hold: seeds, benchmarks, methods with their grids, rows, and rules.
 
 docs/studies.md describes the form for users.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, MinLen
@@ -14,15 +12,10 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Tag,
-    ValidationError,
     model_validator,
 )
-from ruamel.yaml.error import YAMLError
 
-from ancl.checks import readable
-from ancl.errors import SpecError, printable
 from ancl.experiments.grid import EXTENDED_FROM
-from ancl.recipe.yaml_file import parse_yaml, read_text, unreadable
 
 
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -86,25 +79,14 @@ class MethodPlan(_Section):
 class BenchmarkPlan(_Section):
     """Methods to study on a benchmark, and reference rows with their own settings.
 
-    A row is named by its method, or has any name and the setting ``method``.
+    A row is named by its method, or has any name and the setting ``method``. ``baseline`` names
+    the row that the others are compared with, seed by seed.
     """
 
     methods: dict[str, MethodPlan] = {}
     references: dict[str, dict[str, RowSetting]] = {}
     settings: dict[str, Any] = {}
-
-    @model_validator(mode="after")
-    def _rows_above(self) -> Self:
-        above: list[str] = []
-        for name, row in self.references.items():
-            for key, value in row.items():
-                if isinstance(value, RowValue) and value.row not in above:
-                    raise ValueError(
-                        f"references.{name}.{key} is that of the row {value.row}, and no row above "
-                        f"it has this name"
-                    )
-            above.append(name)
-        return self
+    baseline: str = ""
 
 
 Rules = Annotated[tuple[str, ...], MinLen(1)]
@@ -151,40 +133,3 @@ class StudyPlan(_Section):
         if self.of and not self.rules:
             raise ValueError("of names another study, and there are no rules to compare with it")
         return self
-
-
-def read_study_plan(path: Path) -> StudyPlan:
-    """Read the file of a study.
-
-    Raises:
-        SpecError: All mistakes, each on its own line.
-    """
-    try:
-        text = read_text(path, "", "a study file")
-        plan = StudyPlan.model_validate(parse_yaml(text, aliases=True))
-    except ValidationError as error:
-        raise SpecError("\n".join(_mistakes(path, error))) from error
-    except (YAMLError, ValueError) as error:
-        raise unreadable(path, error) from error
-    both = sorted(set(plan.search_seeds) & set(plan.table_seeds))
-    if both:
-        raise SpecError(
-            f"{path}: the seeds {', '.join(map(str, both))} decide and are reported. Give "
-            f"table_seeds that are not among search_seeds."
-        )
-    return plan
-
-
-def _mistakes(path: Path, error: ValidationError) -> Iterator[str]:
-    """One line for each mistake; of a list and a value in it, the value's."""
-    locations = [mistake["loc"] for mistake in error.errors()]
-    for mistake in error.errors():
-        location = mistake["loc"]
-        if any(other[: len(location)] == location and other != location for other in locations):
-            continue
-        said = {
-            "model_type": "must be names with values, such as 'table_seeds: [20, 21]'",
-            "too_short": f"must have {mistake.get('ctx', {}).get('min_length')} or more",
-        }.get(mistake["type"], readable(mistake["msg"]))
-        name = ".".join(printable(str(part), 60) for part in location) or "the file"
-        yield f"{path}: {name}: {said}."

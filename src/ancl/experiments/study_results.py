@@ -26,9 +26,10 @@ from ancl.files import MARK, carries_mark, claim, read_json, replace_text
 from ancl.metrics import checked_summary, main_metric, score
 from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.build import validation_weights
+from ancl.recipe.method_rows import resolve_methods
 from ancl.recipe.outside_parts import UNKNOWN, Digests, outside_digests, part_name
 from ancl.recipe.recipe import RunSpec
-from ancl.recipe.request import make_request, resolve_methods
+from ancl.recipe.request import make_request
 from ancl.runtime import NUMERICS
 
 Images = tuple[tuple[int, int, int], ...]
@@ -232,6 +233,7 @@ class ResultFolder:
         """All that a spec names from outside."""
         data, network = spec.data, spec.network
         named = [spec.method, network["name"], network.get("weights"), data.source, data.augment]
+        named += [spec.training.optimizer, spec.auxiliary.optimizer]
         return json.dumps(named)
 
     def file(self, spec: RunSpec) -> Path:
@@ -258,10 +260,14 @@ def study_specs(
 
     Neither depends on the machine, so that a spec has the same hash everywhere.
     """
-    known = BENCHMARKS[benchmark].settings if benchmark in BENCHMARKS else {}
-    where = {"threads": known.get("threads", 1), "device": "cpu"}
-    request = make_request(None, benchmark, {**where, **settings}, seeds)
+    request = make_request(None, benchmark, {**fixed_settings(benchmark), **settings}, seeds)
     return resolve_methods(request, [method], among)
+
+
+def fixed_settings(benchmark: str) -> dict[str, Any]:
+    """Where runs of a study are computed, unless its file says otherwise."""
+    known = BENCHMARKS[benchmark].settings if benchmark in BENCHMARKS else {}
+    return {"threads": known.get("threads", 1), "device": "cpu"}
 
 
 class Runs:

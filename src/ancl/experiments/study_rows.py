@@ -406,9 +406,9 @@ def _epochs(runs: Sequence[StudyRun]) -> int:
     total = 0
     for run in finished(runs):
         training, auxiliary, tasks = run.spec.training, run.spec.auxiliary, len(run.images)
-        first = training.epochs_first or training.epochs
-        later = training.epochs + (auxiliary.epochs if _trains_two(run.spec) else 0)
-        total += first + (tasks - 1) * later
+        total += sum(training.at(task).epochs for task in range(tasks))
+        if _trains_two(run.spec):
+            total += sum(auxiliary.at(task).epochs for task in range(1, tasks))
     return total
 
 

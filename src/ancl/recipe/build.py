@@ -27,7 +27,7 @@ from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import Architecture, architecture
-from ancl.recipe.outside_parts import Digests, own_images, part_digests
+from ancl.recipe.outside_parts import Digests, own_images, own_optimizers, part_digests
 from ancl.recipe.recipe import Recipe, RunSpec
 from ancl.recipe.resolve import memory_problems
 from ancl.stages.plan import Setting, plan_each
@@ -139,7 +139,14 @@ def build(
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
     stages, state = plan_each(each, stream.tasks, setting)
     digest = source.fingerprint if own_images(data.source) else None
-    outside = part_digests(named.code, augment, network.maker, network.pretrained, digest)
+    outside = part_digests(
+        named.code,
+        augment,
+        network.maker,
+        network.pretrained,
+        digest,
+        own_optimizers(spec),
+    )
     return Experiment(spec, method, stream, setting, stages, state, tuple(lambs), outside)
 
 
@@ -298,6 +305,8 @@ def equal_epochs(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> int:
             f"Equal computation needs training.schedule=cosine or constant, which epochs stretch, "
             f"not {spec.training.schedule}."
         )
+    if spec.training.epochs_by_task or spec.auxiliary.epochs_by_task:
+        raise SpecError("Equal computation needs one number of epochs, not a list by task.")
     main_epochs, auxiliary_epochs = spec.training.epochs, spec.auxiliary.epochs
     later = images_per_epoch(spec, images)[1:]
     main = main_epochs * sum(each for each, _ in later)

@@ -13,7 +13,8 @@ from ancl.hashing import PROCESS, UnstorableError, digest, known_digest
 from ancl.methods.registry import MethodRef
 from ancl.networks.makers import Maker, network_maker
 from ancl.outside import Loaded
-from ancl.recipe.recipe import RunSpec
+from ancl.recipe.recipe import Recipe, RunSpec
+from ancl.training.optimizers import optimizer_code
 
 Digests = Mapping[str, str]
 """The hash of each part from outside, by its setting: ``method``, ``data.source`` and so on."""
@@ -29,9 +30,11 @@ def part_digests(
     network: Maker | None,
     weights: str | None,
     images: str | None,
+    optimizers: Mapping[str, Loaded | None],
 ) -> dict[str, str]:
     """The hashes of what is given; of code that is not wholly known, one of this process alone."""
     codes = {"method": method, "network": network and network.code, "data.augment": augment}
+    codes |= optimizers
     found = {setting: _code_digest(code) for setting, code in codes.items() if code}
     if network and network.library:
         found["network"] = network.library.version
@@ -70,7 +73,16 @@ def outside_digests(spec: RunSpec, root: Path | None = None) -> dict[str, str]:
         network,
         file and file.digest,
         load_source(source, root, spec.data.size).fingerprint if own_images(source) else None,
+        own_optimizers(spec),
     )
+
+
+def own_optimizers(spec: Recipe) -> dict[str, Loaded | None]:
+    """The code of the optimizers that a spec names, by setting; nothing for those of torch."""
+    return {
+        "training.optimizer": optimizer_code(spec.training.optimizer),
+        "auxiliary.optimizer": optimizer_code(spec.auxiliary.optimizer),
+    }
 
 
 def part_name(spec: RunSpec, setting: str) -> str:
@@ -81,5 +93,7 @@ def part_name(spec: RunSpec, setting: str) -> str:
         "network.weights": spec.network.get("weights"),
         "data.augment": spec.data.augment,
         "data.source": spec.data.source,
+        "training.optimizer": spec.training.optimizer,
+        "auxiliary.optimizer": spec.auxiliary.optimizer,
     }
     return f"{setting} ({named.get(setting)})"

@@ -1,7 +1,7 @@
 """Settings: from layers of values to checked runs. All mistakes are found together."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,33 +101,6 @@ def spec(
     values = dotted_settings({**(settings or {}), **options})
     asked = make_request(method, benchmark, values, seeds, preset, quick, config)
     return asked.resolve()[0].spec
-
-
-def specs(
-    methods: Sequence[str],
-    benchmark: str | None = None,
-    *,
-    seeds: Sequence[int] = (),
-    preset: str = "paper",
-    quick: bool = False,
-    config: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> list[RunSpec]:
-    """Checked runs: every method with every seed. See ``spec`` for the arguments.
-
-    A method's own setting (``lamb``) goes to those methods that have it.
-
-    Examples:
-        >>> [(s.method, s.seed) for s in specs(["lwf", "a-lwf"], "digits/5", seeds=[0, 1])]
-        [('lwf', 0), ('lwf', 1), ('a-lwf', 0), ('a-lwf', 1)]
-
-    Raises:
-        SpecError: All mistakes, each once, on its own line.
-    """
-    values = dotted_settings({**(settings or {}), **options})
-    asked = make_request(None, benchmark, values, seeds, preset, quick, config)
-    return resolve_methods(asked, methods)
 
 
 def dotted_settings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -354,52 +327,8 @@ def is_quick_look(spec: RunSpec) -> bool:
     return all(own[key] == value for key, value in cut.items() if key.startswith("data."))
 
 
-# -- several methods -------------------------------------------------------------------------
-
-
-def resolve_methods(
-    request: Request, methods: Sequence[str], among: Sequence[str] = ()
-) -> list[RunSpec]:
-    """Every method with every seed, in this order. A setting goes to the methods that have it.
-
-    Args:
-        request: What all have in common.
-        methods: Their names.
-        among: Other methods whose settings the request may hold.
-
-    Raises:
-        SpecError: All mistakes, each once, on its own line.
-    """
-    mistakes: list[str] = []
-    found: list[RunSpec] = []
-    for method in methods:
-        try:
-            ignored = foreign_settings(method, [*methods, *among], request.own_settings())
-            asked = replace(request, method=method, ignored=ignored, beside=(*methods, *among))
-            found += [resolved.spec for resolved in asked.resolve()]
-        except AnclError as error:
-            mistakes += str(error).split("\n")
-    if mistakes:
-        raise SpecError("\n".join(dict.fromkeys(mistakes)))
-    return found
-
-
-def foreign_settings(method: str, methods: Iterable[str], given: Iterable[str]) -> frozenset[str]:
-    """Of the settings given, those that another method has and this one has not."""
-    own = MethodRef(method).settings
-    others = {name for other in methods for name in _settings_of(other)}
-    return frozenset(key for key in given if key in others and key not in own)
-
-
 def _trains_auxiliary(method: str) -> bool:
     try:
         return MethodRef(method).make({}).auxiliary is not None
     except (AnclError, TypeError):
         return True  # it cannot be made so: reported when the method itself is resolved
-
-
-def _settings_of(method: str) -> list[str]:
-    try:
-        return list(MethodRef(method).settings)
-    except AnclError:
-        return []  # reported when the method itself is resolved

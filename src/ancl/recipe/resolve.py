@@ -16,6 +16,7 @@ from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
 from ancl.networks import network_maker
+from ancl.outside import is_outside
 from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.benchmarks import benchmark as benchmark_named
 from ancl.recipe.data_spec import DataSpec, data_name
@@ -49,6 +50,13 @@ _FAIR = (
     "the network's growth over all tasks decides how many images are kept, and a learner does not "
     "know how many will come. Give memory.per_class or memory.total instead; a run with "
     "memory.fair says what is left"
+)
+
+
+_NOT_TESTED = "a learner has no test images of its tasks. Leave this out"
+_OWN_OPTIMIZER = (
+    "a learner takes optimizers of torch.optim alone; your own code is for runs. Name another, "
+    "such as adam."
 )
 
 
@@ -161,6 +169,14 @@ class _Resolver:
             return
         if key == "training.lr" and "training.lr_search" not in layer.values:
             self.end_search(layer, network)
+        if key in ("training.epochs", "training.lr", "auxiliary.epochs", "auxiliary.lr"):
+            listed = f"{key}_by_task"
+            named = layer._replace(labels={**layer.labels, listed: layer.label(key)})
+            if isinstance(value, list | tuple):
+                self.set(named, listed, value, network)
+                return
+            if self.values[listed] is not None:
+                self.set(named, listed, None, network)  # one number for all takes it back
         try:
             taken = checked(self.accepted[key].type, value)
         except ValueError as error:
@@ -230,6 +246,12 @@ class _Resolver:
         self.attempt(lambda: check_normalization(data.normalization))
         for name in ("training", "auxiliary"):
             training = self.section(name)
+            if self.kind is Recipe and is_outside(training.optimizer):
+                # It is saved and opened again: what is read back from disk is never executed.
+                self.mistakes.append(f"{name}.optimizer: {_OWN_OPTIMIZER}")
+                continue
+            if self.kind is Recipe and training.evaluate_every:
+                self.mistakes.append(f"{name}.evaluate_every: {_NOT_TESTED}")
             problems = training.problems()
             if made and name == "training":
                 problems += made.training_problems(training)
@@ -391,14 +413,22 @@ def memory_problems(memory: Memory, method: Method, scenario: str, groups: int) 
     return memory.problems(groups, scenario) or method.problems(scenario, kept, groups)
 
 
-def unused_auxiliary(layers: Sequence[Layer], recipe: Recipe) -> list[str]:
-    """What layers set of an auxiliary network that the recipe's method does not have."""
+def unused_auxiliary(
+    layers: Sequence[Layer], recipe: Recipe, sources: Sequence[str] = ("--set", "settings")
+) -> list[str]:
+    """What layers set of an auxiliary network that the recipe's method does not have.
+
+    Args:
+        layers: The settings.
+        recipe: What was made of them.
+        sources: Where they are meant for this method: a file may be of another method's run, or
+            of several methods.
+    """
     named = [
         f"{layer.label(key)}: {key}"
         for layer in layers
         for key in layer.values
-        # A file may be of another method's run, or of several methods.
-        if key.startswith("auxiliary.") and layer.label(key) in ("--set", "settings")
+        if key.startswith("auxiliary.") and layer.label(key) in sources
     ]
     if not named or recipe.make_method().auxiliary:
         return []

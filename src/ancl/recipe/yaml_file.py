@@ -74,6 +74,48 @@ def parse_yaml(text: str, *, aliases: bool = False) -> Any:
         raise ValueError(printable(str(error), 200)) from error
 
 
+Location = tuple[str | int, ...]
+"""Where a value is in a YAML text: keys and positions, from the outermost one on."""
+
+
+def yaml_lines(text: str) -> dict[Location, int]:
+    """The line of every key and item of a YAML text that ``parse_yaml`` read.
+
+    What ``<<`` takes over has the line where it is written.
+    """
+    lines: dict[Location, int] = {}
+    root = YAML(typ="safe", pure=True).compose(text)
+    waiting: list[tuple[Location, Node]] = [((), root)] if root else []
+    while waiting:
+        where, node = waiting.pop()
+        inner: list[tuple[str | int, Node, int]]
+        if isinstance(node, MappingNode):
+            inner = [(str(key.value), value, key.start_mark.line) for key, value in node.value]
+        else:
+            items = node.value if isinstance(node, CollectionNode) else ()
+            inner = [(n, item, item.start_mark.line) for n, item in enumerate(items)]
+        for name, value, line in inner:
+            if name == "<<" and isinstance(node, MappingNode):
+                merged = [value] if isinstance(value, MappingNode) else value.value
+                waiting += [(where, each) for each in merged]
+                continue
+            lines.setdefault((*where, name), line + 1)
+            waiting.insert(0, ((*where, name), value))
+    return lines
+
+
+def read_scalar(text: str) -> Any:
+    """A value as YAML reads it; what is not YAML is the text itself.
+
+    >>> read_scalar("1e-3"), read_scalar("true"), read_scalar("[80, 120]"), read_scalar("50,10x5")
+    (0.001, True, [80, 120], '50,10x5')
+    """
+    try:
+        return parse_yaml(text)
+    except (YAMLError, ValueError):
+        return text
+
+
 def _check_yaml(text: str, *, aliases: bool = False) -> None:
     """Refuse, as ``ValueError``, what would take any time or memory to read."""
     if len(text) > _MOST:

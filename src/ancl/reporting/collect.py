@@ -1,24 +1,20 @@
 """Stored results read from disk: whole ones to report, damaged ones to list."""
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ancl.checks import checked
-from ancl.errors import StoreError, printable
-from ancl.experiments.read_results import read_run
+from ancl.errors import StoreError
+from ancl.experiments.read_results import DECISION, read_json, read_run, read_search
 from ancl.experiments.results import Damaged, Finished
-from ancl.files import read_plain
 from ancl.metrics import ROUNDED
 
-T = TypeVar("T")
 _MARKS = ("spec.yaml", "result.json")
-_DECISION = "decision.json"
 
 
 class Document(NamedTuple):
@@ -30,12 +26,13 @@ class Document(NamedTuple):
 
 @dataclass
 class Collected:
-    """Everything a report is made of."""
+    """Everything a report is made of; ``baseline`` are the runs that comparisons name as theirs."""
 
     runs: list[Finished] = field(default_factory=list)
     searches: list[Document] = field(default_factory=list)
     analyses: list[Document] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
+    baseline: list[Path] = field(default_factory=list)
 
 
 def collect(paths: Sequence[Path]) -> Collected:
@@ -49,10 +46,15 @@ def collect(paths: Sequence[Path]) -> Collected:
         StoreError: A path does not exist.
     """
     collected = Collected()
+    for path in paths:
+        if path.is_file() and path.suffix == ".json":
+            collected.baseline += _comparison_runs(path, baseline=True)
+            stream = str(read_json(path).get("benchmark"))
+            collected.searches += searches_on(path.resolve().parent.parent, stream)
     for directory in dict.fromkeys(inner for path in paths for inner in _directories(path)):
         try:
-            if (directory / _DECISION).is_file():
-                collected.searches.append(Document(directory.name, _search(directory)))
+            if (directory / DECISION).is_file():
+                collected.searches.append(Document(directory.name, read_search(directory)))
             elif _is_analysis(directory):
                 collected.analyses += _analysis(directory)
             else:
@@ -62,9 +64,19 @@ def collect(paths: Sequence[Path]) -> Collected:
     return collected
 
 
-def from_results(finished: Iterable[Finished]) -> Collected:
+def searches_on(runs: Path, stream: str) -> list[Document]:
+    """Whole searches below a directory of runs, on one stream: they may have chosen runs' λ."""
+    documents = []
+    for file in sorted((runs / "searches").glob(f"*/{DECISION}")):
+        with suppress(StoreError):  # it is reported where it is asked for
+            content = read_search(file.parent)
+            documents += [Document(file.parent.name, content)] * (content["benchmark"] == stream)
+    return documents
+
+
+def from_results(finished: Iterable[Finished], baseline: Sequence[Path] = ()) -> Collected:
     """Finished runs, without reading them again."""
-    collected = Collected()
+    collected = Collected(baseline=list(baseline))
     collected.runs = [
         run._replace(environment=_environment(run.directory, collected.damaged)) for run in finished
     ]
@@ -88,14 +100,17 @@ def _directories(path: Path) -> Iterator[Path]:
 
 
 def _has_results(path: Path) -> bool:
-    return any((path / name).is_file() for name in (*_MARKS, _DECISION))
+    return any((path / name).is_file() for name in (*_MARKS, DECISION))
 
 
-def _comparison_runs(path: Path) -> list[Path]:
+def _comparison_runs(path: Path, *, baseline: bool = False) -> list[Path]:
     """The run directories a comparison names: as they are, or beside the comparison."""
-    content = _json(path)
+    content = read_json(path)
     try:
-        named = [Path(run) for method in content["methods"].values() for run in method["runs"]]
+        rows = content["methods"]
+        wanted = [content["baseline"]] if baseline and "baseline" in content else []
+        names = [name for name in (wanted if baseline else rows) if name in rows]
+        named = [Path(run) for name in names for run in rows[name]["runs"]]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StoreError(f"{path} is not a whole comparison: {error!r}.") from error
     beside = path.resolve().parent.parent
@@ -108,43 +123,12 @@ def _is_analysis(directory: Path) -> bool:
 
 
 def _analysis(directory: Path) -> list[Document]:
-    content = _json(directory / "result.json")
+    content = read_json(directory / "result.json")
     try:
         _check_analysis(content)
         return [Document(directory.name, by_seed) for by_seed in explorer_data(content)]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StoreError(f"{directory} is not a whole analysis: {error!r}.") from error
-
-
-def _search(directory: Path) -> dict[str, Any]:
-    """The decision of a search with every trial that led to it."""
-    decision = {**_json(directory / _DECISION), "trials": _read(directory / "trials.json", list)}
-    needed = {"protocol", "method", "benchmark", "decided_by"}
-    lacking = sorted(needed - set(decision))
-    if lacking or not all(isinstance(trial, dict) for trial in decision["trials"]):
-        raise StoreError(f"{directory} is not a whole search: it lacks {lacking}.")
-    for trial in decision["trials"]:
-        _check_trial(directory, trial, decision)
-    return decision
-
-
-def _check_trial(directory: Path, trial: Mapping[str, Any], decision: Mapping[str, Any]) -> None:
-    """Refuse a mean that is not its scores', and a choice that is not the decision's."""
-    scores, mean, step = trial.get("scores"), trial.get("mean"), trial.get("step")
-    try:
-        seeds = list(checked(dict[str, float], scores or {}).values())
-        written = None if mean is None or not seeds else checked(float, mean)
-        other = written is not None and abs(math.fsum(seeds) / len(seeds) - written) > ROUNDED
-        unlike = bool(trial.get("chosen")) and trial.get(str(step)) != decision.get(str(step))
-    except (ValueError, TypeError) as error:
-        raise StoreError(
-            f"{directory}: a trial is damaged ({printable(str(error), 200)})."
-        ) from error
-    if other or unlike:
-        what = f"its mean {mean} is not that of its scores" if other else "the decision is another"
-        raise StoreError(
-            f"{directory}: a trial of {step} is damaged: {what}. Run the search again."
-        )
 
 
 def _run(directory: Path, damaged: list[Damaged]) -> Finished:
@@ -157,26 +141,10 @@ def _run(directory: Path, damaged: list[Damaged]) -> Finished:
 
 def _environment(directory: Path, damaged: list[Damaged]) -> dict[str, Any]:
     try:
-        return _json(directory / "environment.json")
+        return read_json(directory / "environment.json")
     except StoreError as error:
         damaged.append(Damaged(directory, f"{error} The rest of the run is reported."))
         return {}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return _read(path, dict)
-
-
-def _read(path: Path, kind: type[T]) -> T:
-    try:
-        # JSON has no NaN; a report shows nothing there.
-        content = json.loads(read_plain(path).decode("utf-8"), parse_constant=lambda _: None)
-    except (OSError, ValueError, RecursionError) as error:
-        why = printable(f"{type(error).__name__}: {error}", 300)
-        raise StoreError(f"{path} cannot be read ({why}).") from error
-    if not isinstance(content, kind):
-        raise StoreError(f"{path} holds JSON of another shape than was written.")
-    return content
 
 
 Row = Mapping[str, Any]

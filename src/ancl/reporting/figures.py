@@ -12,6 +12,7 @@ import numpy as np
 from ancl.experiments.groups import Group
 from ancl.experiments.pairing import Sweep
 from ancl.metrics import learned_after
+from ancl.wording import term_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,11 +36,14 @@ _MOST_PANELS = 12
 def draw(
     groups: Sequence[Group], sweeps: Sequence[Sweep], directory: Path, *, vector: bool
 ) -> list[Path]:
-    """Draw every figure of every stream into a directory, as PNG and with ``vector`` as PDF."""
+    """Draw every figure of every stream into a directory: PNG, and with ``vector`` SVG and PDF."""
     import matplotlib as mpl
 
     paths: list[Path] = []
-    with mpl.rc_context({"pdf.fonttype": 42, "font.size": 9, "axes.axisbelow": True}):
+    settings: dict[Any, Any] = {"pdf.fonttype": 42, "font.size": 9, "axes.axisbelow": True}
+    # The names of parts in an SVG are random without a salt; its text stays text.
+    settings |= {"svg.fonttype": "none", "svg.hashsalt": "ancl"}
+    with mpl.rc_context(settings):
         for stream in dict.fromkeys(group.stream for group in groups):
             on_stream = [group for group in groups if group.stream == stream]
             along = [sweep for sweep in sweeps if sweep.groups[0] in on_stream]
@@ -68,15 +72,16 @@ def file_name(text: str) -> str:
 
 
 def save(figure: Figure, path: Path, vector: bool) -> list[Path]:
-    """Write a figure as PNG, and with ``vector`` as PDF; a path without an ending is given."""
+    """Write a figure as PNG, with ``vector`` as SVG and PDF too; the path has no ending."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image, drawing = path.parent / f"{path.name}.png", path.parent / f"{path.name}.pdf"
+    image, pdf, svg = (path.parent / f"{path.name}.{end}" for end in ("png", "pdf", "svg"))
     figure.savefig(image, dpi=120, metadata={"Software": None})
     if not vector:
         return [image]
     figure.set_layout_engine("none")  # the layout is known by now; this halves the time
-    figure.savefig(drawing, metadata={"CreationDate": None, "Creator": None, "Producer": None})
-    return [image, drawing]
+    figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [image, pdf, svg]
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -222,7 +227,8 @@ def _terms(groups: Sequence[Group]) -> Figure | None:
     for panel, (group, training) in zip(axes, shown, strict=False):
         for name, values in training.terms["train"].items():
             finite = [np.nan if value is None else value for value in values]
-            panel.plot(np.array(training.epochs) + 1, finite, color=colours.get(name), label=name)
+            label = term_text(group.spec.method, name)
+            panel.plot(np.array(training.epochs) + 1, finite, color=colours.get(name), label=label)
         panel.set_title(f"{group.title}, task {training.task + 1}", size=8)
         panel.set_xlabel("epoch", size=8)
         panel.locator_params(nbins=4)

@@ -12,19 +12,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from ancl.errors import StoreError
+from ancl.errors import SpecError, StoreError, unknown
 from ancl.experiments.groups import Group, group_runs
-from ancl.experiments.pairing import Difference, Sweep, differences, sweeps
+from ancl.experiments.pairing import (
+    Difference,
+    Sweep,
+    baseline_differences,
+    differences,
+    sweeps,
+)
 from ancl.experiments.results import Damaged, Finished, spec_yaml
 from ancl.files import STAGES, check_place, claim, replace_text, writing
 from ancl.hashing import digest
 from ancl.metrics import METRICS, Estimate
-from ancl.reporting.collect import Collected, Document, collect, from_results
+from ancl.recipe.method_rows import MethodRow
+from ancl.reporting.collect import Collected, Document, collect, from_results, searches_on
 from ancl.reporting.figures import INSTALL, UNWRITTEN, draw, most_points, trainings
 from ancl.reporting.headline import Finding, findings
-from ancl.reporting.tables import Table, all_tables, comma_separated, latex, markdown, overview
+from ancl.reporting.table_formats import Table, comma_separated, latex, markdown
+from ancl.reporting.tables import all_tables, overview
 from ancl.runtime import can_draw
-from ancl.wording import LEGEND
+from ancl.wording import LEGEND, term_text
 
 _PAGE = "report.html"
 _FORMATS: dict[str, Callable[[Table], str]] = {
@@ -40,17 +48,37 @@ _OVERVIEW = (
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Everything a report shows, before it is drawn."""
+    """Everything a report shows, before it is drawn.
+
+    Args:
+        groups: The runs, those together that differ only by seed.
+        searches: Searches.
+        analyses: Analyses.
+        damaged: What is not shown, or only in part.
+        baselines: What all differences are taken to, at most one for each stream.
+    """
 
     groups: list[Group]
     searches: list[Document]
     analyses: list[Document]
     damaged: list[Damaged]
+    baselines: tuple[Group, ...] = ()
 
     @cached_property
     def differences(self) -> dict[Group, Difference]:
         """Every variant minus its host."""
-        return differences(self.groups)
+        return differences(self.groups, [search.content for search in self.searches])
+
+    @cached_property
+    def compared(self) -> dict[Group, Difference]:
+        """What tables and the page show: every method minus the baseline, or variants minus hosts.
+
+        Streams without a baseline have variants minus hosts.
+        """
+        searches = [search.content for search in self.searches]
+        streams = {baseline.stream for baseline in self.baselines}
+        hosts = {g: pair for g, pair in self.differences.items() if g.stream not in streams}
+        return hosts | baseline_differences(self.groups, self.baselines, searches)
 
     @cached_property
     def sweeps(self) -> list[Sweep]:
@@ -71,14 +99,59 @@ class Report:
     @cached_property
     def tables(self) -> list[Table]:
         """The overview, and the tables in the paper's layout."""
-        pairs = self.differences
+        pairs = self.compared
         return [overview(self.groups, pairs), *all_tables(self.groups, pairs, self.searches)]
 
 
-def make_report(collected: Collected) -> Report:
-    """A report from collected results."""
+def make_report(collected: Collected, baseline: str | None = None) -> Report:
+    """A report from collected results.
+
+    Args:
+        collected: The results.
+        baseline: What differences are taken to, as ``--baseline`` names it; by default what a
+            comparison among the results says.
+
+    Raises:
+        SpecError: No run is of such a method, or runs with several settings are.
+    """
     groups, duplicates = group_runs(collected.runs)
-    return Report(groups, collected.searches, collected.analyses, [*collected.damaged, *duplicates])
+    if baseline is not None:
+        baselines = named_baselines(groups, baseline)
+    else:
+        own = {path.resolve() for path in collected.baseline}
+        baselines = [g for g in groups if any(run.directory.resolve() in own for run in g.runs)]
+        # Two comparisons on one stream with two baselines name none.
+        streams = [group.stream for group in baselines]
+        baselines = [group for group in baselines if streams.count(group.stream) == 1]
+    damaged = [*collected.damaged, *duplicates]
+    return Report(groups, collected.searches, collected.analyses, damaged, tuple(baselines))
+
+
+def named_baselines(groups: Sequence[Group], text: str) -> list[Group]:
+    """The groups that ``lwf`` or ``lwf@lamb=3`` stands for, one for each stream that has it.
+
+    No code of a method is loaded: results of other people's methods are only read.
+
+    Raises:
+        SpecError: There is none, or there are several on a stream.
+    """
+    row = MethodRow.read(text)
+    like = [
+        group
+        for group in groups
+        if group.spec.method == row.method
+        and all(group.settings.get(key) == value for key, value in row.values.items())
+    ]
+    several = [g for g in like if sum(other.stream == g.stream for other in like) > 1]
+    if several:
+        titles = ", ".join(f"{g.title} on {g.stream}" for g in several)
+        raise SpecError(
+            f"--baseline: {text} stands for {titles}. Add a value, as in {row.method}@lamb=3."
+        )
+    if not like:
+        methods = dict.fromkeys(group.spec.method for group in groups)
+        raise SpecError("--baseline: " + unknown("reported method", text, methods))
+    return like
 
 
 class ReportResult(NamedTuple):
@@ -108,6 +181,7 @@ def report(
     *,
     runs: str | Path = "runs",
     out: str | Path | None = None,
+    baseline: str | None = None,
     overwrite: bool = False,
 ) -> ReportResult:
     """Write tables (Markdown, LaTeX, CSV), figures and one HTML page from stored results.
@@ -119,15 +193,18 @@ def report(
             default is everything below ``runs``.
         runs: Where results are.
         out: Where the report is written; the default is ``RUNS/report``.
+        baseline: The method that all differences are taken to, such as ``lwf`` or ``lwf@lamb=3``;
+            by default a comparison's own, and else each variant's host.
         overwrite: Whether files there that are not of an earlier report are replaced.
 
     Raises:
+        SpecError: There is no such baseline.
         StoreError: There is no result, the report cannot be written, or files that ancl did not
             write are in its place.
     """
     directory = check_place(Path(runs) / "report" if out is None else out, "a report")
     paths = [Path(path) for path in stored or [runs]]
-    made = make_report(collect(paths))
+    made = make_report(collect(paths), baseline)
     if not (made.groups or made.analyses or made.searches):
         damaged = "".join(f"\n  {directory}: {reason}" for directory, reason in made.damaged)
         raise StoreError(
@@ -155,6 +232,7 @@ def page_of(
     place: Path | None = None,
     *,
     overwrite: bool = False,
+    baseline: Sequence[Path] = (),
 ) -> Page:
     """Write the page of finished runs, with its figures as PNG.
 
@@ -166,6 +244,7 @@ def page_of(
         place: Where the page is written; the default is the directory of a single run, or one
             below ``runs/comparisons`` for several runs.
         overwrite: Whether files that ancl did not write are replaced.
+        baseline: The directories of the runs that differences are taken to.
     """
     if not finished:
         return Page(None, "There is no report: no run finished.")
@@ -176,8 +255,12 @@ def page_of(
         mark = digest(sorted(directory.name for directory in directories))[:8]
         benchmark = finished[0].result.spec.benchmark.replace("/", "-")
         place = runs / "comparisons" / f"{benchmark}_{mark}"
+    collected = from_results(finished, baseline)
+    if baseline:  # a comparison says who has had a larger search
+        collected.searches = searches_on(runs, finished[0].result.spec.stream)
+    made = make_report(collected)
     try:
-        path = write_page(make_report(from_results(finished)), place, overwrite=overwrite)[0]
+        path = write_page(made, place, overwrite=overwrite)[0]
     except StoreError as error:
         return Page(None, str(error))
     return Page(path, "\n".join([f"Report: {path}", *([] if can_draw() else [INSTALL])]))
@@ -216,7 +299,7 @@ def write_page(
     Args:
         report: What to write.
         out: Where to write it.
-        vector: Whether figures are written as PDF too, which doubles the time.
+        vector: Whether figures are written as PDF and SVG too, which takes more time.
         overwrite: Whether files that ancl did not write are replaced.
 
     Raises:
@@ -242,12 +325,13 @@ def content(report: Report, out: Path | None = None) -> dict[str, Any]:
         "findings": {
             stream: [item._asdict() for item in items] for stream, items in report.findings.items()
         },
+        "baselines": {group.stream: group.title for group in report.baselines},
         "classes": {group.stream: group.class_names() for group in report.groups},
         "groups": [
             {
                 **_group(group),
                 "trainings": [item._asdict() for item in trainings(group, points)],
-                "difference": _difference(report.differences.get(group), places),
+                "difference": _difference(report.compared.get(group), places),
                 "links": [_link(run.directory, out) for run in group.runs],
             }
             for group in report.groups
@@ -299,7 +383,9 @@ def _group(group: Group) -> dict[str, Any]:
             for name, lines in curves.items()
         },
         "cells": [[cell and estimate(cell) for cell in row] for row in group.cells()],
+        "terms": {t: term_text(group.spec.method, t) for t in ("old", "auxiliary")},
         "parameters": group.parameters(),
+        "costs": {stage: cost._asdict() for stage, cost in group.costs().items()},
         "seconds": {name: _short(spent.mean) for name, spent in group.seconds().items()},
         "runs": [run.directory.name for run in group.runs],
         "spec": spec_yaml(group.spec),

@@ -12,15 +12,16 @@ import numpy as np
 
 from ancl.errors import counted, printable
 from ancl.experiments.grid import best_value
+from ancl.experiments.pairing import Conditions, pairing
 from ancl.experiments.study import StudyResult
-from ancl.experiments.study_plan import GridValue
+from ancl.experiments.study_plan import GridValue, RowValue
 from ancl.experiments.study_results import StudyRun
 from ancl.experiments.study_rows import ROWS, RULE_ROWS, MethodResult, scores
 from ancl.files import MARK, claim, replace_text, writing
 from ancl.methods.registry import MethodRef
-from ancl.metrics import METRICS, SEEDS, main_metric, mean_and_error
+from ancl.metrics import METRICS, SEEDS, main_metric, mean_and_error, paired, t_interval
 from ancl.reporting.figures import COLOURS, UNWRITTEN, file_name, new_figure, save
-from ancl.reporting.tables import Cell, Number, Table, markdown
+from ancl.reporting.table_formats import Cell, Number, Table, latex, markdown
 from ancl.runtime import can_draw
 from ancl.wording import SIGNS, interval_text
 
@@ -49,6 +50,9 @@ def write_study(study: StudyResult, out: Path, *, overwrite: bool = False) -> li
     texts = {"tables.md": "\n".join(parts).rstrip() + "\n"}
     if not study.plan.of:
         texts["expected.csv"] = _expected(study)
+        texts["tables.tex"] = "\n".join(
+            [f"% a study's tables, {MARK}", *map(latex, _printed(study))]
+        )
     claim_study(study, out, overwrite=overwrite)
     with writing(out, *UNWRITTEN):
         for name, text in texts.items():
@@ -61,7 +65,7 @@ def claim_study(study: StudyResult, out: Path, *, overwrite: bool = False) -> No
     kinds = ["frontier"] if not study.plan.of else []
     kinds += _RULES if study.plan.rules else []
     names = [f"{_figure_name(kind, method)}.png" for method in study.methods for kind in kinds]
-    names += [] if study.plan.of else ["expected.csv"]
+    names += [] if study.plan.of else ["expected.csv", "tables.tex"]
     claim(out, ["tables.md", *names], ["tables.md"], overwrite=overwrite)
 
 
@@ -107,7 +111,7 @@ def study_tables(study: StudyResult) -> list[Table]:
     """The tables of a study, from its finished runs."""
     made: list[Table] = []
     if not study.plan.of:
-        made += [_rows(study, benchmark) for benchmark in study.plan.benchmarks]
+        made += row_tables(study)
         pairs = [(row, "cl") for row in ("ancl", "afec", "equal_search", "equal_compute")]
         made += [_differences("study_differences", study, ROWS, pairs)]
         made += [_fairness(study), _trials(study)]
@@ -148,6 +152,66 @@ def _rows(study: StudyResult, benchmark: str) -> Table:
     titled = shown[0][2][0].spec.stream if shown else benchmark
     title = f"{titled}: test, mean ± standard error over seeds"
     return Table(name, title, head, tuple(rows), (_ABOUT_COSTS,) if costly else ())
+
+
+def row_tables(study: StudyResult) -> list[Table]:
+    """The rows of every benchmark, and their differences to its baseline, if it has one."""
+    made: list[Table] = []
+    for benchmark, entry in study.plan.benchmarks.items():
+        made += [_rows(study, benchmark)]
+        made += [_to_baseline(study, benchmark)] if entry.baseline else []
+    return [table for table in made if table.rows]
+
+
+def _printed(study: StudyResult) -> list[Table]:
+    """The tables for a paper: all but what was tried."""
+    return [table for table in study_tables(study) if not table.name.endswith(("trials", "tries"))]
+
+
+def _to_baseline(study: StudyResult, benchmark: str) -> Table:
+    """Every row minus the baseline, seed by seed, with what else differs."""
+    name = study.plan.benchmarks[benchmark].baseline
+    base = study.references.get((benchmark, name), ())
+    shown = {row: runs for (on, row), runs in study.references.items() if on == benchmark}
+    for method in (each for each in study.methods if each.benchmark == benchmark):
+        shown |= {f"{method.method}, {ROWS[row]}": method.rows[row] for row in method.rows}
+    rows: list[tuple[Cell, ...]] = []
+    for row, runs in shown.items():
+        if not base or not runs or row == name:
+            continue
+        pair = pairing(
+            _conditions(study, benchmark, row, runs), _conditions(study, benchmark, name, base)
+        )
+        gaps = paired(*({run.spec.seed: run.value for run in side} for side in (runs, base)))
+        gaps = {} if pair.refused else gaps
+        interval = t_interval(list(gaps.values()), base[0].test_image) if gaps else None
+        texts = (interval_text(interval, mean=False), pair.text)
+        rows.append((f"{row} − {name}", _gap(list(gaps.values())), *texts))
+    head = ("difference", "points", "95 % interval", "what else differs")
+    notes = (
+        "Mean ± standard error over seeds; Student's t over seeds, on these test images, at least "
+        "one of them each way.",
+    )
+    title = f"{benchmark}: rows minus {name} in the metric that counts, seed by seed"
+    return Table(f"study_minus_{benchmark.replace('/', '-')}", title, head, tuple(rows), notes)
+
+
+def _conditions(
+    study: StudyResult, benchmark: str, row: str, runs: Sequence[StudyRun]
+) -> Conditions:
+    """What decided a row, with the number of values that were tried for it."""
+    spec, size = runs[0].spec, runs[0].parameters[-1] if runs[0].parameters else None
+    return Conditions(spec.settings(), runs[0].images, (), size, _tried(study, benchmark, row))
+
+
+def _tried(study: StudyResult, benchmark: str, row: str) -> int | None:
+    """How many values were tried for a row, with those of rows it takes values from."""
+    references = study.plan.benchmarks[benchmark].references
+    if row not in references or not {"lamb", "lamb_a"} & references[row].keys():
+        return None
+    above = {value.row for value in references[row].values() if isinstance(value, RowValue)}
+    counts = [len(study.trials.get((benchmark, name), ())) for name in (row, *sorted(above))]
+    return sum(counts)
 
 
 _COSTS = ("parameters stored", "images stored", "seconds")

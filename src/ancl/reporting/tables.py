@@ -1,17 +1,13 @@
 """Tables in the paper's layout: one row per method and variant, one column per benchmark."""
 
-import csv
-import io
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from ancl.experiments.groups import Group
 from ancl.experiments.pairing import Difference
-from ancl.files import csv_cell
 from ancl.metrics import METRICS, Estimate
 from ancl.recipe.paper import grids
 from ancl.reporting.collect import Document
+from ancl.reporting.table_formats import Cell, Choice, Number, Table
 from ancl.wording import (
     SCENARIOS,
     SIGNS,
@@ -19,54 +15,7 @@ from ancl.wording import (
     method_rank,
     method_title,
     natural,
-    number_text,
 )
-
-EXPECTED = ("expected, %", ", paper", ", expected")
-"""How the headings of numbers end that are not ours."""
-
-
-@dataclass(frozen=True)
-class Number:
-    """An estimate in percent or, with a sign, in points."""
-
-    estimate: Estimate
-    signed: bool = False
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Values that were tried; the chosen one is marked."""
-
-    values: tuple[float, ...]
-    chosen: float
-
-
-Cell = str | Number | Choice | None
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table.
-
-    Args:
-        name: The name of its files.
-        title: What it shows, in one line.
-        head: One heading per column.
-        rows: The cells.
-        notes: Lines below the table.
-    """
-
-    name: str
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def numeric(self) -> list[bool]:
-        """Which columns hold numbers."""
-        return [any(isinstance(row[i], Number) for row in self.rows) for i in range(len(self.head))]
 
 
 def all_tables(
@@ -87,6 +36,7 @@ def all_tables(
             tables.append(difference_table(pairs))
     counted = [group for group in groups if any(result.parameters for result in group.results)]
     tables += [parameter_table(counted)] if counted else []
+    tables += [cost_table(costly)] if (costly := [g for g in groups if g.costs()]) else []
     grid = grid_table(searches)
     return [*tables, grid] if grid.rows else tables
 
@@ -136,7 +86,7 @@ _ERRORS = "Mean ± standard error over n seeds (standard deviation over n - 1, d
 
 
 def difference_table(pairs: Sequence[Difference]) -> Table:
-    """Variant minus host, paired by seed, with what else differs beside it."""
+    """A method minus its host or the baseline, paired by seed, with what else differs."""
     metric, scenario = pairs[0].group.decisive, pairs[0].group.spec.data.scenario
     rows: list[tuple[Cell, ...]] = [
         (
@@ -150,12 +100,22 @@ def difference_table(pairs: Sequence[Difference]) -> Table:
     ]
     return Table(
         f"difference_{scenario}",
-        f"{METRICS[metric].label} of a variant minus its plain host in points, paired by seed, "
+        f"{METRICS[metric].label} of {_minus(pairs)[0]} in points, paired by seed, "
         f"{scenario.upper()}",
-        (*("variant minus host", "benchmark", "points", "95 % interval"), _ALSO),
+        (_minus(pairs)[1], *("benchmark", "points", "95 % interval"), _ALSO),
         tuple(rows),
         (_ERRORS, _INTERVALS),
     )
+
+
+def _minus(pairs: Sequence[Difference]) -> tuple[str, str, str]:
+    """What differences are taken to: in a sentence, at the head of rows, and of a column."""
+    to_hosts = all(p.host.variant == "CL" != p.group.variant for p in pairs)
+    if to_hosts and all(p.host.base == p.group.base for p in pairs):
+        return "a variant minus its plain host", "variant minus host", "− host, points"
+    hosts = list(dict.fromkeys(pair.host.title for pair in pairs))
+    name = hosts[0] if len(hosts) == 1 else "baseline"
+    return f"a method minus {name}", "difference", f"− {name}, points"
 
 
 _INTERVALS = (
@@ -219,13 +179,15 @@ def overview(groups: Sequence[Group], differences: Mapping[Group, Difference]) -
                 _expected_cell(group, group.decisive),
             )
         )
+    minus = _minus(list(differences.values()))[2]
     head = (
-        *("benchmark", "method", "metric", "ours, %", "− host, points", _ALSO),
+        *("benchmark", "method", "metric", "ours, %", minus, _ALSO),
         *("forgetting, points", "learning, %", "expected, %"),
     )
+    whose = "the plain method" if minus == "− host, points" else "the baseline"
     about = (
-        "− host: minus the plain method, paired by seed. Expected: the paper's number, or the one "
-        "measured for the benchmark."
+        f"{minus.partition(',')[0]}: minus {whose}, paired by seed. Expected: the paper's number, "
+        f"or the one measured for the benchmark."
     )
     return Table("overview", "All methods", head, tuple(rows), (_ERRORS, about, *_limits(groups)))
 
@@ -268,152 +230,24 @@ def parameter_table(groups: Sequence[Group]) -> Table:
     return Table("parameters", "Parameters after every task", head, tuple(rows), (about,))
 
 
-# -- as Markdown, as LaTeX (booktabs) and as CSV ----------------------------------------------
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "λ": r"$\lambda$",
-    "−": "$-$",
-    "±": r"$\pm$",
-    "√": r"$\surd$",
-    "–": "--",
-    "…": r"\dots{}",
-}
-
-
-def markdown(table: Table) -> str:
-    """Title, table and notes."""
-    shared = shared_n(table)
-
-    def cell(content: Cell) -> str:
-        return _escaped(_plain(content, shared, lambda text: f"**{text}**"))
-
-    numeric = table.numeric
-    lines = [
-        "| " + " | ".join(_escaped(name) for name in table.head) + " |",
-        "|" + "|".join("---:" if right else "---" for right in numeric) + "|",
-        *("| " + " | ".join(map(cell, row)) + " |" for row in table.rows),
-    ]
-    notes = "".join(f"\n{_escaped(note)}  " for note in _notes(table, shared))
-    return f"## {table.title}\n\n" + "\n".join(lines) + f"\n{notes.rstrip()}\n"
-
-
-def latex(table: Table) -> str:
-    """A table environment; it needs the packages booktabs and amsmath."""
-    shared = shared_n(table)
-    columns = "".join("r" if right else "l" for right in table.numeric)
-    rows = [" & ".join(_latex_cell(cell, shared) for cell in row) + r" \\" for row in table.rows]
-    notes = " ".join(tex(note) for note in _notes(table, shared))
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{tex(table.title)}. {notes}}}",
-            rf"\label{{tab:{table.name.replace('_', '-')}}}",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            " & ".join(tex(name) for name in table.head) + r" \\",
-            r"\midrule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
+def cost_table(groups: Sequence[Group]) -> Table:
+    """Images, backward passes, FLOPs and time of every kind of stage that trains."""
+    rows: list[tuple[Cell, ...]] = []
+    for group in groups:
+        costs, seconds = group.costs(), group.seconds()
+        for stage, cost in costs.items():
+            numbers = (f"{cost.images:,.0f}", f"{cost.backward:,.0f}", f"{cost.flops:.3g}")
+            time = f"{seconds[stage].mean:.3g}" if stage in seconds else ""
+            rows.append((group.stream, group.title, stage, *numbers, time))
+        if len(costs) > 1:
+            images, backward, flops = (sum(each) for each in zip(*costs.values(), strict=True))
+            time = f"{sum(seconds[stage].mean for stage in costs if stage in seconds):.3g}"
+            numbers = (f"{images:,.0f}", f"{backward:,.0f}", f"{flops:.3g}")
+            rows.append((group.stream, group.title, "all", *numbers, time))
+    head = (*("benchmark", "method", "stage", "images", "backward passes", "FLOPs", "seconds"),)
+    about = (
+        "All tasks together, mean over seeds. Images: those that gradients were computed on, each "
+        "as often as it came. FLOPs: of training steps, with what old and auxiliary networks "
+        "answer, by torch's own counter on a training's first step; validation is not in it."
     )
-
-
-def comma_separated(table: Table) -> str:
-    """Every number at full precision, with columns for its standard error and n."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    wide = table.numeric
-    picks = [any(isinstance(row[i], Choice) for row in table.rows) for i in range(len(table.head))]
-    head: list[str] = []
-    for name, number, pick in zip(table.head, wide, picks, strict=True):
-        head += [name, f"{name}: standard error", f"{name}: n"] if number else [name]
-        head += [f"{name}: chosen"] if pick else []
-    writer.writerow(map(csv_cell, head))
-    for row in table.rows:
-        cells: list[str] = []
-        for content, number, pick in zip(row, wide, picks, strict=True):
-            cells += _csv_cells(content, 3 if number else 2 if pick else 1)
-        writer.writerow(map(csv_cell, cells))
-    return text.getvalue()
-
-
-def tex(text: str) -> str:
-    r"""Text with LaTeX's special characters escaped.
-
-    >>> tex("50% of a_b & λ")
-    '50\\% of a\\_b \\& $\\lambda$'
-    """
-    return "".join(_LATEX.get(letter, letter) for letter in text)
-
-
-def shared_n(table: Table) -> int | None:
-    """The number of seeds, where all numbers but the expected ones have the same; else None."""
-    counts = {
-        cell.estimate.n
-        for row in table.rows
-        for name, cell in zip(table.head, row, strict=True)
-        if isinstance(cell, Number) and not name.endswith(EXPECTED)
-    }
-    return counts.pop() if len(counts) == 1 else None
-
-
-def cell_text(content: Cell, shared: int | None) -> str:
-    """A cell as plain text, with a chosen value in brackets."""
-    return _plain(content, shared, lambda text: f"[{text}]")
-
-
-def _plain(content: Cell, shared: int | None, bold: Callable[[str], str]) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, Number):
-        return number_text(content.estimate, signed=content.signed, n=shared is None)
-    if isinstance(content, Choice):
-        return ", ".join(
-            bold(f"{value:g}") if value == content.chosen else f"{value:g}"
-            for value in content.values
-        )
-    return content
-
-
-def _latex_cell(content: Cell, shared: int | None) -> str:
-    if isinstance(content, Choice):
-        return _plain(content, shared, lambda text: rf"\textbf{{{text}}}")
-    text = tex(_plain(content, shared, str))
-    return text.replace(" $\\pm$ ", r" $\pm$ ") if isinstance(content, Number) else text
-
-
-def _csv_cells(content: Cell, width: int) -> list[str]:
-    if isinstance(content, Number):
-        mean, error, n = content.estimate
-        return [_number(mean), _number(error), str(n)]
-    if isinstance(content, Choice):
-        return [" ".join(f"{value:g}" for value in content.values), f"{content.chosen:g}"]
-    return [content or "", *("" for _ in range(width - 1))]
-
-
-def _number(fraction: float) -> str:
-    return "" if math.isnan(fraction) else f"{100 * fraction:.6f}"
-
-
-def _notes(table: Table, shared: int | None) -> list[str]:
-    return [*table.notes, *([f"n = {shared}."] if shared else [])]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    return Table("costs", "What training costs", head, tuple(rows), (about,))

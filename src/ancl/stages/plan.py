@@ -172,7 +172,9 @@ class _Planner:
         if self.method.enlarge and not self.first:
             self.varied = replace(setting.images, versions=True)
         self.numerics = numerics(setting.device)
-        self.unstored = why_unstored((*self.method.parts, setting.architecture, setting.augment))
+        trainings = (setting.training, setting.auxiliary)
+        parts = (*self.method.parts, setting.architecture, setting.augment, *trainings)
+        self.unstored = why_unstored(parts)
         self.stages: list[Stage] = []
         self.shared: dict[str, str] = {}
         # Where nothing is trained, nothing is augmented either.
@@ -200,8 +202,11 @@ class _Planner:
         elif method.main == "auxiliary" and not self.first:
             main = inputs[AUXILIARY]
         else:
+            measured = self.measured()
+            if measured:
+                inputs |= self.features(state, self.tasks)
             fields = self.common(inputs, **self.main_parts())
-            main = self.add(TrainMain(**fields, trainer=self.trainer))
+            main = self.add(TrainMain(**fields, trainer=self.trainer, **measured))
             after |= dict.fromkeys(self.trainer.yields if self.trainer else (), main)
         after[NETWORK] = main
         if self.auto and not self.first:
@@ -462,6 +467,12 @@ class _Planner:
                 terms["alternating"] = self.auxiliary_training(method.auxiliary)
         return terms
 
+    def measured(self) -> dict[str, Any]:
+        """After how many epochs the main network is tested, and on which images."""
+        every = self.setting.training.evaluate_every
+        tests = tuple(task.test_key for task in self.tasks if task.is_column)
+        return {"evaluate_every": every, "tests": tests} if every else {}
+
     def extras(self, wanted: Callable[[Extra], bool]) -> tuple[Extra, ...]:
         """The method's extra terms that mean something in this task."""
         told = self.setting.task_aware
@@ -482,7 +493,8 @@ class _Planner:
         by = training.select_by or self.method.select_by
         if task_loss_alone and by == "task_loss":
             by = "loss"
-        return replace(training.at(self.task.index), select_by=by)
+        # What is measured on the way is a matter of the main network's stage.
+        return replace(training.at(self.task.index), select_by=by, evaluate_every=None)
 
     def frozen_parts(self) -> tuple[int, bool]:
         """How many of the head's first blocks the main network leaves alone, and its backbone."""

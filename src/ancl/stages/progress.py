@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Collection, Mapping
+from threading import Event, Thread
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
@@ -11,7 +13,7 @@ from rich.progress import Progress as Bars
 
 from ancl.errors import counted
 from ancl.stages.events import Events
-from ancl.stages.stage import Stage
+from ancl.stages.stage import Stage, is_own
 from ancl.training.loop import Epoch
 from ancl.wording import duration, percent
 
@@ -60,13 +62,47 @@ class Progress(Events):
 
 
 class Lines(Progress):
-    """A line for the plan, every training, every other stage that takes long, and every note."""
+    """A line for the plan, every training, every other stage that takes long, and every note.
 
-    def __init__(self) -> None:
+    While it is entered there is a line at least every ``quiet_seconds``: a file or a pipe that
+    says nothing for long looks as if the work had stopped.
+
+    Args:
+        quiet_seconds: The longest time without a line.
+    """
+
+    def __init__(self, quiet_seconds: float = 60.0) -> None:
+        self._quiet_seconds, self._said, self._ended = quiet_seconds, monotonic(), Event()
+        self._running: dict[str, str] = {}
         self._epochs: Mapping[str, int] = {}
         self._todo: frozenset[str] = frozenset()
         self._done: set[str] = set()
         self._trained: dict[str, tuple[Epoch, Epoch]] = {}
+
+    def __enter__(self) -> Self:
+        self._ended.clear()
+        Thread(target=self._keep_saying, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+
+    def _keep_saying(self) -> None:
+        """Say how far the work is, whenever nothing was said for long."""
+        while not self._ended.wait(max(self._said + self._quiet_seconds - monotonic(), 0.01)):
+            if monotonic() - self._said >= self._quiet_seconds:
+                running = list(self._running.values())
+                self.say("; ".join(running) if running else "Still at work.")
+
+    def say(self, message: str) -> None:
+        """A line on standard error."""
+        self._said = monotonic()
+        super().say(message)
 
     def note(self, message: str) -> None:
         """A line."""
@@ -86,6 +122,7 @@ class Lines(Progress):
     def stage_begins(self, stage: Stage) -> None:
         """Forget the epochs of an attempt before."""
         self._trained.pop(stage.key, None)
+        self._running[stage.key] = f"{self.title(stage)} begins"
 
     def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
         """Keep what the stage's line shows: the last epoch, and the one whose weights are kept."""
@@ -94,6 +131,8 @@ class Lines(Progress):
             before = self._trained.get(stage.key)
             kept = before[1] if before and before[1].best and not epoch.best else epoch
             self._trained[stage.key] = (epoch, kept)
+            most = self._epochs.get(stage.key, 0)
+            self._running[stage.key] = f"{self.title(stage)}: {epoch_line(epoch, most)}"
         if epoch.note:
             whose = "" if is_own(stage, epoch.role) else f"{epoch.role} "
             self.remark(f"{self.title(stage)}, {whose}epoch {epoch.epoch + 1}: {epoch.note}")
@@ -102,8 +141,14 @@ class Lines(Progress):
         """A line for something remarkable in an epoch."""
         self.say(text)
 
+    def stage_fails(self, stage: Stage, reason: str) -> None:
+        """A line for a failure; the stage runs no more."""
+        self._running.pop(stage.key, None)
+        super().stage_fails(stage, reason)
+
     def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
         """A line for a stage, once: it is found again by every stage that reads it."""
+        self._running.pop(stage.key, None)
         if stage.key in self._done:
             return
         self._done.add(stage.key)
@@ -237,11 +282,6 @@ class TimeLeft:
         if not self._done:
             return None
         return sum(self._left.values()) * self._seconds / self._done / self._workers
-
-
-def is_own(stage: Stage, role: str) -> bool:
-    """Whether an epoch is one of the stage's own, and not of the network that AFEC trains too."""
-    return role == stage.name or stage.name not in ("main", "auxiliary")
 
 
 def epoch_line(epoch: Epoch, most: int) -> str:

@@ -68,6 +68,11 @@ class Stage(ABC):
         return TaskWork(self.task, self.seed, self.parts, inputs, context, lamb)
 
 
+def is_own(stage: Stage, role: str) -> bool:
+    """Whether an epoch is one of the stage's own, and not of the network that AFEC trains too."""
+    return role == stage.name or stage.name not in ("main", "auxiliary")
+
+
 _UNKNOWN: dict[int, object] = {}
 """Such code by its id, kept alive so that no later object gets the same id, and with it the key."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -34,9 +35,10 @@ from ancl.state import BASE, FIRST_RATE, LAMB, MEMORY, NETWORK, OLD, WATCHED, wr
 from ancl.store.entry import StageResult
 from ancl.training.afec import AlternatingTraining, following
 from ancl.training.config import candidate_rate
+from ancl.training.evaluated import Evaluated
 from ancl.training.loop import Fit, Trainer, trained
 from ancl.training.objective import Auxiliary, Objective, PenaltyTerm
-from ancl.types import Output, prefixed, strip_prefix
+from ancl.types import Output, Params, prefixed, strip_prefix
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -220,10 +222,14 @@ class TrainMain(Stage):
 
     Args:
         trainer: The method's own training, in place of the SGD loop.
+        evaluate_every: After how many epochs it is tested on all tasks so far; 0 for never.
+        tests: The keys of the test images of these tasks.
     """
 
     name = "main"
     trainer: MainTrainer | None = None
+    evaluate_every: Annotated[int, LATER] = 0
+    tests: Annotated[tuple[str, ...], LATER] = ()
 
     @property
     def epochs(self) -> int:
@@ -234,7 +240,18 @@ class TrainMain(Stage):
         """Train it, by the loop, in turns with an auxiliary one, or by the method's own trainer."""
         work = self.work(inputs, context)
         trainer = self.trainer.make(work) if self.trainer else self._trainer(work)
+        if self.evaluate_every:
+            trainer = Evaluated(trainer, self.evaluate_every, partial(self._measure, work))
         return trained(trainer, context.drive(trainer))
+
+    def _measure(self, work: TaskWork, tensors: Params) -> dict[str, list[float | None]]:
+        """Test accuracy on every task so far, by the network's own answers."""
+        network = work.main_network()
+        network.load(strip_prefix(NETWORK, tensors))
+        twin = frozen(network)
+        samples = [work.images(key).test for key in self.tests]
+        shares = [accuracy(work, twin, each, lambda out: out.logits) for each in samples]
+        return {kind: [share[i] for share in shares] for i, kind in enumerate(("taw", "tag"))}
 
     def _trainer(self, work: TaskWork) -> Trainer:
         network = work.main_network()

@@ -121,6 +121,11 @@ class Store:
         """The state of an unfinished stage, or nothing where it is absent or damaged."""
         return self._load(self._checkpoint(key), lambda path: read_entry(path, key))
 
+    def checkpoint_meta(self, key: str) -> Mapping[str, Any] | None:
+        """What the state of an unfinished stage holds besides tensors; None as in ``load``."""
+        header = self._load(self._checkpoint(key), lambda path: read_header(path, key))
+        return None if header is None else header["meta"]
+
     def save_checkpoint(self, key: str, entry: StageResult) -> None:
         """Replace the state of an unfinished stage; the caller holds the lock of its key.
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ancl.training.config import Training
+from ancl.training.cost import Cost
 from ancl.training.loop import Epoch, Fit, Saved
 from ancl.training.objective import Objective, PenaltyTerm
 from ancl.types import Params, prefixed, strip_prefix
@@ -79,6 +80,11 @@ class AlternatingTraining:
     def trainable_parameters(self) -> int:
         """The number of parameters of the main network that change."""
         return self._main.trainable_parameters
+
+    @property
+    def cost(self) -> Cost:
+        """What both trainings took."""
+        return self._main.cost.plus(self._auxiliary.cost)
 
     def state(self) -> Saved:
         """Both trainings' states; the anchor is made anew at the next epoch."""

@@ -1,17 +1,16 @@
 """How a network is trained: optimizer, schedule and when to stop."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-import torch
-from annotated_types import Ge, Gt, Lt
-from torch import Tensor, nn
+from annotated_types import Ge, Gt, Lt, MinLen
+from pydantic import AfterValidator
 
-from ancl.hashing import LATER
+from ancl.hashing import LATER, describe, described_fields
+from ancl.training.optimizers import optimizer_code, optimizer_name, optimizer_problems
 from ancl.training.precision import Precision
-from ancl.training.quadratic import like
-from ancl.types import Params, prefixed, strip_prefix
 
 FIRST_RATES = (0.5, 0.1, 0.05)
 """What is tried for the first task where the rate is searched."""
@@ -48,7 +47,8 @@ class Training:
         lr_first: The same for the first task, where it differs.
         lr_search: Whether each task's rate is searched by fine-tuning, on its validation images.
         batch_size: Images per step.
-        optimizer: ``sgd`` or ``adamw``.
+        optimizer: A class of ``torch.optim`` (``sgd``, ``adamw``, ``adam``, ``rmsprop`` …), or your
+            own: ``path/file.py:NAME``.
         momentum: Momentum of SGD.
         weight_decay: Added by the optimizer.
         schedule: ``patience`` divides the rate when the validation loss stops improving and
@@ -67,6 +67,12 @@ class Training:
             implicit step for it, stable for every λ.
         precision: In what networks answer while training: ``fp32``, or ``bf16`` or ``fp16`` by
             autocast. Losses, Ω, importance, weights and evaluation are in fp32.
+        optimizer_options: More arguments of the optimizer, such as ``{betas: [0.9, 0.95]}``.
+        epochs_by_task: The largest number of epochs of every task, the last one for all that
+            follow; a list for ``epochs`` sets it.
+        lr_by_task: The same for the rate; a list for ``lr`` sets it.
+        evaluate_every: After how many epochs the main network is also tested on all tasks so far,
+            by its own answers; the log holds it. It decides nothing.
     """
 
     epochs: Annotated[int, Ge(1)] = 200
@@ -75,7 +81,7 @@ class Training:
     lr_first: Positive | None = 0.1
     lr_search: bool = False
     batch_size: Annotated[int, Ge(1)] = 128
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Annotated[str, AfterValidator(optimizer_name)] = "sgd"
     momentum: Share = 0.9
     weight_decay: Annotated[float, Ge(0)] = 2e-4
     schedule: Literal["patience", "cosine", "multistep", "constant"] = "patience"
@@ -90,15 +96,35 @@ class Training:
     clip: Positive | None = None
     penalty_step: Literal["plain", "proximal"] = "plain"
     precision: Annotated[Precision, LATER] = "fp32"
+    optimizer_options: Annotated[Mapping[str, Any] | None, LATER] = None
+    epochs_by_task: Annotated[
+        Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] | None, LATER
+    ] = None
+    lr_by_task: Annotated[Annotated[tuple[Positive, ...], MinLen(1)] | None, LATER] = None
+    evaluate_every: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
 
     def at(self, task: int) -> Self:
         """The same with the values of one task filled in; a rate to be searched has none yet."""
         lr, epochs = self.lr, self.epochs
         if task == 0:
             lr, epochs = self.lr_first or lr, self.epochs_first or epochs
+        if self.epochs_by_task:
+            epochs = self.epochs_by_task[min(task, len(self.epochs_by_task) - 1)]
+        if self.lr_by_task:
+            lr = self.lr_by_task[min(task, len(self.lr_by_task) - 1)]
         if self.lr_search:
             lr = FIRST_RATES[0]
-        return replace(self, lr=lr, lr_first=None, epochs=epochs, epochs_first=None)
+        alike = replace(
+            self, epochs_first=None, epochs_by_task=None, lr_first=None, lr_by_task=None
+        )
+        return replace(alike, lr=lr, epochs=epochs)
+
+    def key_description(self) -> dict[str, Any]:
+        """What stage keys hold of it: a user's own optimizer by its source."""
+        fields = described_fields(self)
+        if code := optimizer_code(self.optimizer):
+            fields["optimizer"] = code.value
+        return {"is": "Training", **{name: describe(value) for name, value in fields.items()}}
 
     def problems(self) -> list[str]:
         """What does not go together, beyond each value's own range."""
@@ -114,6 +140,9 @@ class Training:
                 "penalty_step=proximal would take its part of them nevertheless. Use "
                 "precision=bf16 or penalty_step=plain."
             )
+        if self.lr_search and self.lr_by_task:
+            found.append("lr_by_task gives every task's rate, and lr_search looks for it.")
+        found += optimizer_problems(self)
         if self.schedule == "multistep" and not self.milestones:
             found.append("schedule=multistep needs milestones, e.g. milestones=[80,120].")
         if any(epoch < 1 for epoch in self.milestones):
@@ -133,38 +162,3 @@ def scheduled_rate(training: Training, step: int, total: int, epoch: int) -> flo
         passed = sum(milestone <= epoch for milestone in training.milestones)
         return training.lr * training.gamma**passed
     return training.lr
-
-
-Parameters = dict[str, nn.Parameter]
-
-
-def make_optimizer(parameters: Parameters, training: Training) -> torch.optim.Optimizer:
-    """A fresh optimizer of these parameters."""
-    own, decay = list(parameters.values()), training.weight_decay
-    if training.optimizer == "adamw":
-        return torch.optim.AdamW(own, training.lr, weight_decay=decay, fused=True)
-    return torch.optim.SGD(
-        own, training.lr, momentum=training.momentum, weight_decay=decay, fused=True
-    )
-
-
-def moments(optimizer: torch.optim.Optimizer, parameters: Parameters) -> Params:
-    """A copy of what an optimizer knows of each parameter."""
-    known: Params = {}
-    for name, parameter in parameters.items():
-        held = optimizer.state.get(parameter, {})
-        known |= prefixed(name, {k: v.clone() for k, v in held.items() if isinstance(v, Tensor)})
-    return known
-
-
-def load_moments(optimizer: torch.optim.Optimizer, parameters: Parameters, tensors: Params) -> None:
-    """Give a fresh optimizer what ``moments`` found, with each parameter's own strides."""
-    for name, parameter in parameters.items():
-        held = strip_prefix(name, tensors)
-        if held:
-            optimizer.state[parameter] = {
-                key: like(parameter, value)
-                if value.shape == parameter.shape
-                else value.to(parameter.device, copy=True)
-                for key, value in held.items()
-            }

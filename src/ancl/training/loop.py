@@ -18,8 +18,10 @@ from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
-from ancl.training.config import Training, load_moments, make_optimizer, moments, scheduled_rate
+from ancl.training.config import Training, scheduled_rate
+from ancl.training.cost import Cost, CostMeter
 from ancl.training.objective import Objective
+from ancl.training.optimizers import load_state, make_optimizer, moments, numbers
 from ancl.training.outer import OuterStep
 from ancl.training.precision import LossScale, answering_in
 from ancl.training.quadratic import like
@@ -35,7 +37,8 @@ class Epoch:
 
     A term on weights is its value at the end of the epoch; so is everything on validation
     images, from which ``accuracy`` comes too. ``lambs`` has what rules yielded: the ``lamb`` and
-    the mean ``lamb_a`` of the epoch.
+    the mean ``lamb_a`` of the epoch; ``tasks`` the test accuracy on every task so far, ``taw`` and
+    ``tag``, where ``evaluate_every`` asks for it.
     """
 
     role: str
@@ -48,6 +51,7 @@ class Epoch:
     note: str
     seconds: float
     lambs: dict[str, float] = field(default_factory=dict)
+    tasks: dict[str, list[float | None]] = field(default_factory=dict)
 
 
 class Saved(NamedTuple):
@@ -60,13 +64,13 @@ class Saved(NamedTuple):
 class Trainer(Protocol):
     """Can be driven epoch by epoch, saved where it is settled, and stored at its end."""
 
-    settled: bool
-
     def __iter__(self) -> Iterator[Epoch]: ...
     def state(self) -> Saved: ...  # noqa: D102
     def restore(self, saved: Saved) -> None: ...  # noqa: D102
     def tensors(self) -> Params: ...  # noqa: D102
 
+    @property
+    def settled(self) -> bool: ...  # noqa: D102
     @property
     def lambs(self) -> dict[str, float]: ...  # noqa: D102
     @property
@@ -113,6 +117,7 @@ class Fit:
         self._precision = answering_in(training.precision, train.device)
         self._scale = LossScale(train.device) if training.precision == "fp16" else None
         self._answers: list[dict[Anchor, Output]] = []
+        self._meter = CostMeter()
         self.outer: OuterStep | None = None
         self.replay: ReplayStream | None = None
         self.objective = objective
@@ -186,6 +191,11 @@ class Fit:
         outer = self.outer.parameters if self.outer else {}
         return sum(each.numel() for each in (*self._parameters.values(), *outer.values()))
 
+    @property
+    def cost(self) -> Cost:
+        """What the training took so far."""
+        return self._meter.total
+
     def steepest(self) -> float:
         """The largest curvature of the terms on weights; 0 where there are none."""
         return self._quadratic.steepest() if self._quadratic else 0.0
@@ -203,11 +213,12 @@ class Fit:
             self.network.at(self.epoch, number, len(self.train))
             replay = self.replay.drawn(draws) if self.replay else None
             part = number / len(self.train)
-            terms = self._objective.answers(self._step(batch, part, replay=replay))
-            self._optimizer.zero_grad(set_to_none=True)
-            # Gradients add up: the sum is never needed. Features of a frozen backbone have none.
-            losses = [term for term in terms.values() if term.requires_grad]
-            torch.autograd.backward(self._scale.scaled(losses) if self._scale else losses)
+            with self._meter.step(len(batch.y) + (len(replay[0].y) if replay else 0)):
+                terms = self._objective.answers(self._step(batch, part, replay=replay))
+                self._optimizer.zero_grad(set_to_none=True)
+                # Gradients add up: the sum is never needed. A frozen backbone's features have none.
+                losses = [term for term in terms.values() if term.requires_grad]
+                torch.autograd.backward(self._scale.scaled(losses) if self._scale else losses)
             self._update(len(batch.y))
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
@@ -411,6 +422,8 @@ class Fit:
             "finished": self.finished,
             "left": self._left,
             "lowest": None if math.isinf(self._lowest) else self._lowest,
+            "cost": self._meter.state(),
+            "optimizer": numbers(self._optimizer, self._parameters),
         }
         return Saved(tensors, meta)
 
@@ -420,6 +433,8 @@ class Fit:
         self.epoch, self.lr, self.finished = meta["epoch"], meta["lr"], meta["finished"]
         self._left = meta["left"]
         self._lowest = math.inf if meta["lowest"] is None else meta["lowest"]
+        if "cost" in meta:  # a checkpoint of an earlier version has none
+            self._meter.restore(meta["cost"])
         self.network.load(strip_prefix("network", tensors))
         best = strip_prefix("best", tensors)
         self._best = {name: like(now, best[name]) for name, now in self._state_dict().items()}
@@ -427,7 +442,8 @@ class Fit:
         if self.watcher:
             self.watcher.restore(self._aligned(strip_prefix("watched", tensors)))
         self._optimizer = make_optimizer(self._parameters, self.training)
-        load_moments(self._optimizer, self._parameters, strip_prefix("optimizer", tensors))
+        known = strip_prefix("optimizer", tensors)
+        load_state(self._optimizer, self._parameters, known, meta.get("optimizer", {}))
         self._objective.restore(tensors)
         self.objective = self._objective
         if self._scale:
@@ -453,14 +469,18 @@ class Fit:
 def trained(trainer: Trainer, log: list[dict[str, Any]]) -> StageResult:
     """What a training leaves behind, as a stage stores it."""
     meta = {"log": log, "lambs": trainer.lambs, "trained": trainer.trainable_parameters}
+    cost: Cost | None = getattr(trainer, "cost", None)  # an author's trainer need not count
+    if cost:
+        meta["cost"] = cost._asdict()
     return StageResult(trainer.tensors(), meta)
 
 
 def epoch_record(epoch: Epoch) -> dict[str, Any]:
     """An epoch as JSON; what is not finite is written as text, and no λ where no rule moved it."""
     record = asdict(epoch)
-    if not epoch.lambs:
-        del record["lambs"]
+    for rare in ("lambs", "tasks"):
+        if not record[rare]:
+            del record[rare]
     for split in ("train", "val"):
         record[split] = {k: v if math.isfinite(v) else str(v) for k, v in record[split].items()}
     return record

@@ -15,7 +15,7 @@ from ancl.errors import TrainingError
 from ancl.memory import Memory
 from ancl.networks import Network
 from ancl.seeding import generator
-from ancl.training.config import load_moments, moments
+from ancl.training.optimizers import load_state, moments
 from ancl.types import Params
 
 
@@ -87,7 +87,7 @@ class OuterStep:
     def restore(self, tensors: Params) -> None:
         """Resume from a saved state."""
         self._optimizer = self._fresh()
-        load_moments(self._optimizer, self.parameters, tensors)
+        load_state(self._optimizer, self.parameters, tensors, {})
 
     def _fresh(self) -> torch.optim.Optimizer:
         own = list(self.parameters.values())

@@ -62,7 +62,7 @@ function trainingCurves() {
     const xs = found.epochs.map((epoch) => String(epoch + 1));
     const about = `${group.title}, task ${found.task + 1}, ${found.role}`;
     const points = (values, text = plain) => values.map((value, i) => ({ i, y: value, text: text(value) }));
-    const series = Object.entries(found.terms[split]).map(([name, values], index) => ({ name, color: color(index), dash: "", points: points(values) }));
+    const series = Object.entries(found.terms[split]).map(([name, values], index) => ({ name: (split !== "lambs" && group.terms[name]) || name, color: color(index), dash: "", points: points(values) }));
     host.replaceChildren(lineChart({
       label: `Loss terms of ${about}`, xlabel: "epoch", log, xs, series,
       ylabel: `${split === "lambs" ? "λ by rule" : "loss term"}${log ? ", logarithmic" : ""}`,

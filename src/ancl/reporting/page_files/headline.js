@@ -111,9 +111,10 @@ function headline() {
     warned.replaceChildren(...looks.map((note) => el("p", { class: "warning" }, note)));
     said.replaceChildren(...DATA.findings[STREAMS[STREAM.index]].map((each) => el("li", { class: each.kind }, each.text.replace(/(^|[\s[])-(?=\d)/g, "$1−"))));
     const pairs = groups.filter((group) => group.difference);
+    const named = DATA.baselines[STREAMS[STREAM.index]];
     const unlike = pairs.filter((group) => group.difference.also);
     host.replaceChildren(...(pairs.length ? [
-      el("h3", {}, "Each variant minus its host, per seed"),
+      el("h3", {}, named ? `Each method minus ${named}, per seed` : "Each variant minus its host, per seed"),
       el("p", { class: "soft" }, "A dot is a seed, the diamond is their mean, and the line is its 95 % interval (Student’s t) over seeds, " +
         "on these test images: at least one of them each way. A line without an end mark is wider than the figure. " +
         "The diamond is filled if there are at least three seeds and the interval does not contain 0."),

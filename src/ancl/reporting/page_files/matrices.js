@@ -49,7 +49,7 @@ function methodLegend() {
   return host;
 }
 
-const MINUS = "minus the host";
+const MINUS = Object.keys(DATA.baselines).length ? "minus the baseline" : "minus the host";
 
 function heatCells(group, minus) {
   if (!minus) return group.cells.map((row) => row.map((cell) => cell && cell[0]));
@@ -142,7 +142,7 @@ function matrices() {
     most = Math.max(...groups.flatMap((group) => (minus ? heatCells(group, true).flat().map(Math.abs) : [0])), 0);
     host.replaceChildren(...groups.map((group) => heatTable(group, minus, most, reading)));
     if (!groups.length) {
-      host.replaceChildren(el("p", { class: "soft" }, minus ? "No method that is switched on has a host to compare with." : "No method is switched on."));
+      host.replaceChildren(el("p", { class: "soft" }, minus ? "No method that is switched on can be compared with another." : "No method is switched on."));
     }
     const names = DATA.classes[STREAMS[STREAM.index]] || [];
     classes.replaceChildren(...(names.length ? [el("details", {}, el("summary", {}, "The classes of each task"),

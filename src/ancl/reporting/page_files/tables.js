@@ -95,6 +95,16 @@ function groupTime(group) {
   return Object.values(group.seconds).reduce((a, b) => a + b, 0);
 }
 
+// What differences are taken to: the baseline that was named, or each variant's host.
+function minusText(titles = Object.values(DATA.baselines)) {
+  const names = [...new Set(titles)];
+  return !names.length ? "minus host" : names.length > 1 ? "minus baseline" : `minus ${names[0]}`;
+}
+
+function minusAbout() {
+  return Object.keys(DATA.baselines).length ? "A method minus the baseline" : "A variant minus its plain method";
+}
+
 function overviewColumns() {
   const decides = [...new Set(DATA.groups.map((group) => group.decisive))];
   const six = [...decides, "forgetting", "learning_accuracy"];
@@ -106,6 +116,11 @@ function overviewColumns() {
   });
   const difference = ({ difference: found }) => (found
     ? numberCell(found.estimate, signed, found.also || null) : { text: "", value: null });
+  const cost = (name, title, unit) => ({ title, number: true, more: true, about: "Of all trainings of a run; validation is not in it",
+    cell: ({ costs }) => {
+      const total = Object.values(costs).reduce((sum, each) => sum + each[name], 0) / unit;
+      return total ? { text: total.toPrecision(3), value: total, csv: total } : { text: "", value: null };
+    } });
   const sizes = DATA.groups.some((group) => group.parameters.length);
   const million = (count) => `${(count / 1e6).toFixed(2)}`;
   const last = (name, title) => ({ title, number: true, more: true, cell: ({ parameters }) => (parameters.length
@@ -114,7 +129,7 @@ function overviewColumns() {
     { title: "method", below: "benchmark", cell: (group) => textCell(group.title, STREAMS.length > 1 ? group.stream : null) },
     { title: `${decides.map((name) => METRIC[name].label).join(" or ")}, %`, number: true, below: "metric", about: decides.map((name) => METRIC[name].formula).join(" or "),
       cell: (group) => numberCell(group.metrics[group.decisive], withError, decides.length > 1 ? METRIC[group.decisive].label : null) },
-    { title: "minus host, points", number: true, below: "what else differs", about: "A variant minus its plain method, paired by seed", cell: difference },
+    { title: `${minusText()}, points`, number: true, below: "what else differs", about: `${minusAbout()}, paired by seed`, cell: difference },
     metric("forgetting", "forgetting"), metric("learning_accuracy", "learning"),
     { title: "n", number: true, about: "seeds", cell: ({ seeds }) => ({ text: String(seeds.length), value: seeds.length }) },
     ...(DATA.groups.some((group) => group.expected) ? [{ title: "expected, %", number: true, more: true, below: "expected from",
@@ -122,6 +137,9 @@ function overviewColumns() {
       cell: (group) => numberCell(group.expected, (e) => withError(e.slice(0, 2)), group.expected ? expectedSource(group) : null) }] : []),
     ...DATA.metrics.filter((m) => !six.includes(m.name) && known(m)).map((m) => metric(m.name, null, true)),
     ...(sizes ? [last("stored", "parameters, million"), last("trained", "trained in the last task, million")] : []),
+    ...(DATA.groups.some((group) => Object.keys(group.costs).length) ? [
+      cost("images", "images trained on, thousand", 1e3), cost("backward", "backward passes, thousand", 1e3),
+      cost("flops", "training FLOPs, 10⁹", 1e9)] : []),
     { title: "time", saved: "time, seconds", number: true, more: true, cell: (group) => ({ text: duration(groupTime(group)), value: groupTime(group) }) },
     { title: "runs", more: true, cell: (group) => ({ text: group.runs.join(" "), value: group.runs[0], csv: group.runs.join(" "),
       links: group.links.map((href, i) => ({ href, text: `seed ${group.seeds[i]}` })) }) },
@@ -137,7 +155,7 @@ function overview() {
   const columns = overviewColumns();
   const rows = DATA.groups.map((group) => columns.map((column) => column.cell(group)));
   section("overview", "Overview",
-    "Mean ± standard error over n seeds. “Minus host” is a variant minus its plain method in AAC (TIL) or AIAC, paired by seed; " +
+    `Mean ± standard error over n seeds. “${minusText()[0].toUpperCase()}${minusText().slice(1)}” is ${minusAbout().toLowerCase()} in AAC (TIL) or AIAC, paired by seed; ` +
     "what else differs stands below it, and there is no number where data or network differ. Time is that of one run, with nothing shared.",
     sortable("All methods; a heading sorts", columns, rows));
 }
