@@ -1,4 +1,4 @@
-"""What follows the main network's training: bias correction, alignment, balanced tuning."""
+"""What follows the main network's training: correction, alignment, tuning, GDumb's training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -240,6 +240,55 @@ class BalancedTuning(Finish):
         anchor = anchor_for(old.regularizer, work.network(), classes, importance)
         lamb = weight_at(old.lamb, *work.history.counts)
         return (PenaltyTerm("old", lamb, old.regularizer, anchor),)
+
+
+@dataclass(frozen=True)
+class TrainOnMemory(Finish):
+    """Train the network on what the memory holds from now on, and on nothing else (GDumb).
+
+    Args:
+        epochs: Passes over the memory.
+        lr: The largest learning rate.
+        lr_min: The rate that a cycle of the schedule falls to.
+        batch_size: Images per step.
+        weight_decay: Added by the optimizer.
+        clip: Largest norm of the gradient.
+    """
+
+    name = "memory_training"
+    first = True
+    equal_classes = False
+    epochs: int = 256
+    lr: float = 0.05
+    lr_min: float = 0.0005
+    batch_size: int = 16
+    weight_decay: float = 1e-6
+    clip: float = 10.0
+
+    def run(self, work: TaskWork) -> StageResult:
+        """The network after the training."""
+        network = work.network()
+        old, *new = work.memory_after(network)
+        images = [part.samples for part in (*new, old) if len(part.samples)]
+        objective, training = Objective(work.task_loss), self._training(work)
+        fit = work.fit(network, objective, images, [], training, self.name)
+        return trained(fit, work.drive(fit))
+
+    def _training(self, work: TaskWork) -> Training:
+        return replace(
+            work.training,
+            epochs=self.epochs,
+            lr=self.lr,
+            lr_min=self.lr_min,
+            lr_search=False,
+            batch_size=self.batch_size,
+            optimizer="sgd",
+            momentum=0.9,
+            weight_decay=self.weight_decay,
+            schedule="restarts",
+            warmup=0.0,
+            clip=self.clip,
+        )
 
 
 def truncated(work: TaskWork) -> Exemplars:

@@ -29,6 +29,7 @@ from ancl.methods.parts import (
 )
 from ancl.networks import Network
 from ancl.regularizers import Evidence, Watcher, WeightRegularizer
+from ancl.reservoirs import share
 from ancl.seeding import generator, seeded
 from ancl.state import (
     AUXILIARY,
@@ -167,9 +168,55 @@ class TaskWork:
 
     def _chosen_by(self, memory: Memory, network: Network, count: int) -> Exemplars:
         answer, randomness = self.answer(network), generator(self.seed, self.index, "memory")
-        return select(
-            memory, self._pool, answer, task=self.index, count=count, randomness=randomness
-        )
+        pool = self._newest_first if memory.selection == "ring" else self._pool
+        return select(memory, pool, answer, task=self.index, count=count, randomness=randomness)
+
+    def memory_after(self, network: Network) -> list[Exemplars]:
+        """What the memory holds from now on: the old exemplars that it keeps, then new ones.
+
+        Those of a class that comes again are chosen among the kept ones and the new images, unless
+        all classes share the memory.
+        """
+        memory, (count, held) = self._parts.memory, self.kept
+        if memory and memory.shared:
+            return self._shared_memory(memory, count)
+        old = self.exemplars.truncated(count, held) if self.exemplars else None
+        old = old.of_classes(self.history.returning, inside=False) if old else self._no_exemplars
+        new = [self.chosen(network, count)]
+        if held:
+            flags = torch.ones(len(self.held), dtype=torch.bool)
+            new.append(Exemplars(self.held, torch.full((len(self.held),), self.index), flags))
+        return [old, *new]
+
+    def _shared_memory(self, memory: Memory, count: int) -> list[Exemplars]:
+        old, new = self.exemplars or self._no_exemplars, self.split.train
+        if self.history.returning:
+            new = not_in(new, old.samples)
+        new = new.take(self._arrival(len(new)))
+        came = Exemplars(new, torch.full((len(new),), self.index), torch.zeros(len(new)).bool())
+        both, kept = Samples.concatenate([old.samples, new]), len(old.task)
+        known = self.history.counts[0] if self.index else 0
+        path = (self.seed, self.index)
+        stays = share(memory.selection, both, kept, count, known, path)
+        return [old.take(stays[stays < kept]), came.take(stays[stays >= kept] - kept)]
+
+    def _arrival(self, count: int) -> Tensor:
+        """The order in which images of the task come."""
+        return torch.randperm(count, generator=generator(self.seed, self.index, "arrival"))
+
+    @property
+    def _newest_first(self) -> Samples:
+        """The pool: the task's images, the last to come first, then those that were kept."""
+        pool, none = self._pool, self.split.train.take(torch.arange(0))
+        again = self.history.returning
+        count = len(not_in(self.split.train, none)) if again else len(pool)
+        newest = self._arrival(count).flip(0)
+        return pool.take(torch.cat([newest, torch.arange(count, len(pool))]))
+
+    @property
+    def _no_exemplars(self) -> Exemplars:
+        none = torch.zeros(0, dtype=torch.long)
+        return Exemplars(self.split.train.take(none), none, none.bool())
 
     @property
     def _pool(self) -> Samples:
@@ -433,7 +480,7 @@ class TaskWork:
 
     def _old_anchor(self, old: Term) -> Anchor:
         if old.stored:
-            return Anchor(self.history.old_classes, stored=True)
+            return Anchor(self.history.stored_classes, stored=True)
         # As the last task left it; rows for new classes, if it has any, are not used.
         before = (OLD, self.history.blocks_before) if OLD in self.inputs else (START, None)
         network, importance = self.network(*before), self.importance_of(IMPORTANCE)

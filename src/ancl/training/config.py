@@ -8,6 +8,7 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
 
+from ancl.hashing import LATER
 from ancl.training.quadratic import like
 from ancl.types import Params, prefixed, strip_prefix
 
@@ -50,12 +51,13 @@ class Training:
         momentum: Momentum of SGD.
         weight_decay: Added by the optimizer.
         schedule: ``patience`` divides the rate when the validation loss stops improving and
-            ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs.
+            ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs;
+            ``restarts`` begins with a tenth of the rate, then falls in cycles of 1, 2, 4 … epochs.
         patience: Epochs without improvement before the rate is divided.
         select_by: What ``patience`` judges an epoch by, on validation images: the whole ``loss``,
             the ``task_loss`` alone, or ``accuracy``; as the method says if left out.
         factor: What the rate is divided by.
-        lr_min: Training ends when the rate would fall below it.
+        lr_min: Training ends when the rate would fall below it; ``restarts`` falls to it.
         reset_momentum: Whether going back to the best weights also clears the optimizer.
         milestones: Epochs after which ``multistep`` multiplies the rate.
         gamma: What ``multistep`` multiplies by.
@@ -63,6 +65,8 @@ class Training:
         clip: Largest norm of the gradient; none if left out.
         penalty_step: ``plain`` adds an Ω on weights to the gradient; ``proximal`` takes an
             implicit step for it, stable for every λ.
+        inner: Steps on every batch of the task, each with a replay batch of its own, where there
+            is a memory to replay from.
     """
 
     epochs: Annotated[int, Ge(1)] = 200
@@ -74,7 +78,7 @@ class Training:
     optimizer: Literal["sgd", "adamw"] = "sgd"
     momentum: Share = 0.9
     weight_decay: Annotated[float, Ge(0)] = 2e-4
-    schedule: Literal["patience", "cosine", "multistep", "constant"] = "patience"
+    schedule: Literal["patience", "cosine", "multistep", "constant", "restarts"] = "patience"
     patience: Annotated[int, Ge(1)] = 5
     select_by: SelectBy | None = None
     factor: Annotated[float, Gt(1)] = 3.0
@@ -85,6 +89,7 @@ class Training:
     warmup: Share = 0.0
     clip: Positive | None = None
     penalty_step: Literal["plain", "proximal"] = "plain"
+    inner: Annotated[Annotated[int, Ge(1)], LATER] = 1
 
     def at(self, task: int) -> Self:
         """The same with the values of one task filled in; a rate to be searched has none yet."""
@@ -121,7 +126,22 @@ def scheduled_rate(training: Training, step: int, total: int, epoch: int) -> flo
     if training.schedule == "multistep":
         passed = sum(milestone <= epoch for milestone in training.milestones)
         return training.lr * training.gamma**passed
+    if training.schedule == "restarts":
+        return _restarted_rate(training, epoch)
     return training.lr
+
+
+def _restarted_rate(training: Training, epoch: int) -> float:
+    """The rate of an epoch with cycles of 1, 2, 4 … epochs, as in GDumb's code.
+
+    >>> [round(_restarted_rate(Training(lr=0.05, lr_min=0.0005), e), 4) for e in range(6)]
+    [0.005, 0.05, 0.05, 0.0252, 0.05, 0.0428]
+    """
+    if epoch == 0:
+        return training.lr / 10
+    start = 1 << (epoch.bit_length() - 1)  # also the length of the cycle
+    share = 0.5 * (1 + math.cos(math.pi * (epoch - start) / start))
+    return training.lr_min + (training.lr - training.lr_min) * share
 
 
 Parameters = dict[str, nn.Parameter]
