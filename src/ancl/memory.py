@@ -88,7 +88,7 @@ class Memory:
         if self.shared and self.per_class:
             return [
                 f"memory.selection={self.selection} shares one number of images among all "
-                f"classes, and memory.per_class is given. Give memory.total, or use "
+                f"classes, and memory.per_class is {self.per_class}. Give memory.total, or use "
                 f"memory.selection=random, which keeps equally many of each class."
             ]
         if self.total and self.quota(groups) < 1:

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import torch
 from torch import Tensor, nn
 
 from ancl.data import (
@@ -216,7 +218,7 @@ class Learner(Answers):
             for note in raw_floats(x, asked):
                 self._say_once("floats", note)
             moments = chosen_normalization(asked, x, channel_statistics(x))
-            setting = self._setting_for(form.shape, moments)
+            setting = self._setting_for(form.shape, moments, x.dtype == torch.uint8)
         with reporting(self._events, self._verbose) as events:
             return self._learn_task(task, setting, form, events)
 
@@ -369,15 +371,17 @@ class Learner(Answers):
             self._said.add(subject)
             self._say(message)
 
-    def _setting_for(self, shape: Sequence[int], moments: Normalization | None) -> Setting:
+    def _setting_for(
+        self, shape: Sequence[int], moments: Normalization | None, pixels: bool
+    ) -> Setting:
         device = resolve_device(self._device)
-        return make_setting(self._recipe, self.method, shape, moments, device)
+        return make_setting(self._recipe, self.method, shape, moments, device, pixels=pixels)
 
     def _learn_task(
         self, task: Task, setting: Setting, form: Form, events: Events
     ) -> dict[str, Any]:
         tasks = (*self._tasks, task)
-        check_learnable(self._recipe, self.method, tasks, setting.memory)
+        check_learnable(self._recipe, self.method, tasks, setting)
         stages, state = plan_task(self.method, tasks, setting, self._state)
         unstored = next((stage.unstored for stage in stages if stage.unstored), "")
         if unstored and self._store is not self._memory:
@@ -445,7 +449,9 @@ class Learner(Answers):
         """
         state, entries = learned.state, learned.entries
         tasks = state.learned(self.scenario)
-        setting = self._setting_for(state.input_shape, state.moments)
+        setting = self._setting_for(state.input_shape, state.moments, state.pixels)
+        if self.method.all_classes:
+            setting = replace(setting, rows=tasks[-1].classes.stop)
         wanted = {
             "importance": drop_zero_terms(self.method).needs_importance,
             "memory": setting.memory is not None and self.method.data == "current",

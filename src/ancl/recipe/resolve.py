@@ -261,7 +261,7 @@ class _Resolver:
 
         A whole ``Training`` that leaves out ``select_by`` leaves it to the method.
         """
-        sized = ("memory.per_class", "memory.total")
+        sized = ("memory.per_class", "memory.total", "memory.bytes")
         size_given = any(self.sources[key] != "default" for key in sized)
         for key, value in method_defaults(made).items():
             given = self.sources.get(key) not in ("default", _INHERITED)
