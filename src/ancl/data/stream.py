@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ancl.data.arrival import Arrival, Arrived
 from ancl.data.class_split import class_order, task_sizes
 from ancl.data.domains import Domain
 from ancl.data.domains import domains as make_domains
@@ -21,6 +22,8 @@ from ancl.errors import ScenarioError, unknown
 from ancl.seeding import generator
 
 SCENARIOS = ("til", "cil", "dil", "cir")
+Visit = ClassVisit | Arrived
+"""Which images of a class come with a task."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +147,7 @@ def make_stream(
     test_per_class: int | None = None,
     returning: float | None = None,
     per_coming: int | None = None,
+    arrival: Arrival | None = None,
 ) -> Stream:
     """The classes of a source, in an order, cut into tasks; or all of them in every domain.
 
@@ -168,6 +172,8 @@ def make_stream(
         returning: In ``cir``, the share of known classes that come again in a task.
         per_coming: In ``cir``, how many training images of a class one task brings; if left out,
             the tasks in which it comes share its images equally.
+        arrival: In ``cir``, when images come in place of these two: then the order of the classes
+            is that in which they come, and a task is the part between two evaluations.
     """
     if scenario not in SCENARIOS:
         raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
@@ -181,8 +187,12 @@ def make_stream(
         else task_sizes(len(ids), tasks=tasks, classes=classes, first=first, again=again)
     )
     enough_classes(scenario, sizes)
-    shown = _shown(sizes, returning, per_coming, seed) if again else ()
     draw = _Draw(seed, val_fraction, per_class)
+    if arrival:
+        ids, sizes, shown = _arriving(source, ids, sizes, draw, arrival)
+        enough_classes(scenario, sizes)
+    else:
+        shown = _shown(sizes, returning, per_coming, seed) if again else []
     test, prints = source.test, (source.fingerprint, source.fingerprint)
     if test_per_class is not None:
         test = _first_of_each(test, test_per_class)
@@ -200,15 +210,47 @@ def make_stream(
     return Stream(scenario, source, ids, tuple(made), seed)
 
 
+Shown = list[tuple[tuple[int, ...], tuple[Visit, ...]]]
+"""The known classes that come again, task by task, and the visit of each present class."""
+
+
+def _arriving(
+    source: Source, ids: tuple[int, ...], sizes: tuple[int, ...], draw: _Draw, arrival: Arrival
+) -> tuple[tuple[int, ...], tuple[int, ...], Shown]:
+    """Classes in the order in which they come, the number of new ones of each part, and visits."""
+    tasks, start = list[dict[int, int]](), 0
+    for size in sizes:
+        own = ids[start : start + size]
+        counts = [len(source.train.of_class(class_id)) for class_id in own]
+        named = zip(own, counts, strict=True)
+        tasks.append({each: draw.sizes(n, source.classes[each])[0] for each, n in named})
+        start += size
+    place: dict[int, int] = {}
+    new: list[int] = []
+    shown: Shown = []
+    for part in arrival.cut(tasks, draw.seed):
+        known = sorted(place[each] for each in part.images if each in place)
+        came = [each for each in part.images if each not in place]
+        place |= {each: len(place) + number for number, each in enumerate(came)}
+        order = tuple(place)
+        visits = (
+            part.images[order[position]] for position in (*known, *(place[each] for each in came))
+        )
+        new.append(len(came))
+        shown.append((tuple(known), tuple(visits)))
+    return tuple(place), tuple(new), shown
+
+
 def _shown(
     sizes: tuple[int, ...], returning: float | None, per_coming: int | None, seed: int
-) -> list[tuple[tuple[int, ...], tuple[ClassVisit, ...]]]:
+) -> Shown:
     """The known classes that come again, task by task, and the coming of each present class."""
     again, offset, present = returning_classes(sizes, returning, seed), 0, []
     for known, size in zip(again, sizes, strict=True):
         present.append((*known, *range(offset, offset + size)))
         offset += size
-    return list(zip(again, class_visits(present, per_coming, seed), strict=True))
+    visits = class_visits(present, per_coming, seed)
+    return [(known, tuple(own)) for known, own in zip(again, visits, strict=True)]
 
 
 def task_domains(
@@ -290,7 +332,7 @@ class _TaskSlice:
     offset: int
     domain: Domain | None = None
     known: tuple[tuple[int, int], ...] = ()
-    visits: tuple[ClassVisit, ...] = ()
+    visits: tuple[Visit, ...] = ()
 
     @property
     def classes(self) -> tuple[tuple[int, int], ...]:
@@ -306,8 +348,7 @@ class _TaskSlice:
         """What repetition puts into the key of training images; without it, nothing."""
         if not self.known and not self.visits:
             return []
-        shown = [[each.number, each.of, each.images, each.seed] for each in self.visits]
-        return [["again", self.known, shown]]
+        return [["again", self.known, [visit.key() for visit in self.visits]]]
 
     def taken(self, place: int, images: Tensor, class_id: int) -> Tensor:
         """Those of a class's training images that come with the task."""

@@ -119,6 +119,7 @@ def build(
         test_per_class=data.test_per_class,
         returning=data.returning,
         per_coming=data.per_coming,
+        arrival=data.arrival(spec.training.batch_size),
     )
     named, augment = MethodRef(spec.method), augmentation_code(data.augment)
     method = named.make(spec.options)
@@ -259,9 +260,10 @@ def images_per_epoch(
     method = MethodRef(spec.method).make(spec.options)
     sizes, memory = spec.data.sizes(), spec.memory
     if sizes is None:
-        raise SpecError(
-            f"A study needs data whose number of classes is known, not {spec.data.source}."
-        )
+        what = f"not {spec.data.source}"
+        if spec.data.arrival(1):
+            what = "not a stream without boundaries (data.every, data.blurry, data.gradual)"
+        raise SpecError(f"A study needs data whose number of classes is known, {what}.")
     found, before = [], 0
     again: Sequence[Sequence[int]] = [()] * len(sizes)
     if spec.data.scenario == "cir":

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from ancl.data import Augment, class_order, task_domains, task_sizes
+from ancl.data.arrival import Arrival, check_arrival
 from ancl.data.registry import known_source, names_code
 from ancl.data.repetition import check_repetition
 from ancl.errors import printable
@@ -54,6 +55,11 @@ class DataSpec(TaskSpec):
             out.
         per_coming: In ``cir``, training images of a class that one task brings; if left out,
             the tasks in which it comes share them equally.
+        every: In ``cir``, a stream that comes once, in batches: how many of them there are between
+            two evaluations. Old and auxiliary network are made anew as often.
+        blurry: In ``cir``, the share of each class's images that come in other tasks than its own.
+        gradual: In ``cir``, how gradually a task passes into the next: the deviation of the time at
+            which an image comes, in tasks.
     """
 
     source: str = field(default="digits", kw_only=False)
@@ -68,9 +74,19 @@ class DataSpec(TaskSpec):
     augment: str = "none"
     returning: Annotated[Annotated[float, Gt(0), Le(1)] | None, LATER] = None
     per_coming: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
+    every: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
+    blurry: Annotated[Annotated[float, Ge(0), Lt(1)], LATER] = 0.0
+    gradual: Annotated[Annotated[float, Ge(0)], LATER] = 0.0
+
+    def arrival(self, batch_size: int) -> Arrival | None:
+        """When images come, where the stream has no boundaries; batches are of this size."""
+        part = self.every and self.every * batch_size
+        return Arrival(self.blurry, self.gradual, part) or None
 
     def sizes(self) -> tuple[int, ...] | None:
         """The number of classes of every task; None where the images must be read to know."""
+        again = {"data.returning": self.returning, "data.per_coming": self.per_coming}
+        check_arrival(self.scenario, self.every, self.blurry, self.gradual, again)
         classes = known_source(self.source).classes
         if classes is None:
             return None
@@ -81,13 +97,15 @@ class DataSpec(TaskSpec):
         )
         if seen:
             return (len(order),) * len(seen)
-        return task_sizes(
+        sizes = task_sizes(
             len(order),
             tasks=self.tasks,
             classes=self.classes,
             first=self.first,
             again=self.scenario == "cir",
         )
+        # Which classes come with a part of a stream without boundaries, the images decide.
+        return None if self.arrival(1) else sizes
 
 
 def data_name(data: DataSpec, tasks: int | None) -> str:
@@ -109,7 +127,7 @@ def data_name(data: DataSpec, tasks: int | None) -> str:
 
 DEFINING = (
     *("source", "scenario", "tasks", "classes", "first", "order", "domains", "returning"),
-    "per_coming",
+    *("per_coming", "every", "blurry", "gradual"),
 )
 """The settings of data that make a benchmark what it is: which images, in which tasks."""
 
@@ -130,6 +148,9 @@ def data_title(data: DataSpec) -> str:
     parts += [f"first {data.first}"] if data.first else []
     parts += [f"order {_few(data.order)}"] if data.order != DataSpec.order else []
     parts += [data.domains] if data.domains else []
+    parts += [f"every {data.every} batches"] if data.every else []
+    parts += [f"blurry {data.blurry:g}"] if data.blurry else []
+    parts += [f"gradual {data.gradual:g}"] if data.gradual else []
     return printable(", ".join([*parts, data.scenario]), 200)
 
 

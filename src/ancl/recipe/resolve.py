@@ -325,12 +325,26 @@ class _RunResolver(_Resolver):
         self.attempt(lambda: resolve_device(self.values["device"]))
         data = self.section("data")
         sizes = self.attempt(data.sizes)
+        if data.every:
+            self.check_one_pass()
         self.name_benchmark(data, len(sizes) if sizes else data.tasks)
         if sizes:
             self.attempt(lambda: enough_classes(data.scenario, sizes))
         if sizes and made:
             memory = self.section("memory")
             self.mistakes += memory_problems(memory, made, data.scenario, sum(sizes))
+
+    def check_one_pass(self) -> None:
+        """A stream that comes once is learned once, at one rate: nobody knows where it ends."""
+        wanted = {"epochs": (1,), "epochs_first": (None, 1), "schedule": ("constant",)}
+        training = {name: self.values[f"training.{name}"] for name in wanted}
+        if any(training[name] not in possible for name, possible in wanted.items()):
+            given = ", ".join(f"training.{n}={v}" for n, v in training.items() if v is not None)
+            self.mistakes.append(
+                f"data.every={self.values['data.every']} is a stream that comes once, and the main "
+                f"network would not learn it in one pass: {given}. Give training.epochs=1 and "
+                f"training.schedule=constant; auxiliary.epochs may be larger."
+            )
 
     def name_benchmark(self, data: DataSpec, tasks: int | None) -> None:
         """The data's name for a run without a benchmark; an earlier run's spec has it already."""
