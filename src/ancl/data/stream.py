@@ -15,11 +15,11 @@ from ancl.data.arrival import Arrival, Arrived
 from ancl.data.class_split import class_order, task_sizes
 from ancl.data.domains import Domain
 from ancl.data.domains import domains as make_domains
+from ancl.data.image_draw import ImageDraw
 from ancl.data.repetition import ClassVisit, check_repetition, class_visits, returning_classes
-from ancl.data.samples import Label, Samples, canonical, divide, fingerprint
+from ancl.data.samples import Label, Samples, canonical, fingerprint
 from ancl.data.source import Source
 from ancl.errors import ScenarioError, unknown
-from ancl.seeding import generator
 
 SCENARIOS = ("til", "cil", "dil", "cir")
 Visit = ClassVisit | Arrived
@@ -84,54 +84,6 @@ class Stream:
     seed: int
 
 
-@dataclass(frozen=True)
-class _Draw:
-    """How images of a class are split: a share to validate on, then at most ``per_class`` to train.
-
-    The draw depends on the seed and the class alone, not on the task the class is put into.
-    """
-
-    seed: int
-    val_fraction: float
-    per_class: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.val_fraction < 1:
-            raise ScenarioError(
-                f"val_fraction is {self.val_fraction}. It is at least 0 and less than 1."
-            )
-        if self.per_class is not None and self.per_class < 1:
-            raise ScenarioError(f"per_class is {self.per_class}. Keep at least 1 image per class.")
-
-    def held(self, n: int) -> int:
-        """How many of n images of a class are for validation; a single one is trained on."""
-        return max(1, round(self.val_fraction * n)) if self.val_fraction and n > 1 else 0
-
-    def sizes(self, n: int, name: Label) -> tuple[int, int]:
-        """How many of n images are trained on and validated on."""
-        held = self.held(n)
-        if n - held < 1:
-            raise ScenarioError(
-                f"Class {name!r} has {n} training images, and {held} would go to validation. At "
-                "least 1 stays for training: give more images or a smaller val_fraction."
-            )
-        kept = n - held
-        return kept if self.per_class is None else min(kept, self.per_class), held
-
-    def positions(self, n: int, class_id: int) -> tuple[Tensor, Tensor]:
-        """Which of n images are trained on and validated on, both ascending."""
-        kept, held = divide(n, self.held(n), generator(self.seed, "split", class_id))
-        if self.per_class is not None and self.per_class < len(kept):
-            limit = generator(self.seed, "limit", class_id)
-            kept = kept[divide(len(kept), self.per_class, limit)[1]]
-        return kept, held
-
-    def key(self) -> list[int | float | None]:
-        """What it puts into a task's key: the seed counts only where something is drawn."""
-        draws = self.val_fraction > 0 or self.per_class is not None
-        return [self.seed if draws else None, float(self.val_fraction), self.per_class]
-
-
 def make_stream(
     source: Source,
     *,
@@ -148,6 +100,8 @@ def make_stream(
     returning: float | None = None,
     per_coming: int | None = None,
     arrival: Arrival | None = None,
+    imbalance: float = 1.0,
+    noise: float = 0.0,
 ) -> Stream:
     """The classes of a source, in an order, cut into tasks; or all of them in every domain.
 
@@ -174,6 +128,10 @@ def make_stream(
             the tasks in which it comes share its images equally.
         arrival: In ``cir``, when images come in place of these two: then the order of the classes
             is that in which they come, and a task is the part between two evaluations.
+        imbalance: How many times as many training images the largest class has as the smallest;
+            those of others lie between, by equal factors. The seed decides which class is which.
+        noise: The share of each class's training labels that are replaced by those of other classes
+            of the task. Labels to validate and test on stay right.
     """
     if scenario not in SCENARIOS:
         raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
@@ -187,7 +145,7 @@ def make_stream(
         else task_sizes(len(ids), tasks=tasks, classes=classes, first=first, again=again)
     )
     enough_classes(scenario, sizes)
-    draw = _Draw(seed, val_fraction, per_class)
+    draw = ImageDraw(seed, val_fraction, per_class, imbalance, noise, ids)
     if arrival:
         ids, sizes, shown = _arriving(source, ids, sizes, draw, arrival)
         enough_classes(scenario, sizes)
@@ -215,7 +173,7 @@ Shown = list[tuple[tuple[int, ...], tuple[Visit, ...]]]
 
 
 def _arriving(
-    source: Source, ids: tuple[int, ...], sizes: tuple[int, ...], draw: _Draw, arrival: Arrival
+    source: Source, ids: tuple[int, ...], sizes: tuple[int, ...], draw: ImageDraw, arrival: Arrival
 ) -> tuple[tuple[int, ...], tuple[int, ...], Shown]:
     """Classes in the order in which they come, the number of new ones of each part, and visits."""
     tasks, start = list[dict[int, int]](), 0
@@ -223,7 +181,7 @@ def _arriving(
         own = ids[start : start + size]
         counts = [len(source.train.of_class(class_id)) for class_id in own]
         named = zip(own, counts, strict=True)
-        tasks.append({each: draw.sizes(n, source.classes[each])[0] for each, n in named})
+        tasks.append({each: draw.sizes(n, source.classes[each], each)[0] for each, n in named})
         start += size
     place: dict[int, int] = {}
     new: list[int] = []
@@ -315,7 +273,7 @@ def task_from(
     inside = _TaskSlice(train, test, ids, classes.start, known=again)
     prints = (fingerprint(train), fingerprint(test))
     labels = dict(enumerate(known)) | dict(zip(ids, names, strict=True))
-    return _task(index, inside, labels, _Draw(seed, val_fraction), prints)
+    return _task(index, inside, labels, ImageDraw(seed, val_fraction), prints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,6 +312,21 @@ class _TaskSlice:
         """Those of a class's training images that come with the task."""
         return self.visits[place].taken(images, class_id) if self.visits else images
 
+    def labels(self, draw: ImageDraw, place: int, n: int) -> Tensor:
+        """The labels of the n images of a class, some of them wrong where there is noise."""
+        position, class_id = self.classes[place]
+        visit = self.visits[place].key() if self.visits else ""
+        present = [each for each, _ in self.classes]
+        return draw.labels(position, present, n, f"{class_id} {visit} {self.domain}")
+
+    def label_counts(self, draw: ImageDraw, sizes: Sequence[int]) -> list[int]:
+        """How many training images have the label of each class, of those that each brings."""
+        if not draw.noise:
+            return list(sizes)
+        labels = torch.cat([self.labels(draw, place, n) for place, n in enumerate(sizes)])
+        counts = labels.bincount()
+        return [int(counts[position]) for position, _ in self.classes]
+
     def seen(self, samples: Samples) -> Samples:
         """Samples as seen in the domain."""
         if self.domain is None:
@@ -365,7 +338,7 @@ def _task(
     index: int,
     inside: _TaskSlice,
     labels: Sequence[Label] | Mapping[int, Label],
-    draw: _Draw,
+    draw: ImageDraw,
     prints: tuple[str, str],
 ) -> Task:
     """A task without its images.
@@ -379,7 +352,7 @@ def _task(
     """
     present, sizes = inside.classes, list[tuple[int, int]]()
     for place, (_, class_id) in enumerate(present):
-        kept, held = draw.sizes(len(inside.train.of_class(class_id)), labels[class_id])
+        kept, held = draw.sizes(len(inside.train.of_class(class_id)), labels[class_id], class_id)
         if inside.visits:
             kept = inside.visits[place].count(kept, labels[class_id])
         sizes.append((kept, held))
@@ -393,20 +366,24 @@ def _task(
         key=_hash("train", prints[0], place_key, draw.key(), *inside.again()),
         test_key=_hash("test", prints[1], place_key),
         sizes=(train, val, test),
-        counts=tuple(part[0] for part in sizes),
+        counts=tuple(inside.label_counts(draw, [part[0] for part in sizes])),
         load=partial(_load, inside, draw),
         present=tuple(position for position, _ in present),
     )
 
 
-def _load(inside: _TaskSlice, draw: _Draw) -> Split:
+def _load(inside: _TaskSlice, draw: ImageDraw) -> Split:
     """The images, class by class in the order of the stream and canonical within a class."""
     train, val = [], []
     for place, (position, class_id) in enumerate(inside.classes):
         images = inside.train.of_class(class_id)
         kept, held = draw.positions(len(images), class_id)
         taken = inside.taken(place, images[kept], class_id)
-        train.append(_taken(inside.train, taken, position))
+        images_of_class = _taken(inside.train, taken, position)
+        if draw.noise:
+            labels = inside.labels(draw, place, len(taken))
+            images_of_class = Samples(images_of_class.x, labels)
+        train.append(images_of_class)
         val.append(_taken(inside.train, images[held], position))
     test = [_taken(inside.test, inside.test.y[:0], 0)] + [
         _taken(inside.test, inside.test.of_class(class_id), position)

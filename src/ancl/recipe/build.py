@@ -120,6 +120,8 @@ def build(
         returning=data.returning,
         per_coming=data.per_coming,
         arrival=data.arrival(spec.training.batch_size),
+        imbalance=data.imbalance,
+        noise=data.noise,
     )
     named, augment = MethodRef(spec.method), augmentation_code(data.augment)
     method = named.make(spec.options)

@@ -60,6 +60,10 @@ class DataSpec(TaskSpec):
         blurry: In ``cir``, the share of each class's images that come in other tasks than its own.
         gradual: In ``cir``, how gradually a task passes into the next: the deviation of the time at
             which an image comes, in tasks.
+        imbalance: How many times as many training images the largest class has as the smallest;
+            those of others lie between, by equal factors.
+        noise: Share of each class's training labels that are replaced by those of other classes of
+            the task.
     """
 
     source: str = field(default="digits", kw_only=False)
@@ -77,6 +81,8 @@ class DataSpec(TaskSpec):
     every: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
     blurry: Annotated[Annotated[float, Ge(0), Lt(1)], LATER] = 0.0
     gradual: Annotated[Annotated[float, Ge(0)], LATER] = 0.0
+    imbalance: Annotated[Annotated[float, Ge(1)], LATER] = 1.0
+    noise: Annotated[Annotated[float, Ge(0), Lt(1)], LATER] = 0.0
 
     def arrival(self, batch_size: int) -> Arrival | None:
         """When images come, where the stream has no boundaries; batches are of this size."""
@@ -127,7 +133,7 @@ def data_name(data: DataSpec, tasks: int | None) -> str:
 
 DEFINING = (
     *("source", "scenario", "tasks", "classes", "first", "order", "domains", "returning"),
-    *("per_coming", "every", "blurry", "gradual"),
+    *("per_coming", "every", "blurry", "gradual", "imbalance", "noise"),
 )
 """The settings of data that make a benchmark what it is: which images, in which tasks."""
 
@@ -151,6 +157,8 @@ def data_title(data: DataSpec) -> str:
     parts += [f"every {data.every} batches"] if data.every else []
     parts += [f"blurry {data.blurry:g}"] if data.blurry else []
     parts += [f"gradual {data.gradual:g}"] if data.gradual else []
+    parts += [f"imbalance {data.imbalance:g}"] if data.imbalance != 1 else []
+    parts += [f"label noise {data.noise:g}"] if data.noise else []
     return printable(", ".join([*parts, data.scenario]), 200)
 
 
