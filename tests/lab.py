@@ -47,6 +47,7 @@ PLACES = {
     "AUGMENTATIONS": "ancl.data:AUGMENTATIONS",
     "Batches": "ancl.data:Batches",
     "Arrival": "ancl.data.arrival:Arrival",
+    "Batch": "ancl.data:Batch",
     "ReplayStream": "ancl.data:ReplayStream",
     "Domain": "ancl.data:Domain",
     "ImageView": "ancl.data:ImageView",

@@ -16,6 +16,7 @@ from ancl.methods.work import TaskWork
 from ancl.networks import Network
 from ancl.networks.heads import IdentityHead
 from ancl.seeding import generator
+from ancl.state import MEMORY, NETWORK
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.lambda_rules import weight_at
@@ -246,6 +247,8 @@ class BalancedTuning(Finish):
 class TrainOnMemory(Finish):
     """Train the network on what the memory holds from now on, and on nothing else (GDumb).
 
+    It yields the memory too: where a rule of choice asks a network, that is the one it begins with.
+
     Args:
         epochs: Passes over the memory.
         lr: The largest learning rate.
@@ -257,6 +260,7 @@ class TrainOnMemory(Finish):
 
     name = "memory_training"
     first = True
+    yields = (NETWORK, MEMORY)
     equal_classes = False
     epochs: int = 256
     lr: float = 0.05
@@ -272,7 +276,9 @@ class TrainOnMemory(Finish):
         images = [part.samples for part in (*new, old) if len(part.samples)]
         objective, training = Objective(work.task_loss), self._training(work)
         fit = work.fit(network, objective, images, [], training, self.name)
-        return trained(fit, work.drive(fit))
+        result = trained(fit, work.drive(fit))
+        memory = Exemplars.joined([old, *new]).tensors()
+        return StageResult(result.tensors | prefixed(MEMORY, memory), result.meta)
 
     def _training(self, work: TaskWork) -> Training:
         return replace(

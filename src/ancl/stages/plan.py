@@ -202,7 +202,8 @@ class _Planner:
             fields = self.common({**ends, **before}, images=self.varied, data=self.data)
             regularizer = method.old.regularizer
             kept[IMPORTANCE] = self.add(UpdateImportance(**fields, regularizer=regularizer))
-        if self.setting.memory and method.data == "current":
+        yielded = any(MEMORY in part.yields for part in method.finish)
+        if self.setting.memory and method.data == "current" and not yielded:
             before = {MEMORY: state[MEMORY]} if not self.first else {}
             before |= self.features(state, [self.task])
             fields = self.common(
