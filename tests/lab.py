@@ -205,6 +205,7 @@ PLACES = {
     "Matrix": "ancl.metrics:Matrix",
     "aac": "ancl.metrics:aac",
     "aiac": "ancl.metrics:aiac",
+    "worst_case": "ancl.metrics:worst_case",
     "backward_transfer": "ancl.metrics:backward_transfer",
     "final_accuracy": "ancl.metrics:final_accuracy",
     "first_rows": "ancl.metrics:first_rows",
