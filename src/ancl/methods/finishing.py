@@ -11,6 +11,7 @@ from ancl.data import Samples
 from ancl.errors import MethodError
 from ancl.losses import CrossEntropy, View
 from ancl.memory import Exemplars, oversampled
+from ancl.methods.memory_update import memory_after
 from ancl.methods.method import Finish
 from ancl.methods.work import TaskWork
 from ancl.networks import Network
@@ -272,7 +273,7 @@ class TrainOnMemory(Finish):
     def run(self, work: TaskWork) -> StageResult:
         """The network after the training."""
         network = work.network()
-        old, *new = work.memory_after(network)
+        old, *new = memory_after(work, network)
         images = [part.samples for part in (*new, old) if len(part.samples)]
         objective, training = Objective(work.task_loss), self._training(work)
         fit = work.fit(network, objective, images, [], training, self.name)

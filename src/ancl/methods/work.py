@@ -29,7 +29,6 @@ from ancl.methods.parts import (
 )
 from ancl.networks import Network
 from ancl.regularizers import Evidence, Watcher, WeightRegularizer
-from ancl.reservoirs import share
 from ancl.seeding import generator, seeded
 from ancl.state import (
     AUXILIARY,
@@ -157,6 +156,11 @@ class TaskWork:
         """Images per class that the memory keeps from now on: to train on, to validate on."""
         return self._parts.kept
 
+    @property
+    def memory(self) -> Memory | None:
+        """How exemplars are chosen, where there is a memory."""
+        return self._parts.memory
+
     def chosen(self, network: Network, count: int) -> Exemplars:
         """This number of exemplars of each of the task's classes, as the memory chooses them."""
         if self._parts.memory is None:
@@ -171,36 +175,7 @@ class TaskWork:
         pool = self._newest_first if memory.selection == "ring" else self._pool
         return select(memory, pool, answer, task=self.index, count=count, randomness=randomness)
 
-    def memory_after(self, network: Network) -> list[Exemplars]:
-        """What the memory holds from now on: the old exemplars that it keeps, then new ones.
-
-        Those of a class that comes again are chosen among the kept ones and the new images, unless
-        all classes share the memory.
-        """
-        memory, (count, held) = self._parts.memory, self.kept
-        if memory and memory.shared:
-            return self._shared_memory(memory, count)
-        old = self.exemplars.truncated(count, held) if self.exemplars else None
-        old = old.of_classes(self.history.returning, inside=False) if old else self._no_exemplars
-        new = [self.chosen(network, count)]
-        if held:
-            flags = torch.ones(len(self.held), dtype=torch.bool)
-            new.append(Exemplars(self.held, torch.full((len(self.held),), self.index), flags))
-        return [old, *new]
-
-    def _shared_memory(self, memory: Memory, count: int) -> list[Exemplars]:
-        old, new = self.exemplars or self._no_exemplars, self.split.train
-        if self.history.returning:
-            new = not_in(new, old.samples)
-        new = new.take(self._arrival(len(new)))
-        came = Exemplars(new, torch.full((len(new),), self.index), torch.zeros(len(new)).bool())
-        both, kept = Samples.concatenate([old.samples, new]), len(old.task)
-        known = self.history.counts[0] if self.index else 0
-        path = (self.seed, self.index)
-        stays = share(memory.selection, both, kept, count, known, path)
-        return [old.take(stays[stays < kept]), came.take(stays[stays >= kept] - kept)]
-
-    def _arrival(self, count: int) -> Tensor:
+    def arrival(self, count: int) -> Tensor:
         """The order in which images of the task come."""
         return torch.randperm(count, generator=generator(self.seed, self.index, "arrival"))
 
@@ -210,13 +185,8 @@ class TaskWork:
         pool, none = self._pool, self.split.train.take(torch.arange(0))
         again = self.history.returning
         count = len(not_in(self.split.train, none)) if again else len(pool)
-        newest = self._arrival(count).flip(0)
+        newest = self.arrival(count).flip(0)
         return pool.take(torch.cat([newest, torch.arange(count, len(pool))]))
-
-    @property
-    def _no_exemplars(self) -> Exemplars:
-        none = torch.zeros(0, dtype=torch.long)
-        return Exemplars(self.split.train.take(none), none, none.bool())
 
     @property
     def _pool(self) -> Samples:

@@ -12,6 +12,7 @@ from ancl.errors import MethodError
 from ancl.inference import Infer
 from ancl.losses import View, correct_answers
 from ancl.memory import Exemplars, recorded
+from ancl.methods.memory_update import memory_after
 from ancl.methods.method import Finish, MainTrainer
 from ancl.methods.parts import (
     IMAGE_PARTS,
@@ -353,7 +354,7 @@ class UpdateMemory(Stage):
         """Cut the old ones, choose the new ones."""
         work = self.work(inputs, context)
         network = work.network()
-        old, *new = work.memory_after(network)
+        old, *new = memory_after(work, network)
         answer, records = work.answer(network), self.parts.records
         parts = [old, *(recorded(part, records, answer) for part in new)]
         return StageResult(prefixed(MEMORY, Exemplars.joined(parts).tensors()), {})

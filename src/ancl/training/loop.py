@@ -214,19 +214,12 @@ class Fit:
         """The replay batch of a step, where there is one: drawn, or chosen among more of them."""
         if self.replay is None or self.retrieve is None:
             return self.replay.drawn(draws) if self.replay else None
-        count = self.replay.batches.size
-        candidates, extra = self.replay.drawn(draws, max(count, self.retrieve.candidates))
 
         def loss(out: Output) -> Tensor:
             return self._objective.task_loss(self._read(part)(batch.x, batch.y, out))
 
         lr: float = self._optimizer.param_groups[0]["lr"]
-        chosen = self.retrieve.chosen(self.network, loss, batch.x, candidates, lr, count)
-        mask = candidates.exemplars
-        again = Batch(
-            candidates.x[chosen], candidates.y[chosen], None if mask is None else mask[chosen]
-        )
-        return again, {name: rows[chosen] for name, rows in extra.items()}
+        return self.retrieve.drawn(self.replay, draws, self.network, loss, batch.x, lr)
 
     def _backward(self, terms: dict[str, Tensor]) -> None:
         """Gradients of all terms; those of terms kept apart are not among the parameters'."""

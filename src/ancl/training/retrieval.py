@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from ancl.data import Batch
+from ancl.data import Batch, ReplayStream
 from ancl.networks import Network, train_mode
 from ancl.types import Output, Params
 
@@ -26,6 +26,24 @@ class Interference:
     """
 
     candidates: int = 50
+
+    def drawn(
+        self,
+        stream: ReplayStream,
+        randomness: Generator,
+        network: Network,
+        loss: Callable[[Output], Tensor],
+        x: Tensor,
+        lr: float,
+    ) -> tuple[Batch, Params]:
+        """A replay batch, and what was recorded of its images; see ``chosen`` for the others."""
+        count = stream.batches.size
+        candidates, extra = stream.drawn(randomness, max(count, self.candidates))
+        index = self.chosen(network, loss, x, candidates, lr, count)
+        mask = candidates.exemplars
+        images, labels = candidates.x[index], candidates.y[index]
+        batch = Batch(images, labels, None if mask is None else mask[index])
+        return batch, {name: rows[index] for name, rows in extra.items()}
 
     def chosen(
         self,
