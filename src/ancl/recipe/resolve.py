@@ -336,14 +336,18 @@ class _RunResolver(_Resolver):
 
     def check_one_pass(self) -> None:
         """A stream that comes once is learned once, at one rate: nobody knows where it ends."""
-        wanted = {"epochs": (1,), "epochs_first": (None, 1), "schedule": ("constant",)}
+        wanted: dict[str, tuple[Any, ...]] = {
+            **{"epochs": (1,), "epochs_first": (None, 1)},
+            **{"schedule": ("constant",), "lr_search": (False,)},
+        }
         training = {name: self.values[f"training.{name}"] for name in wanted}
         if any(training[name] not in possible for name, possible in wanted.items()):
-            given = ", ".join(f"training.{n}={v}" for n, v in training.items() if v is not None)
+            given = ", ".join(f"training.{n}={v}" for n, v in training.items() if v)
             self.mistakes.append(
                 f"data.every={self.values['data.every']} is a stream that comes once, and the main "
-                f"network would not learn it in one pass: {given}. Give training.epochs=1 and "
-                f"training.schedule=constant; auxiliary.epochs may be larger."
+                f"network would not learn it in one pass: {given}. Give training.epochs=1, "
+                f"training.schedule=constant and a number for training.lr; auxiliary.epochs may be "
+                f"larger."
             )
 
     def name_benchmark(self, data: DataSpec, tasks: int | None) -> None:
