@@ -132,6 +132,13 @@ def test_settings_that_contradict_are_refused_together() -> None:
     assert "would not learn it in one pass: training.epochs=30" in str(caught.value)
 
 
+def test_the_rate_of_a_stream_that_comes_once_is_not_searched() -> None:
+    training = {"epochs": 1, "schedule": "constant", "lr": "search"}
+    data = {"scenario": "cir", "every": 5}
+    with pytest.raises(SpecError, match=r"lr_search=True.*a number for training\.lr"):
+        ancl.spec("er", "digits/5", data=data, training=training)
+
+
 def test_a_first_part_of_one_class_is_refused() -> None:
     with pytest.raises(ScenarioError, match="first task has 1 class"):
         stream(Arrival(part=2), classes=(1,) * 10, tasks=None)

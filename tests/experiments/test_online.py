@@ -24,7 +24,7 @@ def online(method: str, runs: Path | None = None, **settings: Any) -> Any:
     return ancl.run(method, "digits/5", runs=runs, **given, **options)
 
 
-@pytest.mark.parametrize("method", ["er", "er-ace", "mir", "dark-er-pp", "a-dark-er-pp", "a-lwf"])
+@pytest.mark.parametrize("method", ["er", "mir", "a-dark-er-pp", "a-lwf"])
 def test_methods_learn_a_stream_that_comes_once(method: str) -> None:
     memory = {} if method != "a-lwf" else {"batch": None}
     result = online(method, memory=memory)

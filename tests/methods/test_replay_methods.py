@@ -515,9 +515,7 @@ def test_inner_steps_are_steps_on_one_batch_with_draws_of_their_own() -> None:
 
 NEW = {
     "er": {},
-    "er-ace": {},
     "a-dark-er-pp": {"lamb_a": 0.5},
-    "agem": {},
     "mir": {},
     "gdumb": {"passes": 4},
     "fetril": {},
