@@ -70,16 +70,16 @@ OFFLINE = {
     "bic": Row("bic", {}, (70, 90)),
     "a-bic": Row("a-bic", {"lamb_a": BALANCE}, (100, 120)),
     "bic, equal": Row("bic", {}, (100, 120), "a-bic"),
-    "gdumb": Row("gdumb", {"memory.selection": "greedy"}, (250, 1000)),
+    "gdumb": Row("gdumb", {"memory.selection": "greedy"}, (150, 700)),
 }
 ONLINE = {
-    "er": Row("er", {}, (150,)),
-    "er-ace": Row("er-ace", {}, (150,)),
-    "dark-er-pp": Row("dark-er-pp", {}, (150,)),
-    "a-dark-er-pp": Row("a-dark-er-pp", {"lamb_a": BALANCE, "auxiliary.weight_decay": 0.0}, (220,)),
-    "er, two steps": Row("er", {"training.inner": 2}, (230,)),
-    "dark-er-pp, two steps": Row("dark-er-pp", {"training.inner": 2}, (230,)),
-    "mir": Row("mir", {}, (400,)),
+    "er": Row("er", {}, (40,)),
+    "er-ace": Row("er-ace", {}, (40,)),
+    "dark-er-pp": Row("dark-er-pp", {}, (40,)),
+    "a-dark-er-pp": Row("a-dark-er-pp", {"lamb_a": BALANCE, "auxiliary.weight_decay": 0.0}, (65,)),
+    "er, two steps": Row("er", {"training.inner": 2}, (65,)),
+    "dark-er-pp, two steps": Row("dark-er-pp", {"training.inner": 2}, (65,)),
+    "mir": Row("mir", {}, (75,)),
 }
 TABLES = {"200": OFFLINE, "1000": OFFLINE, "online": ONLINE}
 SEARCHED = {
