@@ -46,11 +46,11 @@ class ProjectGradient(Constraint):
         both = [(p, r) for p, r in zip(parameters, reference, strict=True) if r is not None]
         if not both:
             return
-        length = torch.stack([r.double().square().sum() for _, r in both]).sum()
+        length = torch.stack([r.float().square().sum() for _, r in both]).sum()
         product = torch.zeros_like(length)
         for parameter, slope in both:
             if parameter.grad is not None:
-                product += (parameter.grad.double() * slope.double()).sum()
+                product += (parameter.grad.float() * slope.float()).sum()
         share = torch.where(product < 0, product / length, torch.zeros_like(product))
         for parameter, slope in both:
             back = (share * slope).to(slope.dtype)

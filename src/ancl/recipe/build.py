@@ -255,7 +255,7 @@ def validation_weights(spec: RunSpec, images: Sequence[tuple[int, int, int]]) ->
 def images_per_epoch(
     spec: RunSpec, images: Sequence[tuple[int, int, int]]
 ) -> list[tuple[int, int]]:
-    """Images that an epoch of the main and of the auxiliary network reads, task by task.
+    """Images that an epoch of the main and of the auxiliary network learns, task by task.
 
     With ``memory.fair`` these are the most that can be: what the weights take is not known yet.
     """
@@ -282,7 +282,8 @@ def images_per_epoch(
         every = sum(each[0] for each in images[: task + 1])
         main = every if method.data == "all" else own + replayed
         combined = method.auxiliary is not None and method.auxiliary.data == "combined"
-        found.append((main, own + kept * combined))
+        auxiliary = own + kept * combined
+        found.append((main * spec.training.inner, auxiliary * spec.auxiliary.inner))
     return found
 
 
