@@ -73,9 +73,10 @@ class Learned:
         return self.entries[self.stage(name, task).key]
 
     def network(self, task: int, stage: str = "") -> dict[str, Tensor]:
-        """What a training left of the network and its watcher, or what a connector made of two."""
-        kept = ("network/", "watched/")
-        stage = stage or ("main" if ("main", task) in self.names else "connect")
+        """What a training left of the network and its watcher, or what a method's stage made."""
+        kept = ("network/", "watched/", "fetril/")
+        made = ("main", "connect", "memory_training", "translate features")
+        stage = stage or next(name for name in made if (name, task) in self.names)
         tensors = self.entry(stage, task).tensors
         return {name: t for name, t in tensors.items() if name.startswith(kept)}
 
@@ -148,7 +149,8 @@ class Lab:
             growth=method.growth and method.growth.told(setting.task_aware),
         )
         wants = method.memory or (not setting.task_aware and "cil" in method.needs_memory)
-        memory = setting.memory or (Memory(per_class=4) if wants else None)
+        batch = 4 if method.replays else None
+        memory = setting.memory or (Memory(per_class=4, batch=batch) if wants else None)
         return replace(setting, architecture=net, memory=memory)
 
     def learn(

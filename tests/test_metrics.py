@@ -30,6 +30,7 @@ from tests.lab import (
     t_interval,
     t_probability,
     t_quantile,
+    worst_case,
     write_matrix,
 )
 
@@ -142,6 +143,7 @@ def test_a_summary_has_every_metric() -> None:
         "forgetting_from_best": forgetting_from_best(R),
         "forgetting_from_learned": forgetting_from_learned(R),
         "forgetting_without_newest": forgetting_without_newest(R),
+        "worst_case": worst_case(R),
     }
     assert [metric.name for metric in METRICS.values()] == list(METRICS)
 

@@ -40,6 +40,49 @@ class CrossEntropy:
         return F.cross_entropy(*competing(step, self.over))
 
 
+@dataclass(frozen=True)
+class PooledCrossEntropy:
+    """One mean over the task's batch and its replay batch, where there is one.  Equation: [er].
+
+    Args:
+        over: Which classes compete.
+    """
+
+    over: Over = "auto"
+
+    def __call__(self, step: Step) -> Tensor:
+        """The loss of both batches; every image weighs the same."""
+        loss = F.cross_entropy(*competing(step, self.over))
+        if step.replay is None:
+            return loss
+        again, b, m = step.replay, len(step.y), len(step.replay.y)
+        replayed = F.cross_entropy(*competing(again, self.over))
+        return (b * loss + m * replayed) / (b + m)
+
+
+@dataclass(frozen=True)
+class OpenCrossEntropy:
+    """Mean cross-entropy over the open classes alone, as ER-ACE learns new images.
+
+    Closed classes have no gradient: new images do not push old classes down.  Equation: [er-ace].
+
+    Args:
+        opened: ``task``: the classes of the task are open, and those of the batch; ``batch``: those
+            of the batch alone.
+    """
+
+    opened: Literal["task", "batch"] = "task"
+
+    def __call__(self, step: Step) -> Tensor:
+        """The loss of one batch."""
+        logits = step.out.logits
+        opened = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
+        opened[step.y] = True
+        if self.opened == "task":
+            opened[step.own] = True
+        return F.cross_entropy(logits.masked_fill(~opened, float("-inf")), step.y)
+
+
 def competing(step: Step, over: Over) -> tuple[Tensor, Tensor]:
     """The logits of the classes that compete, and every sample's position among them."""
     logits, y, current = step.out.logits, step.y, step.current

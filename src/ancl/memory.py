@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from annotated_types import Ge
@@ -16,7 +16,11 @@ from ancl.errors import MethodError, SpecError
 from ancl.hashing import LATER
 from ancl.types import Output, Params, prefixed, strip_prefix
 
-Selection = Literal["herding", "random", "entropy", "distance"]
+Selection = Literal[
+    "herding", "random", "entropy", "distance", "ring", "reservoir", "balanced", "greedy"
+]
+SHARED = ("reservoir", "balanced", "greedy")
+"""The rules by which all classes share one number of images, and not each has its own."""
 
 
 @dataclass(frozen=True)
@@ -26,30 +30,67 @@ class Memory:
     Args:
         per_class: Number of images per class: the memory grows with the classes.
         total: Or number of images in total, shared equally: every class's part shrinks.
-        selection: ``herding`` keeps the mean of features, ``random`` any, ``entropy`` the least
-            certain, ``distance`` those nearest to the decision.
+        selection: Of each class, ``herding`` keeps the mean of features, ``random`` any,
+            ``entropy`` the least certain, ``distance`` those nearest to the decision, ``ring`` the
+            newest. Of all images seen, ``reservoir`` keeps any, ``balanced`` any of each class, as
+            equally many as can be, ``greedy`` the first of each class, as GDumb does.
         batch: Images of a replay batch, drawn from the memory beside every batch of the task, for
             methods whose loss reads one; if left out, images are mixed into the task's batches.
+        bytes: Or the room of all images in bytes, as they are stored; what is recorded of each
+            comes on top.
     """
 
     per_class: Annotated[int, Ge(1)] | None = None
     total: Annotated[int, Ge(1)] | None = None
     selection: Selection = "herding"
     batch: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
+    bytes: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
 
     @property
     def size(self) -> int:
-        """Number of images, per class or in total; 0 if nothing is kept."""
-        return self.per_class or self.total or 0
+        """Number of images, per class or in total, or of bytes; 0 if nothing is kept."""
+        return self.per_class or self.total or self.bytes or 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether all classes share one number of images by their rule."""
+        return self.selection in SHARED
+
+    def in_images(self, image_bytes: int) -> Self:
+        """The same with a number of images in the place of bytes.
+
+        Raises:
+            SpecError: There is no room for one image.
+        """
+        if self.bytes is None:
+            return self
+        if self.bytes < image_bytes:
+            raise SpecError(
+                f"memory.bytes is {self.bytes}, and one image takes {image_bytes} bytes. Give at "
+                f"least that for each class."
+            )
+        return replace(self, total=self.bytes // image_bytes, bytes=None)
 
     def quota(self, groups: int) -> int:
-        """Number of images per class (and domain), for a number of classes (and domains)."""
-        return self.per_class or (self.total or 0) // groups
+        """Number of images per class (and domain), for a number of classes (and domains).
+
+        All images of the memory, where classes share them.
+        """
+        total = self.total or 0
+        return total if self.shared else self.per_class or total // groups
 
     def problems(self, groups: int, scenario: str) -> list[str]:
         """What does not fit a stream with this number of classes (times domains)."""
-        if self.per_class and self.total:
-            return ["memory.per_class and memory.total are both given. Give one of them."]
+        named = ("per_class", "total", "bytes")
+        given = [f"memory.{name}" for name in named if getattr(self, name)]
+        if len(given) > 1:
+            return [f"{' and '.join(given)} are {_BOTH[len(given)]} given. Give one of them."]
+        if self.shared and self.per_class:
+            return [
+                f"memory.selection={self.selection} shares one number of images among all "
+                f"classes, and memory.per_class is {self.per_class}. Give memory.total, or use "
+                f"memory.selection=random, which keeps equally many of each class."
+            ]
         if self.total and self.quota(groups) < 1:
             kept = "classes in their domains" if scenario == "dil" else "classes"
             return [
@@ -57,6 +98,9 @@ class Memory:
                 f"Raise memory.total to at least {groups}, or use memory.per_class."
             ]
         return []
+
+
+_BOTH = {2: "both", 3: "all"}
 
 
 @dataclass(frozen=True)
@@ -81,6 +125,8 @@ class RunMemory(Memory):
         Raises:
             SpecError: There are no images, or not one of each class is left.
         """
+        if self.bytes is not None:
+            return self.in_images(image_bytes).paid(weights, groups, image_bytes)
         if not self.size:
             raise SpecError(
                 "memory.fair is true, so images make room for weights that the network gains, and "
@@ -275,7 +321,7 @@ def rank(
 
     Args:
         selection: The rule.
-        output: The network's output for all images of the class.
+        output: The network's output for all images of the class; for ``ring`` the newest first.
         classes: The class of each (all the same).
         count: How many to keep.
         randomness: For ``random``.
@@ -284,6 +330,9 @@ def rank(
         return herd(output.features, count)
     if selection == "random":
         return torch.randperm(len(classes), generator=randomness)[:count]
+    if selection == "ring":
+        return torch.arange(min(count, len(classes)))
+    assert selection in ("entropy", "distance"), "the others choose among all classes"
     logs = output.logits.log_softmax(dim=1)
     if selection == "entropy":
         score = (logs.exp() * logs).sum(dim=1)

@@ -166,6 +166,21 @@ def learning_accuracy(r: Matrix) -> float:
     return float(_born(r).mean())
 
 
+def worst_case(r: Matrix) -> float:
+    """1/k of the newest column's accuracy, the rest the mean of the lowest ones of all others.
+
+    The lowest accuracy of a column is that of all rows from which on a newer column was there: what
+    an evaluation at a bad moment would have shown. It is lower the more often one evaluates.
+
+    >>> nan, rows = np.nan, [(0.5, 0.7, 0.9, 0.4, 0.6, 0.7), (0.3, 0.6, 0.8)]
+    >>> worst_case(np.array([rows[0], (nan, nan, nan, *rows[1])]).T)
+    0.6
+    """
+    begins = learned_after(r)
+    lowest = [r[after:, j].min() for j, after in enumerate(begins[1:])]
+    return float((r[-1, len(begins) - 1] + sum(lowest)) / len(begins))
+
+
 def _pooled(row: Matrix, sizes: Sizes) -> float:
     assert len(row) == len(sizes), f"{len(row)} tasks and {len(sizes)} sizes"
     return float(np.average(row, weights=np.asarray(sizes, dtype=np.float64)))
@@ -229,6 +244,14 @@ METRICS: dict[str, Metric] = {
             "1/(T-1) sum_{j<T-1} (R[j,j] - R[T,j])",
             _CHANGE,
             lambda r, sizes: forgetting_without_newest(r),
+            shown=False,
+        ),
+        Metric(
+            "worst_case",
+            "Worst-case accuracy",
+            "1/k (R[T,k] + sum_{j<k} min_{i>=b_(j+1)} R[i,j])",
+            _SHARE,
+            lambda r, sizes: worst_case(r),
             shown=False,
         ),
     )

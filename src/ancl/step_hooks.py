@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from ancl.networks import Network
 from ancl.regularizers import eeil_noise
@@ -19,8 +19,43 @@ class Constraint:
     ) -> None:
         """Called with the whole loss's gradients, before the update of a batch of this size."""
 
+    def against(
+        self, parameters: Sequence[nn.Parameter], reference: Sequence[Tensor | None]
+    ) -> None:
+        """Called before ``gradients`` with the gradient of terms that are kept apart, if any are.
+
+        It has a tensor for each parameter, or nothing where these terms do not read it.
+        """
+
     def weights(self, network: Network) -> None:
         """Called after the update."""
+
+
+@dataclass(frozen=True)
+class ProjectGradient(Constraint):
+    """No step that would raise the loss of the reference batch, as in A-GEM.  Equation: [agem].
+
+    Where gᵀr < 0, g becomes g − (gᵀr / rᵀr) r: all weights are one vector. Momentum and weight
+    decay act afterwards, and may undo it.
+    """
+
+    @torch.no_grad()
+    def against(
+        self, parameters: Sequence[nn.Parameter], reference: Sequence[Tensor | None]
+    ) -> None:
+        """Project in place, without waiting for the device."""
+        both = [(p, r) for p, r in zip(parameters, reference, strict=True) if r is not None]
+        if not both:
+            return
+        length = torch.stack([r.float().square().sum() for _, r in both]).sum()
+        product = torch.zeros_like(length)
+        for parameter, slope in both:
+            if parameter.grad is not None:
+                product += (parameter.grad.float() * slope.float()).sum()
+        share = torch.where(product < 0, product / length, torch.zeros_like(product))
+        for parameter, slope in both:
+            back = (share * slope).to(slope.dtype)
+            parameter.grad = -back if parameter.grad is None else parameter.grad.sub_(back)
 
 
 @dataclass(frozen=True)

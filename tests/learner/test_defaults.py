@@ -31,7 +31,7 @@ def test_a_learner_is_made_as_a_run_is(name: str) -> None:
 
     assert (made.training, made.auxiliary) == (spec.training, spec.auxiliary)
     kept = spec.memory
-    assert made.memory == Memory(kept.per_class, kept.total, kept.selection)
+    assert made.memory == Memory(kept.per_class, kept.total, kept.selection, kept.batch)
     assert not kept.fair  # a learner cannot know what it would have to pay for
     assert made.make_method() == MethodRef(name).make(spec.options)
     assert made.network == spec.network
@@ -45,6 +45,7 @@ def test_what_a_method_decides() -> None:
         "memory.total": None,
         "memory.selection": "herding",
         "memory.batch": None,
+        "memory.bytes": None,
         "training.select_by": "task_loss",
         "auxiliary.weight_decay": 5e-4,
     }

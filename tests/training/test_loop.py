@@ -31,6 +31,7 @@ class Scripted:
     """Learns by cross-entropy; what validation shows is written down beforehand."""
 
     maps = False
+    apart: frozenset[str] = frozenset()
     lambs: dict[str, float] = {"old": 7.0}  # noqa: RUF012
 
     def __init__(self, val: list[dict[str, float]], unsteady: frozenset[str] = frozenset()) -> None:

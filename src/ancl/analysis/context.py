@@ -132,7 +132,7 @@ def score(logits: Tensor, y: Tensor, tasks: Sequence[slice], task_aware: bool) -
 def build_network(tasks: Sequence[Task], setting: Setting) -> Network:
     """A network of the right shape for these tasks; its weights are arbitrary."""
     with seeded(0, "analysis"):
-        built = setting.architecture.build(ClassHistory.of(tasks).blocks)
+        built = setting.architecture.build(ClassHistory.of(tasks, setting.rows).blocks)
     return built.to(setting.device)
 
 

@@ -146,7 +146,7 @@ def plan_networks(experiment: Experiment, task: int, lamb_as: Sequence[float]) -
             f"network does not. Analyse the second task (--task 2, task=1): its old network was "
             f"trained by the method itself."
         )
-    history, network = ClassHistory.of(tasks[: task + 1]), setting.architecture
+    history, network = ClassHistory.of(tasks[: task + 1], setting.rows), setting.architecture
     if network.growth and network.gained(history.blocks) != network.gained(history.blocks_before):
         raise MethodError(
             f"In task {task + 1} the network of {spec.method} gains weights that its old network "

@@ -93,7 +93,10 @@ ROWS: dict[str, Row] = {
     "memory_per_class": Row("N", "Number of images to keep of each class.", "memory.per_class"),
     "memory": Row("N", "Or the number in total, shared by the classes.", "memory.total"),
     "memory_selection": Row(
-        "RULE", "Which images: herding, random, entropy or distance.", "memory.selection", read_text
+        "RULE",
+        "Which images: herding, random, ring, reservoir …: ancl list methods --options METHOD.",
+        "memory.selection",
+        read_text,
     ),
     "epochs": Row(
         "N", "Largest number of epochs per task, or of each: 30,10.", "training.epochs", read_list

@@ -110,9 +110,9 @@ class Batches:
             x = versions.of(x, index, place // n) if versions else change(x, randomness)
             yield self._batch(x, self.samples.y[index], index)
 
-    def drawn(self, randomness: Generator) -> tuple[Batch, Tensor]:
+    def drawn(self, randomness: Generator, size: int | None = None) -> tuple[Batch, Tensor]:
         """One batch of different samples at random, all where there are fewer; their positions."""
-        index = torch.randperm(len(self.samples), generator=randomness)[: self.size]
+        index = torch.randperm(len(self.samples), generator=randomness)[: size or self.size]
         read, change = self._reading(self.augment)
         x = read(index)
         if self.versions:
@@ -183,8 +183,10 @@ class ReplayStream:
     batches: Batches
     extra: dict[str, Tensor]
 
-    def drawn(self, randomness: Generator) -> tuple[Batch, dict[str, Tensor]]:
-        """A batch of different images, and what was recorded of them."""
-        batch, index = self.batches.drawn(randomness)
+    def drawn(
+        self, randomness: Generator, size: int | None = None
+    ) -> tuple[Batch, dict[str, Tensor]]:
+        """A batch of different images, of another size if given, and what was recorded of them."""
+        batch, index = self.batches.drawn(randomness, size)
         device = self.batches.device
         return batch, {name: send(rows[index], device) for name, rows in self.extra.items()}

@@ -80,6 +80,10 @@ class ClassVisit:
     images: int | None
     seed: int
 
+    def key(self) -> list[int | None]:
+        """What it puts into a task's key."""
+        return [self.number, self.of, self.images, self.seed]
+
     def count(self, n: int, name: Label) -> int:
         """How many of a class's n images it takes.
 

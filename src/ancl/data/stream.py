@@ -11,16 +11,19 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ancl.data.arrival import Arrival, Arrived
 from ancl.data.class_split import class_order, task_sizes
 from ancl.data.domains import Domain
 from ancl.data.domains import domains as make_domains
+from ancl.data.image_draw import HashDraw, ImageDraw
 from ancl.data.repetition import ClassVisit, check_repetition, class_visits, returning_classes
-from ancl.data.samples import Label, Samples, canonical, divide, fingerprint
+from ancl.data.samples import Label, Samples, canonical, fingerprint
 from ancl.data.source import Source
 from ancl.errors import ScenarioError, unknown
-from ancl.seeding import generator
 
 SCENARIOS = ("til", "cil", "dil", "cir")
+Visit = ClassVisit | Arrived
+"""Which images of a class come with a task."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,94 +84,6 @@ class Stream:
     seed: int
 
 
-@dataclass(frozen=True)
-class _Draw:
-    """How images of a class are split: a share to validate on, then at most ``per_class`` to train.
-
-    The draw depends on the seed and the class alone, not on the task the class is put into.
-    """
-
-    seed: int
-    val_fraction: float
-    per_class: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.val_fraction < 1:
-            raise ScenarioError(
-                f"val_fraction is {self.val_fraction}. It is at least 0 and less than 1."
-            )
-        if self.per_class is not None and self.per_class < 1:
-            raise ScenarioError(f"per_class is {self.per_class}. Keep at least 1 image per class.")
-
-    def counts(self, samples: Samples, class_id: int, name: Label) -> tuple[int, int]:
-        """How many images of a class are trained on and validated on."""
-        return self.sizes(len(samples.of_class(class_id)), name)
-
-    def divided(self, samples: Samples, class_id: int) -> tuple[Tensor, Tensor]:
-        """The positions of the images of a class to train on and to validate on."""
-        images = samples.of_class(class_id)
-        kept, held = self.positions(len(images), class_id)
-        return images[kept], images[held]
-
-    def held(self, n: int) -> int:
-        """How many of n images of a class are for validation; a single one is trained on."""
-        return max(1, round(self.val_fraction * n)) if self.val_fraction and n > 1 else 0
-
-    def sizes(self, n: int, name: Label) -> tuple[int, int]:
-        """How many of n images are trained on and validated on."""
-        held = self.held(n)
-        if n - held < 1:
-            raise ScenarioError(
-                f"Class {name!r} has {n} training images, and {held} would go to validation. At "
-                "least 1 stays for training: give more images or a smaller val_fraction."
-            )
-        kept = n - held
-        return kept if self.per_class is None else min(kept, self.per_class), held
-
-    def positions(self, n: int, class_id: int) -> tuple[Tensor, Tensor]:
-        """Which of n images are trained on and validated on, both ascending."""
-        kept, held = divide(n, self.held(n), generator(self.seed, "split", class_id))
-        if self.per_class is not None and self.per_class < len(kept):
-            limit = generator(self.seed, "limit", class_id)
-            kept = kept[divide(len(kept), self.per_class, limit)[1]]
-        return kept, held
-
-    def key(self) -> list[int | float | None]:
-        """What it puts into a task's key: the seed counts only where something is drawn."""
-        draws = self.val_fraction > 0 or self.per_class is not None
-        return [self.seed if draws else None, float(self.val_fraction), self.per_class]
-
-
-@dataclass(frozen=True)
-class _HashDraw(_Draw):
-    """Whether an image is validated on is decided by its hash and the seed, and by nothing else.
-
-    So it is the same whenever, wherever and with whatever else the image comes. Of a class with
-    few images none may be, or all.
-    """
-
-    def counts(self, samples: Samples, class_id: int, name: Label) -> tuple[int, int]:
-        """As many as their hashes say."""
-        kept, held = self.divided(samples, class_id)
-        return len(kept), len(held)
-
-    def divided(self, samples: Samples, class_id: int) -> tuple[Tensor, Tensor]:
-        """By a hash of the seed and each image's own."""
-        images = samples.of_class(class_id)
-        start = hashlib.sha256(f"{self.seed}/held/".encode())
-        held = torch.zeros(len(images), dtype=torch.bool)
-        for place, row in enumerate(samples.x.take(images).digests().astype(">u8")):
-            mixed = start.copy()
-            mixed.update(row.tobytes())
-            share = int.from_bytes(mixed.digest()[:8], "big") / 2**64
-            held[place] = share < self.val_fraction
-        return images[~held], images[held]
-
-    def key(self) -> list[int | float | None]:
-        """What it puts into a task's key: another draw of the same numbers is another task."""
-        return [*super().key(), -1]
-
-
 def make_stream(
     source: Source,
     *,
@@ -184,6 +99,9 @@ def make_stream(
     test_per_class: int | None = None,
     returning: float | None = None,
     per_coming: int | None = None,
+    arrival: Arrival | None = None,
+    imbalance: float = 1.0,
+    noise: float = 0.0,
 ) -> Stream:
     """The classes of a source, in an order, cut into tasks; or all of them in every domain.
 
@@ -208,6 +126,12 @@ def make_stream(
         returning: In ``cir``, the share of known classes that come again in a task.
         per_coming: In ``cir``, how many training images of a class one task brings; if left out,
             the tasks in which it comes share its images equally.
+        arrival: In ``cir``, when images come in place of these two: then the order of the classes
+            is that in which they come, and a task is the part between two evaluations.
+        imbalance: How many times as many training images the largest class has as the smallest;
+            those of others lie between, by equal factors. The seed decides which class is which.
+        noise: The share of each class's training labels that are replaced by those of other classes
+            of the task. Labels to validate and test on stay right.
     """
     if scenario not in SCENARIOS:
         raise ScenarioError(unknown("scenario", scenario, SCENARIOS))
@@ -221,8 +145,12 @@ def make_stream(
         else task_sizes(len(ids), tasks=tasks, classes=classes, first=first, again=again)
     )
     enough_classes(scenario, sizes)
-    shown = _shown(sizes, returning, per_coming, seed) if again else ()
-    draw = _Draw(seed, val_fraction, per_class)
+    draw = ImageDraw(seed, val_fraction, per_class, imbalance, noise, ids)
+    if arrival:
+        ids, sizes, shown = _arriving(source, ids, sizes, draw, arrival)
+        enough_classes(scenario, sizes)
+    else:
+        shown = _shown(sizes, returning, per_coming, seed) if again else []
     test, prints = source.test, (source.fingerprint, source.fingerprint)
     if test_per_class is not None:
         test = _first_of_each(test, test_per_class)
@@ -240,15 +168,47 @@ def make_stream(
     return Stream(scenario, source, ids, tuple(made), seed)
 
 
+Shown = list[tuple[tuple[int, ...], tuple[Visit, ...]]]
+"""The known classes that come again, task by task, and the visit of each present class."""
+
+
+def _arriving(
+    source: Source, ids: tuple[int, ...], sizes: tuple[int, ...], draw: ImageDraw, arrival: Arrival
+) -> tuple[tuple[int, ...], tuple[int, ...], Shown]:
+    """Classes in the order in which they come, the number of new ones of each part, and visits."""
+    tasks, start = list[dict[int, int]](), 0
+    for size in sizes:
+        own = ids[start : start + size]
+        counts = [len(source.train.of_class(class_id)) for class_id in own]
+        named = zip(own, counts, strict=True)
+        tasks.append({each: draw.sizes(n, source.classes[each], each)[0] for each, n in named})
+        start += size
+    place: dict[int, int] = {}
+    new: list[int] = []
+    shown: Shown = []
+    for part in arrival.cut(tasks, draw.seed):
+        known = sorted(place[each] for each in part.images if each in place)
+        came = [each for each in part.images if each not in place]
+        place |= {each: len(place) + number for number, each in enumerate(came)}
+        order = tuple(place)
+        visits = (
+            part.images[order[position]] for position in (*known, *(place[each] for each in came))
+        )
+        new.append(len(came))
+        shown.append((tuple(known), tuple(visits)))
+    return tuple(place), tuple(new), shown
+
+
 def _shown(
     sizes: tuple[int, ...], returning: float | None, per_coming: int | None, seed: int
-) -> list[tuple[tuple[int, ...], tuple[ClassVisit, ...]]]:
+) -> Shown:
     """The known classes that come again, task by task, and the coming of each present class."""
     again, offset, present = returning_classes(sizes, returning, seed), 0, []
     for known, size in zip(again, sizes, strict=True):
         present.append((*known, *range(offset, offset + size)))
         offset += size
-    return list(zip(again, class_visits(present, per_coming, seed), strict=True))
+    visits = class_visits(present, per_coming, seed)
+    return [(known, tuple(own)) for known, own in zip(again, visits, strict=True)]
 
 
 def task_domains(
@@ -315,7 +275,7 @@ def task_from(
     inside = _TaskSlice(train, test, ids, classes.start, known=again)
     prints = (fingerprint(train), fingerprint(test))
     labels = dict(enumerate(known)) | dict(zip(ids, names, strict=True))
-    draw = _HashDraw(seed, val_fraction) if by_hash else _Draw(seed, val_fraction)
+    draw = HashDraw(seed, val_fraction) if by_hash else ImageDraw(seed, val_fraction)
     return _task(index, inside, labels, draw, prints)
 
 
@@ -333,7 +293,7 @@ class _TaskSlice:
     offset: int
     domain: Domain | None = None
     known: tuple[tuple[int, int], ...] = ()
-    visits: tuple[ClassVisit, ...] = ()
+    visits: tuple[Visit, ...] = ()
 
     @property
     def classes(self) -> tuple[tuple[int, int], ...]:
@@ -349,12 +309,26 @@ class _TaskSlice:
         """What repetition puts into the key of training images; without it, nothing."""
         if not self.known and not self.visits:
             return []
-        shown = [[each.number, each.of, each.images, each.seed] for each in self.visits]
-        return [["again", self.known, shown]]
+        return [["again", self.known, [visit.key() for visit in self.visits]]]
 
     def taken(self, place: int, images: Tensor, class_id: int) -> Tensor:
         """Those of a class's training images that come with the task."""
         return self.visits[place].taken(images, class_id) if self.visits else images
+
+    def labels(self, draw: ImageDraw, place: int, n: int) -> Tensor:
+        """The labels of the n images of a class, some of them wrong where there is noise."""
+        position, class_id = self.classes[place]
+        visit = self.visits[place].key() if self.visits else ""
+        present = [each for each, _ in self.classes]
+        return draw.labels(position, present, n, f"{class_id} {visit} {self.domain}")
+
+    def label_counts(self, draw: ImageDraw, sizes: Sequence[int]) -> list[int]:
+        """How many training images have the label of each class, of those that each brings."""
+        if not draw.noise:
+            return list(sizes)
+        labels = torch.cat([self.labels(draw, place, n) for place, n in enumerate(sizes)])
+        counts = labels.bincount()
+        return [int(counts[position]) for position, _ in self.classes]
 
     def seen(self, samples: Samples) -> Samples:
         """Samples as seen in the domain."""
@@ -367,7 +341,7 @@ def _task(
     index: int,
     inside: _TaskSlice,
     labels: Sequence[Label] | Mapping[int, Label],
-    draw: _Draw,
+    draw: ImageDraw,
     prints: tuple[str, str],
 ) -> Task:
     """A task without its images.
@@ -395,19 +369,23 @@ def _task(
         key=_hash("train", prints[0], place_key, draw.key(), *inside.again()),
         test_key=_hash("test", prints[1], place_key),
         sizes=(train, val, test),
-        counts=tuple(part[0] for part in sizes),
+        counts=tuple(inside.label_counts(draw, [part[0] for part in sizes])),
         load=partial(_load, inside, draw),
         present=tuple(position for position, _ in present),
     )
 
 
-def _load(inside: _TaskSlice, draw: _Draw) -> Split:
+def _load(inside: _TaskSlice, draw: ImageDraw) -> Split:
     """The images, class by class in the order of the stream and canonical within a class."""
     train, val = [], []
     for place, (position, class_id) in enumerate(inside.classes):
         kept, held = draw.divided(inside.train, class_id)
         taken = inside.taken(place, kept, class_id)
-        train.append(_taken(inside.train, taken, position))
+        images_of_class = _taken(inside.train, taken, position)
+        if draw.noise:
+            noisy = inside.labels(draw, place, len(taken))
+            images_of_class = Samples(images_of_class.x, noisy)
+        train.append(images_of_class)
         val.append(_taken(inside.train, held, position))
     test = [_taken(inside.test, inside.test.y[:0], 0)] + [
         _taken(inside.test, inside.test.of_class(class_id), position)

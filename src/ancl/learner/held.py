@@ -75,7 +75,7 @@ def built(
     """The network that tasks left behind, and what inference may look at besides its output."""
     found = strip_prefix("network", entries["network"].tensors)
     base = {name: tensor.to(setting.device) for name, tensor in read_base(entries).items()}
-    blocks = ClassHistory.of(tasks).blocks
+    blocks = ClassHistory.of(tasks, setting.rows).blocks
     network = setting.architecture.restore(blocks, found, base, device=setting.device)
     read = {part: entry for part, entry in entries.items() if part in method.infer.reads}
     classes = tasks[-1].classes.stop

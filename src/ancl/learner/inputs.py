@@ -26,11 +26,11 @@ from ancl.data.resizing import resized
 from ancl.data.source import value_range
 from ancl.data.storage import ImageView, in_colour
 from ancl.errors import ScenarioError, SpecError
-from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.task_history import check_hold_out
 from ancl.recipe.recipe import Recipe
 from ancl.recipe.resolve import memory_problems
+from ancl.stages.plan import Setting
 
 Data = Any
 """Images: an array or tensor, one image or many; a memory-mapped array, which stays in its file; a
@@ -431,17 +431,23 @@ def _listed(names: Sequence[Label]) -> str:
 
 
 def check_learnable(
-    recipe: Recipe, method: Method, tasks: Sequence[Task], memory: Memory | None
+    recipe: Recipe, method: Method, tasks: Sequence[Task], setting: Setting
 ) -> None:
     """Refuse tasks whose images the memory cannot be shared by, or that come again in vain.
 
     Raises:
-        SpecError: It is too small for the number of classes (and domains), or the method
-            cannot learn known classes again.
+        SpecError: It is too small for the number of classes (and domains), the method cannot
+            learn known classes again, or its head has no rows for new ones.
         ScenarioError: A class has too few images to hold any of them out.
     """
     groups = sum(len(task.names) for task in tasks)
-    problems = memory_problems(recipe.memory, method, recipe.data.scenario, groups)
+    memory = setting.memory or recipe.memory
+    problems = memory_problems(memory, method, recipe.data.scenario, groups)
+    if method.all_classes and tasks[-1].classes.stop > (setting.rows or 0):
+        problems.append(
+            f"{method.name} has head=fixed: all classes of a run from the start. A learner does "
+            f"not know which classes will come. Use head=growing."
+        )
     if tasks[-1].returning and method.why_once:
         problems.append(
             f"{method.name} cannot learn known classes again: {method.why_once}. "
@@ -450,4 +456,4 @@ def check_learnable(
         )
     if problems:
         raise SpecError("\n".join(problems))
-    check_hold_out(memory, method.hold_out, tasks)
+    check_hold_out(setting.memory, method.hold_out, tasks)

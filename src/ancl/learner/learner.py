@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import torch
 from torch import Tensor, nn
 
 from ancl.checks import checked
@@ -272,7 +274,7 @@ class Learner(Answers):
             for note in raw_floats(x, asked):
                 self._say_once("floats", note)
             moments = chosen_normalization(asked, x, channel_statistics(x))
-            setting = self._setting_for(form.shape, moments)
+            setting = self._setting_for(form.shape, moments, x.dtype == torch.uint8)
         with reporting(self._events, self._verbose) as events:
             for note in class_notes(given, self.classes):
                 events.say(note)
@@ -456,9 +458,11 @@ class Learner(Answers):
             self._said.add(subject)
             self._say(message)
 
-    def _setting_for(self, shape: Sequence[int], moments: Normalization | None) -> Setting:
+    def _setting_for(
+        self, shape: Sequence[int], moments: Normalization | None, pixels: bool
+    ) -> Setting:
         device = resolve_device(self._device)
-        return make_setting(self._recipe, self.method, shape, moments, device)
+        return make_setting(self._recipe, self.method, shape, moments, device, pixels=pixels)
 
     def _become(self, other: "Learner") -> None:
         """Know what another learner knows, which is this one after something was learned."""
@@ -518,7 +522,9 @@ class Learner(Answers):
         """
         state, entries = learned.state, learned.entries
         tasks = state.learned(self.scenario)
-        setting = self._setting_for(state.input_shape, state.moments)
+        setting = self._setting_for(state.input_shape, state.moments, state.pixels)
+        if self.method.all_classes:
+            setting = replace(setting, rows=tasks[-1].classes.stop)
         wanted = {
             "importance": drop_zero_terms(self.method).needs_importance,
             "memory": setting.memory is not None and self.method.data == "current",

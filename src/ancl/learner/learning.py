@@ -49,7 +49,7 @@ def learn_task(
         events: Receives progress.
     """
     tasks, method = (*learner._tasks, task), learner.method
-    check_learnable(learner._recipe, method, tasks, setting.memory)
+    check_learnable(learner._recipe, method, tasks, setting)
     stages, state = plan_task(method, tasks, setting, learner._state)
     unstored = next((stage.unstored for stage in stages if stage.unstored), "")
     if unstored and learner._store is not learner._memory:

@@ -16,6 +16,7 @@ SOURCES = {
     "ANCL code": "kim-sanghwan/ANCL, what its authors released: ewc, mas, lwf, lfl, lwm, dmc",
     "FACIL": "mmasana/FACIL, which the ANCL code is built on",
     "PyCIL": "LAMDA-CL/PyCIL",
+    "Mammoth": "aimagelab/mammoth",
     "AFEC code": "lywang3081/AFEC, by its authors",
     "ChannelGatedCL": "the one public implementation of CCGN, not by its authors",
     "the original": "the paper or the code of the method's own authors",

@@ -1,4 +1,4 @@
-"""What follows the main network's training: bias correction, alignment, balanced tuning."""
+"""What follows the main network's training: correction, alignment, tuning, GDumb's training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,11 +11,13 @@ from ancl.data import Samples
 from ancl.errors import MethodError
 from ancl.losses import CrossEntropy, View
 from ancl.memory import Exemplars, oversampled
+from ancl.methods.memory_update import memory_after
 from ancl.methods.method import Finish
 from ancl.methods.work import TaskWork
 from ancl.networks import Network
 from ancl.networks.heads import IdentityHead
 from ancl.seeding import generator
+from ancl.state import MEMORY, NETWORK
 from ancl.store.entry import StageResult
 from ancl.training.config import Training
 from ancl.training.lambda_rules import weight_at
@@ -240,6 +242,60 @@ class BalancedTuning(Finish):
         anchor = anchor_for(old.regularizer, work.network(), classes, importance)
         lamb = weight_at(old.lamb, *work.history.counts)
         return (PenaltyTerm("old", lamb, old.regularizer, anchor),)
+
+
+@dataclass(frozen=True)
+class TrainOnMemory(Finish):
+    """Train the network on what the memory holds from now on, and on nothing else (GDumb).
+
+    It yields the memory too: where a rule of choice asks a network, that is the one it begins with.
+
+    Args:
+        epochs: Passes over the memory.
+        lr: The largest learning rate.
+        lr_min: The rate that a cycle of the schedule falls to.
+        batch_size: Images per step.
+        weight_decay: Added by the optimizer.
+        clip: Largest norm of the gradient.
+    """
+
+    name = "memory_training"
+    first = True
+    yields = (NETWORK, MEMORY)
+    equal_classes = False
+    epochs: int = 256
+    lr: float = 0.05
+    lr_min: float = 0.0005
+    batch_size: int = 16
+    weight_decay: float = 1e-6
+    clip: float = 10.0
+
+    def run(self, work: TaskWork) -> StageResult:
+        """The network after the training."""
+        network = work.network()
+        old, *new = memory_after(work, network)
+        images = [part.samples for part in (*new, old) if len(part.samples)]
+        objective, training = Objective(work.task_loss), self._training(work)
+        fit = work.fit(network, objective, images, [], training, self.name)
+        result = trained(fit, work.drive(fit))
+        memory = Exemplars.joined([old, *new]).tensors()
+        return StageResult(result.tensors | prefixed(MEMORY, memory), result.meta)
+
+    def _training(self, work: TaskWork) -> Training:
+        return replace(
+            work.training,
+            epochs=self.epochs,
+            lr=self.lr,
+            lr_min=self.lr_min,
+            lr_search=False,
+            batch_size=self.batch_size,
+            optimizer="sgd",
+            momentum=0.9,
+            weight_decay=self.weight_decay,
+            schedule="restarts",
+            warmup=0.0,
+            clip=self.clip,
+        )
 
 
 def truncated(work: TaskWork) -> Exemplars:

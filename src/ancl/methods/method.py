@@ -23,6 +23,7 @@ from ancl.training.lambda_rules import Balance, Weight
 from ancl.training.loop import Trainer
 from ancl.training.objective import Auxiliary, Extra, Term
 from ancl.training.outer import Outer
+from ancl.training.retrieval import Interference
 
 
 class Finish(ABC):
@@ -33,6 +34,7 @@ class Finish(ABC):
     the first task's training too. ``new_classes`` says that it means something only where a task
     brings new classes: it is left out where known classes come again alone. ``looks`` says
     whether it looks at images, or trains: one that does not reads pieces of the state alone.
+    ``equal_classes`` says that it needs equally many exemplars of each class, where it reads any.
     """
 
     name: ClassVar[str]
@@ -42,6 +44,7 @@ class Finish(ABC):
     yields: ClassVar[tuple[str, ...]] = (NETWORK,)
     new_classes: ClassVar[bool] = False
     looks: ClassVar[bool] = True
+    equal_classes: ClassVar[bool] = True
 
     @property
     def needs_memory(self) -> bool:
@@ -112,9 +115,12 @@ class Method:
         needs_memory: Scenarios in which it has no meaning without a memory, and why.
         no_variants: Of ``a`` (ANCL) and ``afec``, those that have no meaning with it, and why.
         main: ``train`` the main network; or, after the first task, let the ``auxiliary`` network
-            stand in its place for the finishing stages; or train ``none`` in any task: what is
-            learned, stages after training learn.
+            stand in its place for the finishing stages; or train it in the ``first`` task alone, or
+            ``none`` in any task: what is learned then, stages after training learn.
         records: What the memory keeps of each image besides, when it is stored: its logits.
+        all_classes: Whether the head has rows for all classes of a run from the start, as in public
+            code of replay methods.
+        retrieve: Which images of the memory are replayed; any, if left out.
     """
 
     name: str
@@ -144,8 +150,10 @@ class Method:
     growth: Growth | None = None
     needs_memory: Mapping[str, str] = field(default_factory=dict, compare=False)
     no_variants: Mapping[str, str] = field(default_factory=dict, compare=False)
-    main: Literal["train", "auxiliary", "none"] = "train"
+    main: Literal["train", "auxiliary", "first", "none"] = "train"
     records: Annotated[tuple[Record, ...], LATER] = ()
+    all_classes: Annotated[bool, LATER] = False
+    retrieve: Annotated[Interference | None, LATER] = None
 
     def __post_init__(self) -> None:
         if self.old and self.old.stored:
@@ -155,7 +163,7 @@ class Method:
 
     def collapses(self, scenario: str, memory: Memory | None) -> bool:
         """Whether old classes are lost: all compete, and no image of an earlier task is learned."""
-        learns = self.main != "none" and self.data == "current"
+        learns = self.main in ("train", "auxiliary") and self.data == "current"
         return scenario in ("cil", "cir") and learns and not (memory and memory.size)
 
     @property
@@ -180,6 +188,7 @@ class Method:
             self.infer,
             self.constrain,
             self.trainer,
+            self.retrieve,
             *self.records,
         )
 
@@ -223,7 +232,7 @@ class Method:
                 f"{self.name} has a stage that reads exemplars ({stages}), and there is no memory. "
                 f"Give memory.per_class or memory.total."
             )
-        found += self._replay_problems(memory)
+        found += self._replay_problems(memory) + self._shared_problems(memory)
         if memory is not None and self.hold_out and memory.quota(groups) == 1:
             found.append(
                 f"{self.name} validates on a part of the memory and trains on the rest, which "
@@ -243,6 +252,17 @@ class Method:
             return [
                 f"memory.batch is {size}, and {self.name} reads no replay batches: it learns from "
                 f"exemplars among the task's images. Leave memory.batch out."
+            ]
+        return []
+
+    def _shared_problems(self, memory: Memory | None) -> list[str]:
+        stages = any(MEMORY in part.reads and part.equal_classes for part in self.finish)
+        equal = stages or bool(self.hold_out) or self.outer is not None
+        if memory and memory.shared and (equal or MEMORY in self.infer.reads):
+            return [
+                f"memory.selection={memory.selection} may leave a class with few images or none, "
+                f"and {self.name} reads images of every class. Use memory.selection=random, "
+                f"herding or ring."
             ]
         return []
 

@@ -26,6 +26,7 @@ from ancl.training.config import Training
 from ancl.training.loop import Drive
 from ancl.training.objective import Auxiliary, Extra, Term
 from ancl.training.outer import Outer
+from ancl.training.retrieval import Interference
 from ancl.types import Output, Params, strip_prefix
 
 _BATCH, _SMALL_BATCH, _LARGE = 128, 16, 2**14
@@ -174,6 +175,7 @@ class TaskParts:
         kept: The number of images per class that the memory keeps from now on: to train on, and
             to validate on.
         records: What the memory keeps of each image besides.
+        retrieve: Which images of the memory are replayed, if not any.
     """
 
     architecture: Architecture = _NOT_HELD
@@ -199,6 +201,7 @@ class TaskParts:
     memory: Memory | None = _NOT_HELD
     kept: tuple[int, int] = _NOT_HELD
     records: tuple[Record, ...] = ()
+    retrieve: Interference | None = None
 
     def __getattribute__(self, name: str) -> Any:
         value = object.__getattribute__(self, name)

@@ -161,7 +161,11 @@ def _variant(variant: str, base: str) -> dict[str, str]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """(base, variant) of a method's name."""
+    """(base, variant) of a method's name; names of other projects come first: a-gem, der++."""
+    for variant in ("", *VARIANTS):
+        base = name.removeprefix(f"{variant}-" if variant else "")
+        if base in ALIASES and (base != name) == bool(variant):
+            return base, variant
     base, plus, suffix = name.rpartition("+")
     if plus:
         if suffix not in _SUFFIXES:

@@ -7,12 +7,14 @@ from annotated_types import Ge, Gt, Le
 
 from ancl.losses import CrossEntropy, Over
 from ancl.methods.computed import COMPUTED, COMPUTED_ALIASES
+from ancl.methods.fetril import fetril
 from ancl.methods.growing.aanets import on_branches
 from ancl.methods.growing.ccgn import ccgn
 from ancl.methods.growing.connector import connector
 from ancl.methods.growing.der import der
 from ancl.methods.method import Method
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
+from ancl.methods.replay import agem, dark_er, dark_er_pp, er, er_ace, gdumb, mir
 from ancl.methods.variants import DEFAULT_LAMB_A, with_afec, with_ancl
 from ancl.regularizers import Dmc, Eeil, Ewc, Lfl, Lwf, Lwm, Mas, RWalk, Si
 from ancl.training.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
@@ -277,6 +279,14 @@ METHODS: dict[str, Maker] = {
     "connector": connector,
     "ccgn": ccgn,
     **COMPUTED,
+    "er": er,
+    "er-ace": er_ace,
+    "dark-er": dark_er,
+    "dark-er-pp": dark_er_pp,
+    "agem": agem,
+    "mir": mir,
+    "gdumb": gdumb,
+    "fetril": fetril,
 }
 for _host in (icarl, eeil, bic, wa, lucir, podnet):
     METHODS[f"aanets-{_host.__name__}"] = on_branches(_host)
@@ -290,6 +300,15 @@ ALIASES = {
     "r_walk": "rwalk",
     "ucir": "lucir",
     **COMPUTED_ALIASES,
+    "er_ace": "er-ace",
+    "dark_er": "dark-er",
+    "dark-er++": "dark-er-pp",
+    "dark_er_pp": "dark-er-pp",
+    "der++": "dark-er-pp",
+    "derpp": "dark-er-pp",
+    "der-pp": "dark-er-pp",
+    "a-gem": "agem",
+    "a_gem": "agem",
 }
 
 

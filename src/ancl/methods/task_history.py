@@ -20,24 +20,29 @@ class ClassHistory:
         tasks: The classes that every task was the first to bring, the current one last; all
             classes again where the task is another domain.
         present: The classes whose images the current task brings, where known ones come again.
+        rows: The number of classes of a head that has all of them from the start; none if it grows.
     """
 
     tasks: tuple[slice, ...]
     present: tuple[int, ...] | None = None
+    rows: int | None = None
 
     @classmethod
-    def of(cls, tasks: Sequence[Task]) -> Self:
+    def of(cls, tasks: Sequence[Task], rows: int | None = None) -> Self:
         """The history that ends with the last of ``tasks``."""
-        last = tasks[-1]
-        return cls(tuple(task.classes for task in tasks), last.present if last.returning else None)
+        last, present = tasks[-1], None
+        if last.returning:
+            present = last.present
+        return cls(tuple(task.classes for task in tasks), present, rows)
 
     def key_description(self) -> dict[str, Any]:
-        """What it puts into keys: of repetition nothing where there is none."""
+        """What it puts into keys: nothing of repetition or a whole head where there is none."""
         found: dict[str, Any] = {
             "is": type(self).__name__,
             "tasks": [[classes.start, classes.stop] for classes in self.tasks],
         }
-        return found if self.present is None else {**found, "present": list(self.present)}
+        found |= {} if self.present is None else {"present": list(self.present)}
+        return found if self.rows is None else {**found, "rows": self.rows}
 
     @property
     def current(self) -> slice:
@@ -55,19 +60,31 @@ class ClassHistory:
         return _adds_classes(len(self.tasks) - 1, self.current)
 
     @property
+    def adds_block(self) -> bool:
+        """Whether the head grows with the current task."""
+        return self.adds_classes and (self.rows is None or len(self.tasks) == 1)
+
+    @property
     def blocks(self) -> tuple[int, ...]:
         """The number of classes of every block of the head."""
+        return self._new_classes if self.rows is None else (self.rows,)
+
+    @property
+    def _new_classes(self) -> tuple[int, ...]:
+        """The number of new classes of every task that has some."""
         added = (c for index, c in enumerate(self.tasks) if _adds_classes(index, c))
         return tuple(classes.stop - classes.start for classes in added)
 
     @property
     def blocks_before(self) -> tuple[int, ...]:
         """The same before the current task."""
-        return self.blocks[:-1] if self.adds_classes else self.blocks
+        return self.blocks[:-1] if self.adds_block else self.blocks
 
     @property
     def earlier_blocks(self) -> int:
         """The number of the head's blocks before the current task's own, if it has one."""
+        if self.rows is not None:
+            return 0
         return len(self.blocks) - int(self.current.stop > self.current.start)
 
     @property
@@ -83,6 +100,11 @@ class ClassHistory:
         return slice(0, self.current.start or self.current.stop)
 
     @property
+    def stored_classes(self) -> slice:
+        """The classes for which answers may have been stored: all rows of a head that has them."""
+        return self.old_classes if self.rows is None else slice(0, self.rows)
+
+    @property
     def counts(self) -> tuple[int, int]:
         """The number of classes the old network knows, and of those the task adds."""
         new = self.current.stop - self.current.start if self.adds_classes else 0
@@ -92,7 +114,7 @@ class ClassHistory:
     def groups(self) -> int:
         """The number of groups that share a memory: classes, times domains where there are any."""
         domains = 1 + sum(int(classes.start == 0) for classes in self.tasks[1:])
-        return sum(self.blocks) * domains
+        return sum(self._new_classes) * domains
 
 
 def adds_classes(task: Task) -> bool:

@@ -156,6 +156,11 @@ class TaskWork:
         """Images per class that the memory keeps from now on: to train on, to validate on."""
         return self._parts.kept
 
+    @property
+    def memory(self) -> Memory | None:
+        """How exemplars are chosen, where there is a memory."""
+        return self._parts.memory
+
     def chosen(self, network: Network, count: int) -> Exemplars:
         """This number of exemplars of each of the task's classes, as the memory chooses them."""
         if self._parts.memory is None:
@@ -167,9 +172,21 @@ class TaskWork:
 
     def _chosen_by(self, memory: Memory, network: Network, count: int) -> Exemplars:
         answer, randomness = self.answer(network), generator(self.seed, self.index, "memory")
-        return select(
-            memory, self._pool, answer, task=self.index, count=count, randomness=randomness
-        )
+        pool = self._newest_first if memory.selection == "ring" else self._pool
+        return select(memory, pool, answer, task=self.index, count=count, randomness=randomness)
+
+    def arrival(self, count: int) -> Tensor:
+        """The order in which images of the task come."""
+        return torch.randperm(count, generator=generator(self.seed, self.index, "arrival"))
+
+    @property
+    def _newest_first(self) -> Samples:
+        """The pool: the task's images, the last to come first, then those that were kept."""
+        pool, none = self._pool, self.split.train.take(torch.arange(0))
+        again = self.history.returning
+        count = len(not_in(self.split.train, none)) if again else len(pool)
+        newest = self.arrival(count).flip(0)
+        return pool.take(torch.cat([newest, torch.arange(count, len(pool))]))
 
     @property
     def _pool(self) -> Samples:
@@ -443,7 +460,7 @@ class TaskWork:
 
     def _old_anchor(self, old: Term) -> Anchor:
         if old.stored:
-            return Anchor(self.history.old_classes, stored=True)
+            return Anchor(self.history.stored_classes, stored=True)
         # As the last task left it; rows for new classes, if it has any, are not used.
         before = (OLD, self.history.blocks_before) if OLD in self.inputs else (START, None)
         network, importance = self.network(*before), self.importance_of(IMPORTANCE)

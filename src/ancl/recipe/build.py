@@ -123,6 +123,9 @@ def build(
         test_per_class=data.test_per_class,
         returning=data.returning,
         per_coming=data.per_coming,
+        arrival=data.arrival(spec.training.batch_size),
+        imbalance=data.imbalance,
+        noise=data.noise,
     )
     named, augment = MethodRef(spec.method), augmentation_code(data.augment)
     method = named.make(spec.options)
@@ -133,7 +136,8 @@ def build(
     network = plain.architecture
     sizes = [len(task.names) for task in stream.tasks]
     memory = affordable(spec.memory, network, sizes, images.x.row_bytes)
-    setting = replace(plain, memory=memory)
+    rows = stream.tasks[-1].classes.stop if method.all_classes else None
+    setting = replace(plain, memory=memory, rows=rows)
     for count in range(1, len(stream.tasks) + 1):
         check_hold_out(setting.memory, method.hold_out, stream.tasks[:count])
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
@@ -156,6 +160,8 @@ def make_setting(
     input_shape: Sequence[int],
     moments: Normalization | None,
     device: torch.device,
+    *,
+    pixels: bool = True,
 ) -> Setting:
     """What stages are planned from, for images of this shape.
 
@@ -165,6 +171,7 @@ def make_setting(
         input_shape: The shape of a sample, channels first.
         moments: What the images are normalised by: that of the recipe, or else their own.
         device: Where it learns.
+        pixels: Whether images are kept as bytes, and not as numbers of 4 bytes.
     """
     options = dict(recipe.network)
     network = architecture(
@@ -175,13 +182,14 @@ def make_setting(
         growth=method.growth and method.growth.told(recipe.task_aware),
         **options,
     )
+    memory, image_bytes = recipe.memory, math.prod(input_shape) * (1 if pixels else 4)
     return Setting(
         architecture=network,
         training=recipe.training,
         auxiliary=recipe.auxiliary,
         normalization=moments if recipe.data.normalization else network.moments(moments),
         augment=find_augmentation(recipe.data.augment),
-        memory=recipe.memory if recipe.memory.size else None,
+        memory=memory.in_images(image_bytes) if memory.size else None,
         task_aware=recipe.task_aware,
         seed=recipe.seed,
         device=device,
@@ -191,7 +199,8 @@ def make_setting(
 def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
     """Check what a spec cannot where the number of classes is known only after reading."""
     groups = sum(len(task.names) for task in stream.tasks)
-    problems = memory_problems(spec.memory, method, spec.data.scenario, groups)
+    memory = spec.memory.in_images(stream.source.train.x.row_bytes)
+    problems = memory_problems(memory, method, spec.data.scenario, groups)
     if problems:
         raise SpecError("\n".join(problems))
 
@@ -211,7 +220,7 @@ def affordable(
         SpecError: Nothing would be left.
     """
     if not (memory.fair and network.growth):
-        return memory if memory.size else None
+        return memory.in_images(image_bytes) if memory.size else None
     return memory.paid(network.gained([n for n in sizes if n]), sum(sizes), image_bytes)
 
 
@@ -225,7 +234,8 @@ def _room_notes(spec: RunSpec, setting: Setting, stream: Stream) -> list[str]:
     name = "memory.per_class" if memory.per_class else "memory.total"
     cost = f"The network gains weights that take the room of {images:.0f} images of the memory"
     if spec.memory.fair:
-        return [f"{cost}, so {name} is {memory.size} in place of {spec.memory.size}."]
+        asked = spec.memory.in_images(stream.source.train.x.row_bytes)
+        return [f"{cost}, so {name} is {memory.size} in place of {asked.size}."]
     left = math.floor(memory.size - images / (sum(sizes) if memory.per_class else 1))
     fair = f"with memory.fair=true {name} would be {left}" if left > 0 else "it holds fewer"
     return [f"{cost}: {fair}."]
@@ -256,29 +266,35 @@ def validation_weights(spec: RunSpec, images: Sequence[tuple[int, int, int]]) ->
 def images_per_epoch(
     spec: RunSpec, images: Sequence[tuple[int, int, int]]
 ) -> list[tuple[int, int]]:
-    """Images that an epoch of the main and of the auxiliary network reads, task by task.
+    """Images that an epoch of the main and of the auxiliary network learns, task by task.
 
     With ``memory.fair`` these are the most that can be: what the weights take is not known yet.
     """
     method = MethodRef(spec.method).make(spec.options)
     sizes, memory = spec.data.sizes(), spec.memory
     if sizes is None:
-        raise SpecError(
-            f"A study needs data whose number of classes is known, not {spec.data.source}."
-        )
+        what = f"not {spec.data.source}"
+        if spec.data.arrival(1):
+            what = "not a stream without boundaries (data.every, data.blurry, data.gradual)"
+        raise SpecError(f"A study needs data whose number of classes is known, {what}.")
     found, before = [], 0
     again: Sequence[Sequence[int]] = [()] * len(sizes)
     if spec.data.scenario == "cir":
         again = returning_classes(sizes, spec.data.returning, spec.seed)
     for task, (train, _, _) in enumerate(images[: len(sizes)]):
         quota = memory.quota(before) if memory.size and before else 0
-        kept = before * (quota - math.ceil(method.hold_out * quota))
+        kept = quota if memory.shared else before * (quota - math.ceil(method.hold_out * quota))
+        replayed = kept
         before += sizes[task]
         held = math.ceil(method.hold_out * memory.quota(before)) if memory.size else 0
         own = train - held * (sizes[task] + len(again[task]))
-        main = sum(each[0] for each in images[: task + 1]) if method.data == "all" else own + kept
+        if memory.batch and method.replays:  # each batch of the task has one of the memory
+            replayed = math.ceil(own / spec.training.batch_size) * min(memory.batch, kept)
+        every = sum(each[0] for each in images[: task + 1])
+        main = every if method.data == "all" else own + replayed
         combined = method.auxiliary is not None and method.auxiliary.data == "combined"
-        found.append((main, own + kept * combined))
+        auxiliary = own + kept * combined
+        found.append((main * spec.training.inner, auxiliary * spec.auxiliary.inner))
     return found
 
 
@@ -299,6 +315,11 @@ def equal_epochs(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> int:
         raise SpecError(
             "memory.fair is true, and equal computation is counted before images are read. Give "
             "memory.per_class or memory.total what is left; a run with memory.fair says it."
+        )
+    if spec.memory.bytes:
+        raise SpecError(
+            "memory.bytes is given, and equal computation is counted before images are read. Give "
+            "memory.total, the number of images."
         )
     if spec.training.schedule not in ("cosine", "constant"):
         raise SpecError(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from ancl.data import Augment, class_order, task_domains, task_sizes
+from ancl.data.arrival import Arrival, check_arrival
 from ancl.data.registry import known_source, names_code
 from ancl.data.repetition import check_repetition
 from ancl.data.resizing import MOST_PIXELS
@@ -62,6 +63,15 @@ class DataSpec(TaskSpec):
             the tasks in which it comes share them equally.
         workers: Processes that decode images which stay in their files (imagenet-folder); 0
             decodes in the process that trains. One for each CPU if left out. It decides no number.
+        every: In ``cir``, a stream that comes once, in batches: how many of them there are between
+            two evaluations. Old and auxiliary network are made anew as often.
+        blurry: In ``cir``, the share of each class's images that come in other tasks than its own.
+        gradual: In ``cir``, how gradually a task passes into the next: the deviation of the time at
+            which an image comes, in tasks.
+        imbalance: How many times as many training images the largest class has as the smallest;
+            those of others lie between, by equal factors.
+        noise: Share of each class's training labels that are replaced by those of other classes of
+            the task.
     """
 
     source: str = field(default="digits", kw_only=False)
@@ -77,9 +87,21 @@ class DataSpec(TaskSpec):
     returning: Annotated[Annotated[float, Gt(0), Le(1)] | None, LATER] = None
     per_coming: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
     workers: Annotated[Annotated[int, Ge(0), Le(MOST_AT_ONCE)] | None, LATER] = None
+    every: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
+    blurry: Annotated[Annotated[float, Ge(0), Lt(1)], LATER] = 0.0
+    gradual: Annotated[Annotated[float, Ge(0)], LATER] = 0.0
+    imbalance: Annotated[Annotated[float, Ge(1)], LATER] = 1.0
+    noise: Annotated[Annotated[float, Ge(0), Lt(1)], LATER] = 0.0
+
+    def arrival(self, batch_size: int) -> Arrival | None:
+        """When images come, where the stream has no boundaries; batches are of this size."""
+        part = self.every and self.every * batch_size
+        return Arrival(self.blurry, self.gradual, part) or None
 
     def sizes(self) -> tuple[int, ...] | None:
         """The number of classes of every task; None where the images must be read to know."""
+        again = {"data.returning": self.returning, "data.per_coming": self.per_coming}
+        check_arrival(self.scenario, self.every, self.blurry, self.gradual, again)
         classes = known_source(self.source).classes
         if classes is None:
             return None
@@ -90,13 +112,15 @@ class DataSpec(TaskSpec):
         )
         if seen:
             return (len(order),) * len(seen)
-        return task_sizes(
+        sizes = task_sizes(
             len(order),
             tasks=self.tasks,
             classes=self.classes,
             first=self.first,
             again=self.scenario == "cir",
         )
+        # Which classes come with a part of a stream without boundaries, the images decide.
+        return None if self.arrival(1) else sizes
 
 
 def data_name(data: DataSpec, tasks: int | None) -> str:
@@ -118,7 +142,7 @@ def data_name(data: DataSpec, tasks: int | None) -> str:
 
 DEFINING = (
     *("source", "scenario", "tasks", "classes", "first", "order", "domains", "returning"),
-    "per_coming",
+    *("per_coming", "every", "blurry", "gradual", "imbalance", "noise"),
 )
 """The settings of data that make a benchmark what it is: which images, in which tasks."""
 
@@ -139,6 +163,11 @@ def data_title(data: DataSpec) -> str:
     parts += [f"first {data.first}"] if data.first else []
     parts += [f"order {_few(data.order)}"] if data.order != DataSpec.order else []
     parts += [data.domains] if data.domains else []
+    parts += [f"every {data.every} batches"] if data.every else []
+    parts += [f"blurry {data.blurry:g}"] if data.blurry else []
+    parts += [f"gradual {data.gradual:g}"] if data.gradual else []
+    parts += [f"imbalance {data.imbalance:g}"] if data.imbalance != 1 else []
+    parts += [f"label noise {data.noise:g}"] if data.noise else []
     return printable(", ".join([*parts, data.scenario]), 200)
 
 

@@ -28,8 +28,9 @@ from ancl.training.config import Training
 RIVALS = {
     "data.tasks": ("data.classes",),
     "data.classes": ("data.tasks", "data.first"),
-    "memory.per_class": ("memory.total",),
-    "memory.total": ("memory.per_class",),
+    "memory.per_class": ("memory.total", "memory.bytes"),
+    "memory.total": ("memory.per_class", "memory.bytes"),
+    "memory.bytes": ("memory.per_class", "memory.total"),
 }
 """What a setting replaces where a layer below gave it."""
 

@@ -293,7 +293,7 @@ class _Resolver:
 
         A whole ``Training`` that leaves out ``select_by`` leaves it to the method.
         """
-        sized = ("memory.per_class", "memory.total")
+        sized = ("memory.per_class", "memory.total", "memory.bytes")
         size_given = any(self.sources[key] != "default" for key in sized)
         for key, value in method_defaults(made).items():
             given = self.sources.get(key) not in ("default", _INHERITED)
@@ -383,12 +383,30 @@ class _RunResolver(_Resolver):
         data = self.section("data")
         self.attempt(lambda: check_size(data.source, data.size))
         sizes = self.attempt(data.sizes)
+        if data.every:
+            self.check_one_pass()
         self.name_benchmark(data, len(sizes) if sizes else data.tasks)
         if sizes:
             self.attempt(lambda: enough_classes(data.scenario, sizes))
         if sizes and made:
             memory = self.section("memory")
             self.mistakes += memory_problems(memory, made, data.scenario, sum(sizes))
+
+    def check_one_pass(self) -> None:
+        """A stream that comes once is learned once, at one rate: nobody knows where it ends."""
+        wanted: dict[str, tuple[Any, ...]] = {
+            **{"epochs": (1,), "epochs_first": (None, 1)},
+            **{"schedule": ("constant",), "lr_search": (False,)},
+        }
+        training = {name: self.values[f"training.{name}"] for name in wanted}
+        if any(training[name] not in possible for name, possible in wanted.items()):
+            given = ", ".join(f"training.{n}={v}" for n, v in training.items() if v)
+            self.mistakes.append(
+                f"data.every={self.values['data.every']} is a stream that comes once, and the main "
+                f"network would not learn it in one pass: {given}. Give training.epochs=1, "
+                f"training.schedule=constant and a number for training.lr; auxiliary.epochs may be "
+                f"larger."
+            )
 
     def name_benchmark(self, data: DataSpec, tasks: int | None) -> None:
         """The data's name for a run without a benchmark; an earlier run's spec has it already."""

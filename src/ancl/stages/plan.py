@@ -70,6 +70,7 @@ class Setting:
         task_aware: Whether the task of a sample is known at test time (TIL).
         seed: Where all randomness comes from.
         device: Where to compute.
+        rows: The number of classes of a head that has all of them from the start; none if it grows.
     """
 
     architecture: Architecture
@@ -81,6 +82,7 @@ class Setting:
     task_aware: bool = True
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         check_augmentation(self.augment, self.architecture.input_shape, self.normalization)
@@ -163,7 +165,7 @@ class _Planner:
 
     def __init__(self, method: Method, tasks: Sequence[Task], setting: Setting) -> None:
         self.method, self.tasks, self.setting = drop_zero_terms(method), tasks, setting
-        self.task, self.history = tasks[-1], ClassHistory.of(tasks)
+        self.task, self.history = tasks[-1], ClassHistory.of(tasks, setting.rows)
         self.first = self.task.index == 0
         self.kept = kept_counts(setting.memory, method.hold_out, self.history)
         self.data = TaskImages(self.task.key, self.kept[1])
@@ -197,7 +199,7 @@ class _Planner:
             inputs |= self.features(state, self.tasks)
         if auxiliary and not self.first:
             inputs |= self.auxiliary(auxiliary, shared, state)
-        if method.main == "none":
+        if method.main == "none" or (method.main == "first" and not self.first):
             main = grown
         elif method.main == "auxiliary" and not self.first:
             main = inputs[AUXILIARY]
@@ -231,7 +233,8 @@ class _Planner:
             fields = self.common({**ends, **before}, images=self.varied, data=self.data)
             regularizer = method.old.regularizer
             kept[IMPORTANCE] = self.add(UpdateImportance(**fields, regularizer=regularizer))
-        if self.setting.memory and method.data == "current":
+        yielded = any(MEMORY in part.yields for part in method.finish)
+        if self.setting.memory and method.data == "current" and not yielded:
             before = {MEMORY: state[MEMORY]} if not self.first else {}
             before |= self.features(state, [self.task])
             fields = self.common(
@@ -457,7 +460,7 @@ class _Planner:
         if method.outer and self.setting.memory and len(self.history.blocks) > 1:
             terms["outer"] = replace(method.outer, memory=self.chooser(self.setting.memory))
         if method.replays and self.setting.memory:
-            terms["replay"] = self.setting.memory.batch
+            terms |= {"replay": self.setting.memory.batch, "retrieve": method.retrieve}
         if method.old:
             terms["old"] = replace(method.old, lamb=weight_at(method.old.lamb, *counts))
         if method.auxiliary:

@@ -15,6 +15,7 @@ from ancl.hashing import LATER
 from ancl.inference import Infer
 from ancl.losses import View, correct_answers
 from ancl.memory import Exemplars, recorded
+from ancl.methods.memory_update import memory_after
 from ancl.methods.method import Finish, MainTrainer
 from ancl.methods.parts import (
     IMAGE_PARTS,
@@ -81,7 +82,7 @@ class Grow(Stage):
                 tensors = strip_prefix(NETWORK, inputs[NETWORK].tensors)
                 # New rows come after the old ones in the generator's stream.
                 network = architecture.restore(history.blocks_before, tensors, base, draw=True)
-                if history.adds_classes:
+                if history.adds_block:
                     network.add_task(history.blocks[-1])
             if self.imprint:
                 self._imprint(self.imprint, network, inputs, context)
@@ -261,7 +262,7 @@ class TrainMain(Stage):
         watcher = self.parts.watcher() if self.parts.watcher else None
         fit = work.fit(network, objective, train, val, work.training, "main", watcher)
         fit.outer = work.outer_step(network)
-        fit.replay = work.replay_stream()
+        fit.replay, fit.retrieve = work.replay_stream(), self.parts.retrieve
         self._warn_if_unstable(fit, work.say)
         self._say_what_is_left_out(work)
         alternating, auxiliary = self.parts.alternating, self.parts.auxiliary
@@ -375,17 +376,11 @@ class UpdateMemory(Stage):
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Cut the old ones, choose the new ones."""
-        work, (count, held) = self.work(inputs, context), self.parts.kept
-        parts = [work.exemplars.truncated(count, held)] if work.exemplars else []
-        parts = [part.of_classes(work.history.returning, inside=False) for part in parts]
+        work = self.work(inputs, context)
         network = work.network()
-        new = [work.chosen(network, count)]
-        if held:
-            number = len(work.held)
-            task, flags = torch.full((number,), self.task), torch.ones(number, dtype=torch.bool)
-            new.append(Exemplars(work.held, task, flags))
+        old, *new = memory_after(work, network)
         answer, records = work.answer(network), self.parts.records
-        parts += [recorded(part, records, answer) for part in new]
+        parts = [old, *(recorded(part, records, answer) for part in new)]
         return StageResult(prefixed(MEMORY, Exemplars.joined(parts).tensors()), {})
 
 

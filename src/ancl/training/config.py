@@ -52,12 +52,13 @@ class Training:
         momentum: Momentum of SGD.
         weight_decay: Added by the optimizer.
         schedule: ``patience`` divides the rate when the validation loss stops improving and
-            ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs.
+            ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs;
+            ``restarts`` begins with a tenth of the rate, then falls in cycles of 1, 2, 4 … epochs.
         patience: Epochs without improvement before the rate is divided.
         select_by: What ``patience`` judges an epoch by, on validation images: the whole ``loss``,
             the ``task_loss`` alone, or ``accuracy``; as the method says if left out.
         factor: What the rate is divided by.
-        lr_min: Training ends when the rate would fall below it.
+        lr_min: Training ends when the rate would fall below it; ``restarts`` falls to it.
         reset_momentum: Whether going back to the best weights also clears the optimizer.
         milestones: Epochs after which ``multistep`` multiplies the rate.
         gamma: What ``multistep`` multiplies by.
@@ -73,6 +74,8 @@ class Training:
         lr_by_task: The same for the rate; a list for ``lr`` sets it.
         evaluate_every: After how many epochs the main network is also tested on all tasks so far,
             by its own answers; the log holds it. It decides nothing.
+        inner: Steps on every batch of the task, each with a replay batch of its own, where there
+            is a memory to replay from.
     """
 
     epochs: Annotated[int, Ge(1)] = 200
@@ -84,7 +87,7 @@ class Training:
     optimizer: Annotated[str, AfterValidator(optimizer_name)] = "sgd"
     momentum: Share = 0.9
     weight_decay: Annotated[float, Ge(0)] = 2e-4
-    schedule: Literal["patience", "cosine", "multistep", "constant"] = "patience"
+    schedule: Literal["patience", "cosine", "multistep", "constant", "restarts"] = "patience"
     patience: Annotated[int, Ge(1)] = 5
     select_by: SelectBy | None = None
     factor: Annotated[float, Gt(1)] = 3.0
@@ -102,6 +105,7 @@ class Training:
     ] = None
     lr_by_task: Annotated[Annotated[tuple[Positive, ...], MinLen(1)] | None, LATER] = None
     evaluate_every: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
+    inner: Annotated[Annotated[int, Ge(1)], LATER] = 1
 
     def at(self, task: int) -> Self:
         """The same with the values of one task filled in; a rate to be searched has none yet."""
@@ -161,4 +165,19 @@ def scheduled_rate(training: Training, step: int, total: int, epoch: int) -> flo
     if training.schedule == "multistep":
         passed = sum(milestone <= epoch for milestone in training.milestones)
         return training.lr * training.gamma**passed
+    if training.schedule == "restarts":
+        return _restarted_rate(training, epoch)
     return training.lr
+
+
+def _restarted_rate(training: Training, epoch: int) -> float:
+    """The rate of an epoch with cycles of 1, 2, 4 … epochs, as in GDumb's code.
+
+    >>> [round(_restarted_rate(Training(lr=0.05, lr_min=0.0005), e), 4) for e in range(6)]
+    [0.005, 0.05, 0.05, 0.0252, 0.05, 0.0428]
+    """
+    if epoch == 0:
+        return training.lr / 10
+    start = 1 << (epoch.bit_length() - 1)  # also the length of the cycle
+    share = 0.5 * (1 + math.cos(math.pi * (epoch - start) / start))
+    return training.lr_min + (training.lr - training.lr_min) * share

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from ancl.data import Batch, Batches, ReplayStream
 from ancl.errors import TrainingError
@@ -25,6 +25,7 @@ from ancl.training.optimizers import load_state, make_optimizer, moments, number
 from ancl.training.outer import OuterStep
 from ancl.training.precision import LossScale, answering_in
 from ancl.training.quadratic import like
+from ancl.training.retrieval import Interference
 from ancl.types import Anchor, Output, Params, Step, prefixed, split_output, strip_prefix
 
 RandomPath = tuple[int, int, str]
@@ -118,8 +119,10 @@ class Fit:
         self._scale = LossScale(train.device) if training.precision == "fp16" else None
         self._answers: list[dict[Anchor, Output]] = []
         self._meter = CostMeter()
+        self._reference: tuple[Tensor | None, ...] = ()
         self.outer: OuterStep | None = None
         self.replay: ReplayStream | None = None
+        self.retrieve: Interference | None = None
         self.objective = objective
         self.epoch, self.lr, self.finished = 0, training.lr, False
         self._left, self._lowest = training.patience, math.inf
@@ -208,23 +211,47 @@ class Fit:
         totals: dict[str, Tensor] = {}
         batches = self.train.shuffled(generator(*self.path, "batches", self.epoch))
         draws = generator(*self.path, "replay", self.epoch)
-        for number, batch in enumerate(batches):
+        inner = self.training.inner
+        for number, batch in ((n, b) for n, b in enumerate(batches) for _ in range(inner)):
             self._set_rate(number)
             self.network.at(self.epoch, number, len(self.train))
-            replay = self.replay.drawn(draws) if self.replay else None
             part = number / len(self.train)
+            replay = self._replayed(batch, part, draws)
             with self._meter.step(len(batch.y) + (len(replay[0].y) if replay else 0)):
                 terms = self._objective.answers(self._step(batch, part, replay=replay))
-                self._optimizer.zero_grad(set_to_none=True)
-                # Gradients add up: the sum is never needed. A frozen backbone's features have none.
-                losses = [term for term in terms.values() if term.requires_grad]
-                torch.autograd.backward(self._scale.scaled(losses) if self._scale else losses)
+                self._backward(terms)
             self._update(len(batch.y))
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
                 totals[name] = totals[name].add_(weighted) if name in totals else weighted
-        means = self._means(totals, self.train.count)
+        means = self._means(totals, self.train.count * inner)
         return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))
+
+    def _replayed(self, batch: Batch, part: float, draws: Generator) -> tuple[Batch, Params] | None:
+        """The replay batch of a step, where there is one: drawn, or chosen among more of them."""
+        if self.replay is None or self.retrieve is None:
+            return self.replay.drawn(draws) if self.replay else None
+
+        def loss(out: Output) -> Tensor:
+            return self._objective.task_loss(self._read(part)(batch.x, batch.y, out))
+
+        lr: float = self._optimizer.param_groups[0]["lr"]
+        return self.retrieve.drawn(self.replay, draws, self.network, loss, batch.x, lr)
+
+    def _backward(self, terms: dict[str, Tensor]) -> None:
+        """Gradients of all terms; those of terms kept apart are not among the parameters'."""
+        self._optimizer.zero_grad(set_to_none=True)
+        apart, self._reference = self._objective.apart, ()
+        # Features of a frozen backbone have no gradient.
+        learning = {name: term for name, term in terms.items() if term.requires_grad}
+        if others := [term for name, term in learning.items() if name in apart]:
+            parameters = list(self._parameters.values())
+            self._reference = torch.autograd.grad(
+                others, parameters, retain_graph=True, allow_unused=True
+            )
+        # Gradients add up: the sum is never needed.
+        losses = [term for name, term in learning.items() if name not in apart]
+        torch.autograd.backward(self._scale.scaled(losses) if self._scale else losses)
 
     def _update(self, batch: int) -> None:
         if self._scale:
@@ -239,6 +266,8 @@ class Fit:
             torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), self.training.clip)
         if self._constraint:
             parameters = list(self._parameters.values())
+            if self._reference:
+                self._constraint.against(parameters, self._reference)
             self._constraint.gradients(parameters, self.epoch, batch, self._noise)
         if self._scale:
             self._scale.step(self._optimizer)
@@ -284,7 +313,22 @@ class Fit:
 
         A replay batch passes together with the task's: batch norm has the statistics of both.
         """
-        read = partial(
+        read = self._read(part)
+        if replay is None:
+            with self._precision():
+                out = self.network(batch.x, self._objective.maps)
+            return read(batch.x, batch.y, out, exemplars=batch.exemplars, answers=answers)
+        again, extra = replay
+        with self._precision():
+            both = self.network(torch.cat([batch.x, again.x]), self._objective.maps)
+        own, other = split_output(both, len(batch.y))
+        read = partial(read, passed=both.features)
+        replayed = read(again.x, again.y, other, exemplars=again.exemplars, extra=extra)
+        return read(batch.x, batch.y, own, exemplars=batch.exemplars, replay=replayed)
+
+    def _read(self, part: float) -> partial[Step]:
+        """What makes a step, after a part of the epoch, of a batch and the network's output."""
+        return partial(
             Step,
             weights=self.weights,
             tasks=self.view.tasks,
@@ -297,17 +341,6 @@ class Fit:
             progress=(self.epoch + part) / self.training.epochs,
             precision=self._precision,
         )
-        if replay is None:
-            with self._precision():
-                out = self.network(batch.x, self._objective.maps)
-            return read(batch.x, batch.y, out, exemplars=batch.exemplars, answers=answers)
-        again, extra = replay
-        with self._precision():
-            both = self.network(torch.cat([batch.x, again.x]), self._objective.maps)
-        own, other = split_output(both, len(batch.y))
-        read = partial(read, passed=both.features)
-        replayed = read(again.x, again.y, other, exemplars=again.exemplars, extra=extra)
-        return read(batch.x, batch.y, own, exemplars=batch.exemplars, replay=replayed)
 
     def _means(self, totals: dict[str, Tensor], count: int) -> dict[str, Tensor]:
         """Term means with the weight terms beside them, still on the device: it is read once."""

@@ -130,13 +130,15 @@ class Extra:
         new_classes: Whether it means something only where a task brings new classes.
 
     A subclass says with ``first`` whether it is part of the first task's loss too, with ``told``
-    whether it means something where the task of an image is known, and with ``replayed`` whether
-    it is computed of the replay batch.
+    whether it means something where the task of an image is known, with ``replayed`` whether it is
+    computed of the replay batch, and with ``apart`` that its gradient is not added to the others':
+    the method's constraint gets it.
     """
 
     first: ClassVar[bool] = False
     told: ClassVar[bool] = True
     replayed: ClassVar[bool] = False
+    apart: ClassVar[bool] = False
     name: str
     part: Callable[[Step], Tensor]
     weight: float = 1.0
@@ -150,9 +152,16 @@ class Replayed(Extra):
     replayed = True
 
 
+@dataclass(frozen=True)
+class Reference(Replayed):
+    """A term of the replay batch whose gradient a constraint compares the others' with (A-GEM)."""
+
+    apart = True
+
+
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """The terms of the loss by name; their sum is what is minimised.
+    """The terms of the loss by name; their sum is what is minimised, without those kept apart.
 
     Rules for λ look at every step that records gradients; for any other purpose call the objective
     within ``torch.no_grad()``. A ``Balance`` gives its number at once, an ``Auto`` when you call
@@ -239,6 +248,11 @@ class Objective:
             for t in self._quadratics
         ]
         return Quadratic(quadratics, weights) if quadratics else None
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """The terms whose gradients are kept apart."""
+        return frozenset(extra.name for extra in self.extras if extra.apart)
 
     @property
     def maps(self) -> bool:

@@ -268,7 +268,7 @@ def der(
     mask_scale: Annotated[float, Gt(1)] = 100.0,
     loss_over: Over = "auto",
 ) -> Method:
-    """DER: a new feature extractor for every task beside the frozen old ones, one classifier.
+    """DER: a new feature extractor for every task beside frozen ones. Dark replay is ``dark-er``.
 
     Args:
         side: Weight of the side head's loss, which tells the task's classes from each other and

@@ -1,0 +1,385 @@
+"""Replay methods on small images, in tasks and in one pass: the runs of docs/evidence/replay.md.
+
+Run:  python scripts/replay.py --data-root DIR   # in a fixed order; the same command resumes
+      python scripts/replay.py --dry-run         # runs to do, and about how long they take
+      python scripts/replay.py --tables          # tables from the results alone
+
+Every finished run is a small file in docs/evidence/replay/results. A study file cannot say this
+protocol: it has no streams that come once, and no rows of inner steps.
+"""
+
+import argparse
+import fcntl
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from regimes import commit, write
+
+import ancl
+from ancl.errors import TrainingError
+from ancl.experiments.results import environment, spec_hash
+from ancl.metrics import aiac, mean_and_error, t_interval
+from ancl.recipe.build import equal_epochs, images_per_epoch, validation_weights
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "evidence" / "replay"
+SEARCH_SEEDS, TABLE_SEEDS = (10, 11), (20, 21, 22)
+BALANCE = "balance:0.1"
+LAMBS, RATES = (0.03, 0.1, 0.3, 1.0), (0.01, 0.03, 0.1)
+OFFLINE_IMAGES = [(2000, 1000, 2000)] + [(1000, 500, 1000)] * 3
+"""To train, validate and test on in each task of ``cifar100-small/4``."""
+EVERY, BATCH = 50, 10
+METRICS = ("aiac", "final_accuracy", "forgetting", "worst_case")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Args:
+        method: Its method.
+        settings: What differs from the table's settings.
+        equal_to: The row whose backward passes it has, by more epochs.
+        seconds: About how long a run takes with 200 and with 1,000 images, or in one pass.
+    """
+
+    method: str
+    settings: Mapping[str, Any]
+    seconds: tuple[int, ...]
+    equal_to: str = ""
+
+
+RESERVOIR = {"memory.selection": "reservoir", "memory.batch": 50}
+OFFLINE = {
+    "er": Row("er", RESERVOIR, (80, 80)),
+    "er-ace": Row("er-ace", RESERVOIR, (80, 80)),
+    "dark-er-pp": Row("dark-er-pp", RESERVOIR, (80, 80)),
+    "a-dark-er-pp": Row("a-dark-er-pp", {**RESERVOIR, "lamb_a": BALANCE}, (110, 110)),
+    "dark-er-pp, equal": Row("dark-er-pp", RESERVOIR, (110, 110), "a-dark-er-pp"),
+    "icarl": Row("icarl", {}, (60, 80)),
+    "a-icarl": Row("a-icarl", {"lamb_a": BALANCE}, (90, 110)),
+    "icarl, equal": Row("icarl", {}, (90, 110), "a-icarl"),
+    "bic": Row("bic", {}, (70, 90)),
+    "a-bic": Row("a-bic", {"lamb_a": BALANCE}, (100, 120)),
+    "bic, equal": Row("bic", {}, (100, 120), "a-bic"),
+    "gdumb": Row("gdumb", {"memory.selection": "greedy"}, (150, 700)),
+}
+ONLINE = {
+    "er": Row("er", {}, (40,)),
+    "er-ace": Row("er-ace", {}, (40,)),
+    "dark-er-pp": Row("dark-er-pp", {}, (40,)),
+    "a-dark-er-pp": Row("a-dark-er-pp", {"lamb_a": BALANCE, "auxiliary.weight_decay": 0.0}, (65,)),
+    "er, two steps": Row("er", {"training.inner": 2}, (65,)),
+    "dark-er-pp, two steps": Row("dark-er-pp", {"training.inner": 2}, (65,)),
+    "mir": Row("mir", {}, (75,)),
+}
+TABLES = {"200": OFFLINE, "1000": OFFLINE, "online": ONLINE}
+SEARCHED = {
+    **{(size, "dark-er-pp"): ("lamb", LAMBS) for size in ("200", "1000")},
+    **{("online", name): ("training.lr", RATES) for name in ("er", "er-ace", "dark-er-pp", "mir")},
+}
+"""What is searched on other seeds, of which method."""
+BENCHMARK = "cifar100-small/4"
+IN_ONE_PASS: dict[str, Any] = {
+    "data.scenario": "cir",
+    "data.tasks": 5,
+    "data.first": None,
+    "data.per_class": None,
+    "data.every": EVERY,
+    "memory.total": 1000,
+    "memory.selection": "reservoir",
+    "memory.batch": BATCH,
+    "training.batch_size": BATCH,
+    "training.epochs": 1,
+    "training.epochs_first": None,
+    "training.lr_first": None,
+    "training.momentum": 0.0,
+    "training.weight_decay": 0.0,
+    "training.schedule": "constant",
+    "training.warmup": 0.0,
+}
+
+
+# -- runs ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run to do: its table, its row or what it tries, and everything that decides it."""
+
+    table: str
+    row: str
+    spec: ancl.RunSpec
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The spec as JSON values."""
+        return self.spec.plain()
+
+    @cached_property
+    def file(self) -> str:
+        """The name of its result."""
+        mark, row = spec_hash(self.spec)[:8], self.row.replace(", ", "-").replace(" ", "-")
+        return f"{self.table}_{row}_s{self.spec.seed}_{mark}.json"
+
+
+@cache
+def make_run(table: str, name: str, seed: int, value: float | None, row: str = "") -> Run:
+    """A run of a row with what was chosen, or of a trial with what is tried."""
+    of = TABLES[table][name]
+    own: dict[str, Any] = {"device": "cpu", "threads": 1}
+    own |= IN_ONE_PASS if table == "online" else {"memory.total": int(table)}
+    plain = of.method.removeprefix("a-")
+    if value is not None:
+        own[SEARCHED[table, plain][0]] = value
+    if plain in ("icarl", "bic"):
+        own["lamb"] = {"icarl": 0.3, "bic": 3.0}[plain]
+    own |= of.settings
+    if of.equal_to:
+        other = make_run(table, of.equal_to, seed, value).spec
+        own["training.epochs"] = equal_epochs(other, OFFLINE_IMAGES)
+    return Run(table, row or name, ancl.spec(of.method, BENCHMARK, seed=seed, settings=own))
+
+
+class Results:
+    """Finished runs, and what they decide."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, run: Run) -> dict[str, Any] | None:
+        """What is stored of a run; nothing where it is not done."""
+        file = self.folder / run.file
+        if not file.is_file():
+            return None
+        stored: dict[str, Any] = json.loads(file.read_text())
+        if stored["spec"] != run.plain:
+            raise SystemExit(f"{file} is of another run. Move it.")
+        return stored
+
+    def trials(self, table: str, method: str) -> dict[float, list[float]]:
+        """Validation accuracies of every value that is tried; failed runs have NaN."""
+        tried: dict[float, list[float]] = {}
+        for value in SEARCHED[table, method][1]:
+            runs = [self.get(trial(table, method, seed, value)) for seed in SEARCH_SEEDS]
+            tried[value] = [math.nan if r["failed"] else r["score"] for r in runs if r]
+        return tried
+
+    def chosen(self, table: str, method: str) -> float | None:
+        """The best value by validation, the smallest of equals; nothing while runs are missing."""
+        tried = self.trials(table, method)
+        if any(len(scores) < len(SEARCH_SEEDS) for scores in tried.values()):
+            return None
+        means = {value: float(np.mean(scores)) for value, scores in tried.items()}
+        finite = {value: mean for value, mean in means.items() if math.isfinite(mean)}
+        return max(finite, key=lambda value: finite[value]) if finite else None
+
+    def run(self, table: str, name: str, seed: int) -> Run | None:
+        """A run of a table; nothing where what it needs is not chosen yet."""
+        plain = TABLES[table][name].method.removeprefix("a-")
+        value = self.chosen(table, plain) if (table, plain) in SEARCHED else None
+        if (table, plain) in SEARCHED and value is None:
+            return None
+        return make_run(table, name, seed, value)
+
+
+def trial(table: str, method: str, seed: int, value: float) -> Run:
+    """A run that tries a value."""
+    return make_run(table, method, seed, value, f"search-{method}")
+
+
+def steps(results: Results) -> Iterator[tuple[str, int, list[Run | None]]]:
+    """Runs of one table and seed at a time, the cheapest first; GDumb at the end.
+
+    Whoever asks for the next list has finished the one before.
+    """
+    for table, rows in TABLES.items():
+        searched = {method: grid for (of, method), (_, grid) in SEARCHED.items() if of == table}
+        for seed in SEARCH_SEEDS:
+            yield table, seed, [trial(table, m, seed, v) for m, g in searched.items() for v in g]
+        for seed in TABLE_SEEDS:
+            names = [name for name in rows if name != "gdumb"]
+            yield table, seed, [results.run(table, name, seed) for name in names]
+    for table in ("200", "1000"):
+        for seed in TABLE_SEEDS:
+            yield table, seed, [results.run(table, "gdumb", seed)]
+
+
+def passes(run: Run, result: ancl.RunResult) -> dict[str, int]:
+    """Backward passes of images by network, counted from the epochs that were trained."""
+    spec, counted = run.spec, {"main": 0, "auxiliary": 0}
+    if spec.method == "gdumb":  # every task fills the memory
+        return {**counted, "main": 256 * int(run.table) * len(result.images)}
+    if run.table == "online":
+        per_epoch = []
+        for part, (train, _, _) in enumerate(result.images):
+            replayed = math.ceil(train / BATCH) * BATCH if part else 0
+            per_epoch.append((spec.training.inner * (train + replayed), train))
+    else:
+        per_epoch = images_per_epoch(spec, result.images)
+    for epoch in result.log:
+        if epoch["role"] in counted:
+            counted[epoch["role"]] += per_epoch[epoch["task"]][epoch["role"] == "auxiliary"]
+    return counted
+
+
+def compute(run: Run, work: Path, data_root: str | None) -> dict[str, Any]:
+    """Carry out a run; what was trained before it was stopped is found in ``work``."""
+    spec = run.spec
+    stored: dict[str, Any] = {
+        "table": run.table,
+        "row": run.row,
+        "spec": spec.plain(),
+        "commit": commit(),
+        "environment": environment(spec),
+        "failed": "",
+    }
+    try:
+        result = ancl.run(spec, runs=work, data_root=data_root)
+    except TrainingError as error:
+        return {**stored, "failed": str(error)}
+    if run.table != "online" and list(result.images) != OFFLINE_IMAGES:
+        raise SystemExit(f"The tasks have {result.images} images; expected {OFFLINE_IMAGES}.")
+    val = result.matrices[f"{spec.accuracy}_val"]
+    rows = {
+        key: [[None if math.isnan(v) else round(v, 6) for v in row] for row in matrix.tolist()]
+        for key, matrix in result.matrices.items()
+        if key.startswith(spec.accuracy)
+    }
+    return {
+        **stored,
+        "score": aiac(val, validation_weights(spec, result.images)),
+        "metrics": {k: None if math.isnan(v) else v for k, v in result.metrics.items()},
+        "passes": passes(run, result),
+        "seconds": round(sum(result.seconds.values()), 1),
+        "notes": list(result.notes),
+        "images": result.images,
+        "matrices": rows,
+    }
+
+
+def carry_out(results: Results, work: Path, data_root: str | None) -> None:
+    """Carry out all that is missing, in order; one process at a time."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"Another process is at work in {work}. Wait for it.") from None
+        for table, seed, runs in steps(results):
+            # Runs of one table and seed share first tasks; nothing else reads them.
+            stages = work / f"{table}-s{seed}"
+            for run in runs:
+                if run is None or results.get(run) is not None:
+                    continue
+                began = time.monotonic()
+                stored = compute(run, stages, data_root)
+                write(results.folder / run.file, stored)
+                took, when = time.monotonic() - began, time.strftime("%F %T")
+                print(when, run.file, f"{took:.0f} s", stored["failed"], flush=True)
+            shutil.rmtree(stages, ignore_errors=True)
+
+
+# -- what is left, and tables ----------------------------------------------------------------
+
+
+def forecast(results: Results) -> None:
+    """Print the runs to do and about how long they take on one quiet thread."""
+    total = 0.0
+    for table, rows in TABLES.items():
+        column = 1 if table == "1000" else 0
+        left, seconds = 0, 0.0
+        searched = {method: grid for (of, method), (_, grid) in SEARCHED.items() if of == table}
+        for method, grid in searched.items():
+            tried = [trial(table, method, s, v) for s in SEARCH_SEEDS for v in grid]
+            todo = [run for run in tried if results.get(run) is None]
+            left, seconds = left + len(todo), seconds + len(todo) * rows[method].seconds[column]
+        for name, row in rows.items():
+            runs = [results.run(table, name, seed) for seed in TABLE_SEEDS]
+            todo_runs = [run for run in runs if run is None or results.get(run) is None]
+            left, seconds = left + len(todo_runs), seconds + len(todo_runs) * row.seconds[column]
+        total += seconds
+        print(f"{table:7} {left:3} runs, {seconds / 3600:5.1f} h; {total / 3600:5.1f} h so far")
+
+
+def finished(results: Results, table: str, name: str) -> dict[int, dict[str, Any]]:
+    """What is stored of a row, by seed, without failed runs."""
+    runs = {seed: results.run(table, name, seed) for seed in TABLE_SEEDS}
+    stored = {seed: results.get(run) for seed, run in runs.items() if run}
+    return {seed: result for seed, result in stored.items() if result and not result["failed"]}
+
+
+def table_text(results: Results, table: str) -> str:
+    """A table in Markdown: mean ± standard error over seeds, in points."""
+    head = ["row", "λ or rate", *METRICS, "million passes", "minutes", "n"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for name in TABLES[table]:
+        done = finished(results, table, name)
+        if not done:
+            continue
+        plain = TABLES[table][name].method.removeprefix("a-")
+        value = results.chosen(table, plain) if (table, plain) in SEARCHED else None
+        cells = [name, "" if value is None else f"{value:g}"]
+        for metric in METRICS:
+            mean, error, _ = mean_and_error([100 * r["metrics"][metric] for r in done.values()])
+            cells.append(f"{mean:.1f} ± {error:.1f}" if len(done) > 1 else f"{mean:.1f}")
+        cells.append(f"{np.mean([sum(r['passes'].values()) for r in done.values()]) / 1e6:.2f}")
+        cells.append(f"{np.mean([r['seconds'] for r in done.values()]) / 60:.1f}")
+        lines.append(f"| {' | '.join([*cells, str(len(done))])} |")
+    return "\n".join(lines)
+
+
+def gap_text(results: Results, table: str, row: str, other: str) -> str:
+    """A paired difference of AIAC in points, with its 95 % interval over seeds."""
+    ours, theirs = (finished(results, table, name) for name in (row, other))
+    seeds = [seed for seed in TABLE_SEEDS if seed in ours and seed in theirs]
+    gaps = [100 * (ours[s]["metrics"]["aiac"] - theirs[s]["metrics"]["aiac"]) for s in seeds]
+    if len(gaps) < 2:
+        return f"{table}: {row} − {other}: n = {len(gaps)}"
+    interval = t_interval(gaps)
+    span = f"{interval.low:+.2f} … {interval.high:+.2f}"
+    return f"{table}: {row} − {other}: {np.mean(gaps):+.2f} ({span}), n = {len(gaps)}"
+
+
+def tables(results: Results) -> None:
+    """Print all tables and differences."""
+    for table, rows in TABLES.items():
+        print(f"\n{table}\n\n{table_text(results, table)}\n")
+        for name in rows:
+            plain = name.removeprefix("a-")
+            others = [plain, f"{plain}, equal", f"{plain}, two steps"] if name != plain else []
+            for other in (each for each in others if each in rows):
+                print(gap_text(results, table, name, other))
+        for (of, method), (what, _) in SEARCHED.items():
+            if of == table:
+                print(f"{method}, {what}: {results.trials(table, method)}")
+
+
+def main() -> None:
+    """Read the command line and do what it says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dry-run", action="store_true", help="show what is left, and stop")
+    parser.add_argument("--tables", action="store_true", help="train nothing: tables")
+    parser.add_argument("--data-root", help="where data sets are")
+    parser.add_argument("--results", type=Path, default=FOLDER / "results")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "replay")
+    given = parser.parse_args()
+    results = Results(given.results)
+    if given.tables:
+        tables(results)
+    elif given.dry_run:
+        forecast(results)
+    else:
+        carry_out(results, given.work, given.data_root)
+
+
+if __name__ == "__main__":
+    main()
