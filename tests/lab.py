@@ -366,6 +366,10 @@ PLACES = {
     "RidgePath": "ancl.statistics:RidgePath",
     "Statistics": "ancl.statistics:Statistics",
     "Sums": "ancl.statistics:Sums",
+    "FitData": "ancl.statistics.rules:FitData",
+    "LogisticRule": "ancl.statistics.rules:LogisticRule",
+    "RidgeRule": "ancl.statistics.rules:RidgeRule",
+    "downhill": "ancl.statistics.choice:downhill",
     "choose": "ancl.statistics:choose",
     "choose_penalty": "ancl.statistics:choose_penalty",
     "cosine_means": "ancl.statistics:cosine_means",
@@ -617,6 +621,7 @@ PATCHES = {
     "PROBES": ("ancl.networks.makers._PROBES",),
     "herd": ("ancl.memory.herd",),
     "LOGISTIC_STEPS": ("ancl.statistics.kept._ITERATIONS",),
+    "MOST_WORK": ("ancl.statistics.rules.MOST_WORK",),
     # store
     "delete": ("ancl.store.places.delete",),
     "discard": ("ancl.store.places._discard",),

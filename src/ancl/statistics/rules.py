@@ -40,7 +40,7 @@ from ancl.types import Params
 MOST_HELD = 2000
 """Choices look at this many held images at most: the first by their hashes, so as good as any."""
 MOST_WORK = 3 * 10**9
-"""Images times classes times features up to which a choice has logistic in it: ten seconds or so."""
+"""Images times classes times features up to which a choice has logistic in it: a few seconds."""
 _VARIANCE = 0.05
 """Measured with photos of 24 classes on EfficientNet-Lite0, three draws: from a hundred times less
 to four times more, the loss of held images changed by 4 % at most."""
