@@ -309,7 +309,7 @@ def check_engineers(said: dict[str, list[str]], names: dict[str, Any]) -> None:
     ]
     assert "Refused: version 2 stays." in said["learn"][2]
     assert "The recall of lion is" in said["learn"][2]
-    assert said["undo"][0].startswith("things is at version 2 again")
+    assert said["undo"][0].startswith("things is now at version 2")
     assert "it is at version 5" in said["learn"][4]
     assert "swapped-photos/lion/000.png" not in said["versions"][1]
     assert "repaired-photos/lion/000.png" in said["versions"][1]

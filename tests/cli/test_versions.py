@@ -64,7 +64,7 @@ def test_a_month_is_refused_listed_repaired_taken_and_undone(ancl: Any, photos: 
     assert compared.code == 0
     assert compared.json["comparison"]["known_after"] > compared.json["comparison"]["known_before"]
 
-    assert ancl("undo", "L").out.startswith("L is at version 1 again, made 20")
+    assert ancl("undo", "L").out.startswith("L is now at version 1, made 20")
     assert Learner.load("L").classes == ["one", "zero"]
     assert ancl("undo", "L", "--to", "3").code == 0
     assert ancl("predict", "L", "t/two", "--version", "1", "--json").code == 0

@@ -141,6 +141,20 @@ def test_a_first_version_that_is_refused_answers_nothing(
     assert Learner.load(place).classes == ["one", "two", "zero"]
 
 
+def test_a_first_version_is_learned_again_with_other_settings(
+    tmp_path: Path, data: dict[str, str]
+) -> None:
+    place, heard = tmp_path / "new", Heard()
+    strict = {"test": data["early"], "min_accuracy": 1.0, "events": heard}
+    ancl.teach(place, data["first"], **BEGIN, **strict)
+    ancl.teach(place, data["first"], **BEGIN, **strict)
+    assert heard.epochs == 3
+    longer = {**BEGIN, "settings": {**SETTINGS, "training.epochs": 4}}
+    again = ancl.teach(place, data["first"], **longer, **strict)
+    assert heard.epochs == 7
+    assert (again.version.number, read_versions(place).current) == (2, None)
+
+
 @pytest.mark.parametrize(
     ("options", "phrase"),
     [

@@ -138,8 +138,8 @@ def held_text(learner: Learner, changes: Sequence[tuple[Any, ...]]) -> str:
     ]
     return (
         "Accuracy on held images: never trained on, the same before and after. They are "
-        "validation images,\non which patience chooses the epoch (val, while it learns), so it may "
-        "be slightly too good; --test\nmeasures on images of your own.\n"
+        "validation images,\nby which the epoch (val, while it learns) or the classifier is "
+        "chosen, so it may be slightly too good;\n--test measures on images of your own.\n"
         + table(["held images of", "images", "before %", "after %"], rows, "lrrr")
     )
 

@@ -35,7 +35,7 @@ def undo(learner: Path, *, to: int | None = None, wait: float | None = None) -> 
 
     version = go_back(learner, to, wait=wait, say=lambda message: print(message, file=sys.stderr))
     source = f" from {one_line(version.data)}" if version.data else ""
-    print(f"{learner} is at version {version.number} again, made {_when(version.made)}{source}.")
+    print(f"{learner} is now at version {version.number}, made {_when(version.made)}{source}.")
 
 
 def _json(version: Version) -> dict[str, Any]:

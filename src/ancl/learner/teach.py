@@ -135,7 +135,7 @@ def teach(
                     f"{target} holds another learner, and it is not replaced. Give a new "
                     f"directory, or allow it: overwrite=True (--overwrite)."
                 )
-            saving = _Saving(target, overwrite, keep_versions, None if elsewhere else target)
+            saving = _Saving(target, overwrite, keep_versions, in_place=not elsewhere)
             opened = asked.opened(Path(store) if store else working, events)
             outcome = asked.teach(opened, saving, test, conditions, events)
         if store is None:
@@ -167,12 +167,12 @@ def _check_store(store: str | Path | None, target: Path) -> None:
 
 
 class _Saving(NamedTuple):
-    """Where what is learned is saved, and whether a candidate may be there already."""
+    """Where what is learned is saved, and whether that is where the learner was."""
 
     target: Path
     overwrite: bool
     keep: int | None
-    candidates: Path | None
+    in_place: bool
 
 
 class _Gate:
@@ -188,15 +188,14 @@ class _Gate:
     def __init__(
         self, before: Learner, x: ImageView, labels: Sequence[Label], conditions: GateConditions
     ) -> None:
-        self._before, self._x, self._labels, self._conditions = before, x, labels, conditions
-        # What was known before: the learner itself knows more once it has learned.
-        self._known = before if before.classes else None
+        self._before = before if before.classes else None
+        self._x, self._labels, self._conditions = x, labels, conditions
         self.measured: GateResult | None = None
         self.refused: tuple[str, ...] = ()
 
     def __call__(self, candidate: Learner) -> bool:
         """Whether all conditions hold of a candidate."""
-        self.measured = compare_on_test(self._known, candidate, self._x, self._labels)
+        self.measured = compare_on_test(self._before, candidate, self._x, self._labels)
         self.refused = self._conditions.unmet(self.measured)
         return not self.refused
 
@@ -227,8 +226,8 @@ class _Asked(NamedTuple):
         form = (learner.input_shape, say, learner.resizes_to)
         x, labels = labelled_part(self.data, "train", self.data_root, *form)
         gate = self._gate(learner, test, conditions, x, labels, say)
-        if gate and saving.candidates:
-            judged = self._judged_again(saving.target, gate, x, labels, events)
+        if gate and saving.in_place:
+            judged = self._judged_again(saving.target, learner, gate, x, labels, events)
             if judged:
                 return judged
         told = learner.learn(x, labels, accept=gate)
@@ -278,12 +277,13 @@ class _Asked(NamedTuple):
     def _judged_again(
         self,
         target: Path,
+        learner: Learner,
         gate: _Gate,
         x: ImageView,
         labels: Sequence[Label],
         events: Events | None,
     ) -> LearnOutcome | None:
-        """What was learned from these images and refused before, measured again."""
+        """What was learned from these images in the same way and refused, measured again."""
         if not is_saved(target):
             return None
         versions = read_versions(target)
@@ -291,7 +291,8 @@ class _Asked(NamedTuple):
             if not version.refused or version.parent != versions.current:
                 continue
             candidate = self._open(target, None, events, number)
-            if _has_learned(candidate, x, labels, last=True):
+            alike = candidate._recipe.values() == learner._recipe.values()
+            if alike and _has_learned(candidate, x, labels, last=True):
                 gate(candidate)
                 judged = judge_again(target, number, _noted(self.data, gate))
                 return LearnOutcome(candidate, target, False, judged, gate.measured)
