@@ -16,7 +16,7 @@ from ancl.hashing import later_defaults, not_later
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, arguments, later_options, section_of
-from ancl.networks import NAMES, network_options
+from ancl.networks import NAMES, later_network_options, network_options
 from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.data_spec import DEFINING, DataSpec, TaskSpec, data_title
 from ancl.runtime import MOST_AT_ONCE
@@ -93,7 +93,8 @@ class RunSpec(Recipe):
         It is not a serializer of the model: a Ctrl-C in one would become an error of pydantic.
         """
         values = self.values()
-        for section, later in _later_settings().items():
+        network = later_network_options(self.network.get("name"))
+        for section, later in {**_later_settings(), "network": network}.items():
             values[section] = not_later(later, values[section])
         return values
 

@@ -47,6 +47,24 @@ def untrained_notes(method: Method, network: Architecture) -> list[str]:
     ]
 
 
+def tuning_notes(method: Method, setting: Setting) -> list[str]:
+    """Say how pretrained weights are trained: too fast, and they lose what they know."""
+    network, training = setting.architecture, setting.training
+    if network.pretrained is None or not network.learns or method.main == "none":
+        return []
+    first, fixed = training.at(0), network.options.get("norms") == "fixed"
+    rates = {f"{first.lr:g}": "", f"{training.lr:g}": " after the first task"}
+    head = ", ".join(f"{rate}{when}" for rate, when in rates.items())
+    rate = "searched" if training.lr_search else head
+    augment = setting.augment if isinstance(setting.augment, str) else "your own"
+    return [
+        f"{network.name} begins with pretrained weights, of which these learn: "
+        f"{network.options.get('trains')}. The head's rate is {rate}; the backbone's is "
+        f"{training.backbone_factor:g} times that. Statistics of batch norms are "
+        f"{'fixed' if fixed else 'moving'}; augmentation: {augment}."
+    ]
+
+
 def left_out(method: Method, tasks: Sequence[Task]) -> list[str]:
     """What is left out of a method in those of some later tasks that bring no new classes."""
     without = [task for task in tasks if not adds_classes(task)]

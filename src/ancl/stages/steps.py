@@ -286,7 +286,8 @@ class TrainMain(Stage):
     def _warn_if_unstable(self, fit: Fit, say: Callable[[str], None]) -> None:
         """Warn if the penalty is too steep for plain steps."""
         training = fit.training
-        reach, limit = training.lr * fit.steepest(), 2 * (1 + training.momentum)
+        reach = training.lr * training.backbone_factor * fit.steepest()
+        limit = 2 * (1 + training.momentum)
         if training.penalty_step == "plain" and training.optimizer == "sgd" and reach > limit:
             say(
                 f"Task {self.task + 1}: lr · max(λF + λ_aF_aux) = {reach:.3g} is more than "

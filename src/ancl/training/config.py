@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
 
+from ancl.hashing import LATER
+from ancl.networks.network import BACKBONE
 from ancl.training.quadratic import like
 from ancl.types import Params, prefixed, strip_prefix
 
@@ -63,6 +65,8 @@ class Training:
         clip: Largest norm of the gradient; none if left out.
         penalty_step: ``plain`` adds an Ω on weights to the gradient; ``proximal`` takes an
             implicit step for it, stable for every λ.
+        backbone_factor: What the backbone learns with, as a share of the rate; the head has all of
+            it. With pretrained weights it is below 1 unless a run says otherwise.
     """
 
     epochs: Annotated[int, Ge(1)] = 200
@@ -85,6 +89,7 @@ class Training:
     warmup: Share = 0.0
     clip: Positive | None = None
     penalty_step: Literal["plain", "proximal"] = "plain"
+    backbone_factor: Annotated[Positive, LATER] = 1.0
 
     def at(self, task: int) -> Self:
         """The same with the values of one task filled in; a rate to be searched has none yet."""
@@ -128,13 +133,23 @@ Parameters = dict[str, nn.Parameter]
 
 
 def make_optimizer(parameters: Parameters, training: Training) -> torch.optim.Optimizer:
-    """A fresh optimizer of these parameters."""
-    own, decay = list(parameters.values()), training.weight_decay
+    """A fresh optimizer of these parameters, the backbone's before the head's."""
+    groups, decay = _groups(parameters, training), training.weight_decay
     if training.optimizer == "adamw":
-        return torch.optim.AdamW(own, training.lr, weight_decay=decay, fused=True)
+        return torch.optim.AdamW(groups, training.lr, weight_decay=decay, fused=True)
     return torch.optim.SGD(
-        own, training.lr, momentum=training.momentum, weight_decay=decay, fused=True
+        groups, training.lr, momentum=training.momentum, weight_decay=decay, fused=True
     )
+
+
+def _groups(parameters: Parameters, training: Training) -> list[dict[str, Any]]:
+    """What learns with one rate; ``factor`` is its share of the training's."""
+    if training.backbone_factor == 1:
+        return [{"params": list(parameters.values()), "factor": 1.0}]
+    parts: dict[float, list[nn.Parameter]] = {training.backbone_factor: [], 1.0: []}
+    for name, parameter in parameters.items():
+        parts[training.backbone_factor if name.startswith(BACKBONE) else 1.0].append(parameter)
+    return [{"params": own, "factor": factor} for factor, own in parts.items() if own]
 
 
 def moments(optimizer: torch.optim.Optimizer, parameters: Parameters) -> Params:
