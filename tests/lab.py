@@ -143,6 +143,7 @@ PLACES = {
     "HEADS": "ancl.networks.heads:HEADS",
     "Head": "ancl.networks.heads:Head",
     "LinearHead": "ancl.networks.heads:LinearHead",
+    "NoHead": "ancl.networks.heads:NoHead",
     "PathHead": "ancl.networks.heads:PathHead",
     "ProxyHead": "ancl.networks.heads:ProxyHead",
     "UnbiasedHead": "ancl.networks.heads:UnbiasedHead",

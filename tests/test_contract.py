@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ancl import Method, MethodError, make_method
 from ancl.extend import Anchor, Rule, WeightRegularizer, anchor_for
+from tests.lab import COMPUTED, MemoryStore, patch_part, plan
 from tests.lab import METHODS as ALL_METHODS
-from tests.lab import MemoryStore, patch_part, plan
 
 LAMBS: dict[str, dict[str, Any]] = {
     "ewc": {"lamb": 20.0},
@@ -35,9 +35,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "der": {"balanced_epochs": 2},
     "ccgn": {"hidden": 4},
 }
-WITHOUT_REGULARIZER = ("finetune", "joint", "freeze", "der", "connector", "ccgn")
+WITHOUT_REGULARIZER = ("finetune", "joint", "freeze", "der", "connector", "ccgn", *COMPUTED)
 NO_BACKBONE_TO_HOLD = ("freeze",)
-WITHOUT_VARIANTS = ("dmc", "der", "connector", "ccgn")
+WITHOUT_VARIANTS = ("dmc", "der", "connector", "ccgn", *COMPUTED)
 READS_MAPS = ("lwm", "podnet")
 NEED_RESNET = ("ccgn", "aanets-lucir")
 VARIANTS = [

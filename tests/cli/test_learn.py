@@ -104,7 +104,6 @@ def test_a_finished_run_is_opened_by_every_command(ancl, photos, tmp_path) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["learn", "none", "--data", "folder:new"], "There is no learner none. To begin one"),
         (["learn", "none", "--data", "folder:new", *BEGIN, "--epochs", "x"], "--epochs: training"),
         (["learn", "none", "--data", "folder:new", *BEGIN, "--threads", "0"], "--threads: '0'"),
         (["learn", "none", "--data", "folder:new", *BEGIN, "--set", "x"], "--set: 'x' is no"),

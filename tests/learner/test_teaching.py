@@ -118,7 +118,7 @@ def test_a_run_learns_on_elsewhere_and_stays_as_it_is(
 @pytest.mark.parametrize(
     ("wrong", "kind", "said"),
     [
-        (lambda at, data: ancl.teach(at / "none", data), StoreError, "There is no learner .*none"),
+        (lambda at, data: ancl.teach(at / "none", data, method=""), SpecError, "no method ''"),
         (
             lambda at, data: begin(at / "none", data, method="icral"),
             SpecError,

@@ -31,7 +31,7 @@ Y = [0, 0, 0, 0, 1, 1, 2, 2, 2]
 QUERIES = torch.tensor([[2.8, 1.5], [3.4, 0.5], [1, 3.6], [4, 4]])
 NAMES = [*COMPUTED]
 MLP: dict[str, Any] = {"network": "mlp", "network_options": {"hidden": [24]}}
-MOMENTS = {"normalization": (0.3, 0.4), "grid": 10}
+MOMENTS: dict[str, Any] = {"normalization": (0.3, 0.4), "grid": 10}
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +224,7 @@ def test_features_do_not_depend_on_the_images_beside_them() -> None:
     form = ImageFormat(Normalization((0.5,) * 3, (0.5,) * 3), 7)
     features = form.exactly(network, torch.device("cpu"))
 
-    def of(index: Tensor) -> Tensor:
+    def of(index: Tensor) -> Any:
         return features(Samples(images[index], torch.zeros(len(index), dtype=torch.long)))
 
     whole = of(torch.arange(150))

@@ -286,8 +286,9 @@ def test_a_file_of_ones_own_fits_by_its_names_alone(
     torch.save({f"a.{name}": value for name, value in backbone.state_dict().items()}, file)
     with pytest.raises(SpecError, match=rf"does not fit {NAME}: .*Missing key"):
         architecture(NAME, SHAPE, weights=str(file))
-    with pytest.raises(SpecError, match=r"never learned.*network.weights=pretrained"):
-        architecture(NAME, SHAPE, weights="random", frozen=True)
+    random = architecture(NAME, SHAPE, weights="random", frozen=True)
+    assert random.fixed
+    assert random.probe.base_is_random
 
 
 def test_a_learner_is_loaded_without_the_package_and_its_card_has_the_licence(

@@ -13,6 +13,7 @@ from tests.lab import (
     CosineHead,
     DirectionHead,
     LinearHead,
+    NoHead,
     PathHead,
     ProxyHead,
     UnbiasedHead,
@@ -106,7 +107,15 @@ def test_a_task_without_classes_is_refused() -> None:
 
 def test_heads_are_found_by_name() -> None:
     names = {"linear": LinearHead, "unbiased": UnbiasedHead, "cosine": CosineHead}
-    assert names | {"proxies": ProxyHead, "paths": PathHead} == HEADS
+    assert names | {"proxies": ProxyHead, "paths": PathHead, "none": NoHead} == HEADS
+
+
+def test_no_head_has_no_parameters_and_a_column_for_each_class() -> None:
+    head = NoHead(3)
+    head.grow(2)
+    head.grow(1)
+    assert torch.equal(head(torch.ones(4, 3)), torch.zeros(4, 3))
+    assert list(head.parameters()) == []
 
 
 def test_without_biases_logits_are_rows_times_features() -> None:

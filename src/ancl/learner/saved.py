@@ -31,6 +31,7 @@ from ancl.recipe.resolve import resolve_recipe
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.final_state import FinalState, augment_digest
 from ancl.state import read_importance
+from ancl.statistics import Statistics
 from ancl.store.entry import DamagedError, StageResult, read_entry
 from ancl.types import Params, strip_prefix
 
@@ -342,6 +343,13 @@ def _check_parts(
         wanted = (len(memory.samples), network.head.feature_size)
         if features is not None and (features.shape != wanted or not features.is_floating_point()):
             raise ValueError("the features of the memory are not those of its images")
+    if piece := method.infer.holds:
+        known = Statistics.read(strip_prefix(piece, entries[piece].tensors))
+        size = (known.sums.classes, known.ledger.rows.shape[1])
+        if size != (classes, network.head.feature_size):
+            raise ValueError("the statistics are not of the learner's classes and features")
+        if not _inside(known.ledger.tasks, tasks):
+            raise ValueError("the ledger has tasks that were not learned")
     if "importance" in entries:
         importance, weights = read_importance(entries["importance"].tensors), network.weights()
         omega = method.old and method.old.regularizer

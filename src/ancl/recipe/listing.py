@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from ancl.checks import type_text
 from ancl.methods.registry import MethodRef, method_defaults
 from ancl.networks import NETWORKS
-from ancl.recipe.recipe import DEFAULT_NETWORK, Field, fields_for
+from ancl.recipe.recipe import Field, default_network, fields_for
 
 
 class SettingInfo(TypedDict):
@@ -29,7 +29,7 @@ def list_options(method: str) -> list[SettingInfo]:
         [('lamb', 10.0), ('temperature', 2.0)]
     """
     ref = MethodRef(method)
-    fields = fields_for(ref, DEFAULT_NETWORK)
+    fields = fields_for(ref, default_network(ref))
     if all(parameter.default is not parameter.empty for parameter in ref.settings.values()):
         for key, value in method_defaults(ref.make({})).items():
             fields[key] = fields[key]._replace(default=value)

@@ -14,6 +14,7 @@ from torch import nn
 from ancl.checks import checked
 from ancl.hashing import later_defaults, not_later
 from ancl.memory import Memory, RunMemory
+from ancl.methods.computed import COMPUTED
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, arguments, later_options, section_of
 from ancl.networks import NAMES, later_network_options, network_options
@@ -215,6 +216,20 @@ DEFAULT_NETWORK = "resnet32"
 """What a method trains where nobody says it."""
 PRETRAINED_NETWORK = "efficientnet_lite0"
 """What a method computes features with, which trains nothing."""
+
+
+def default_network(method: MethodRef | Method | None) -> str:
+    """The network where none is named: one to train, or one that has learned before."""
+    return PRETRAINED_NETWORK if computes(method) else DEFAULT_NETWORK
+
+
+def computes(method: MethodRef | Method | None) -> bool:
+    """Whether a method trains no weight of a network, but computes its classifier."""
+    if isinstance(method, Method):
+        return method.infer.holds is not None
+    return method is not None and method.base in COMPUTED
+
+
 _OF_A_LEARNER: Mapping[str, Any] = {
     "network.name": str | InstanceOf[nn.Module],
     "data.scenario": Literal["til", "cil", "dil"],
@@ -235,7 +250,7 @@ def fields_for(
     """
     fields = {name: field for name, field in GENERAL.items() if name in kind.model_fields}
     fields |= {f"data.{name}": field for name, field in _fields(section_kind(kind, "data"))}
-    fields["network.name"] = Field(str, DEFAULT_NETWORK, f"One of {', '.join(NAMES)}.")
+    fields["network.name"] = Field(str, default_network(method), f"One of {', '.join(NAMES)}.")
     for key, accepted in _OF_A_LEARNER.items() if kind is Recipe else ():
         fields[key] = fields[key]._replace(type=accepted)
     for name, parameter in options_of(network).items():

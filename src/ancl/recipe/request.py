@@ -14,11 +14,11 @@ from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.benchmarks import preset as preset_settings
 from ancl.recipe.data_spec import DataSpec
 from ancl.recipe.recipe import (
-    DEFAULT_NETWORK,
     GENERAL,
     Layer,
     Resolved,
     RunSpec,
+    default_network,
     fields_for,
 )
 from ancl.recipe.resolve import resolve, unused_auxiliary
@@ -334,7 +334,7 @@ class Request:
 
 def quick_settings(method: MethodRef, source: str = "") -> dict[str, Any]:
     """One epoch of everything that has epochs, on few images per class; for CIFAR-100 a few."""
-    fields = fields_for(method, DEFAULT_NETWORK)
+    fields = fields_for(method, default_network(method))
     # What is off by default (0 epochs of balanced tuning) stays off.
     epochs = {k: 1 for k, field in fields.items() if k.endswith("epochs") and field.default != 0}
     if source.startswith("cifar100"):

@@ -13,7 +13,6 @@ from ancl.data import check_normalization, enough_classes, find_augmentation
 from ancl.data.registry import check_size, named_size
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.memory import Memory
-from ancl.methods.computed import COMPUTED
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
 from ancl.networks import PretrainableBackbone, network_maker
@@ -30,6 +29,7 @@ from ancl.recipe.recipe import (
     Recipe,
     Resolved,
     RunSpec,
+    computes,
     fields_for,
     options_of,
     section_kind,
@@ -140,7 +140,7 @@ class _Resolver:
         named = [
             layer.values["network.name"] for layer in self.layers if "network.name" in layer.values
         ]
-        network = named[-1] if named else self.default_network
+        network = named[-1] if named else PRETRAINED_NETWORK if self.computes else DEFAULT_NETWORK
         if not isinstance(network, nn.Module) or self.kind is RunSpec:
             network = str(network)
         known = self.attempt(lambda: options_of(network))
@@ -149,14 +149,7 @@ class _Resolver:
     @property
     def computes(self) -> bool:
         """Whether the method trains no weight of a network, but computes its classifier."""
-        if isinstance(self.given, Method):
-            return self.given.infer.holds is not None
-        return self.ref is not None and self.ref.base in COMPUTED
-
-    @property
-    def default_network(self) -> str:
-        """The network where none is named: one to train, or one that has learned before."""
-        return PRETRAINED_NETWORK if self.computes else DEFAULT_NETWORK
+        return computes(self.given if isinstance(self.given, Method) else self.ref)
 
     def set(self, layer: Layer, key: str, value: Any, network: str | nn.Module) -> None:
         """Take one value, or note why not."""
