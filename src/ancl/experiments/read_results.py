@@ -25,7 +25,7 @@ from ancl.files import read_plain
 from ancl.metrics import ROUNDED, Matrix, checked_summary, read_matrix
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.final_state import FinalState
-from ancl.statistics import Choice
+from ancl.statistics import Choice, Drift
 
 
 def read_run(directory: Path) -> RunResult:
@@ -59,6 +59,7 @@ def read_run(directory: Path) -> RunResult:
             found.parameters,
             found.outside,
             found.choices,
+            found.drifts,
         )
         _check_state(result)
         return result
@@ -90,6 +91,7 @@ class _Written(BaseModel):
     parameters: tuple[ParameterCount, ...] = ()
     outside: dict[str, str] = {}
     choices: tuple[Choice, ...] = ()
+    drifts: tuple[Drift, ...] = ()
 
 
 class _Epoch(BaseModel):

@@ -47,8 +47,8 @@ from ancl.runtime import numerics
 from ancl.stages.final_state import FinalState
 from ancl.stages.stage import Stage
 from ancl.stages.steps import UpdateMemory
-from ancl.state import CHOICE
-from ancl.statistics import Choice
+from ancl.state import CHOICE, DRIFT
+from ancl.statistics import Choice, Drift
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
 
@@ -113,6 +113,8 @@ class RunResult:
         outside: The hashes of your own code, weights and images that decided it, by setting.
         choices: What validation images chose of the classifier after each task, of methods that
             compute it.
+        drifts: How far the backbone moved in each task after the first, of methods that compute
+            their classifier and train the backbone.
         places: Where its networks and images are; nothing where it was read from files.
     """
 
@@ -128,6 +130,7 @@ class RunResult:
     parameters: tuple[ParameterCount, ...] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
+    drifts: tuple[Drift, ...] = ()
     places: Places | None = None
 
     def network(self, task: int, role: Role = "main") -> Network:
@@ -210,6 +213,7 @@ def make_result(
             for name in MATRICES:
                 rows[name].append(meta[name])
     choices = [metas[stage.key][CHOICE] for stage in stages if CHOICE in metas[stage.key]]
+    drifts = [metas[stage.key][DRIFT] for stage in stages if DRIFT in metas[stage.key]]
     matrices = {name: decode_matrix(values) for name, values in rows.items()}
     metrics = summary(matrices[spec.accuracy], column_sizes(sizes))
     keys = tuple(stage.key for stage in stages)
@@ -218,6 +222,7 @@ def make_result(
         *(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state),
         parameters=parameters,
         choices=tuple(checked(Choice, each) for each in choices),
+        drifts=tuple(checked(Drift, each) for each in drifts),
     )
 
 
@@ -353,6 +358,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "state": result.state and result.state.model_dump(mode="json"),
         "outside": dict(result.outside),
         **({"choices": [each.json() for each in result.choices]} if result.choices else {}),
+        **({"drifts": [each.json() for each in result.drifts]} if result.drifts else {}),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }
 

@@ -112,8 +112,8 @@ class Method:
         needs_memory: Scenarios in which it has no meaning without a memory, and why.
         no_variants: Of ``a`` (ANCL) and ``afec``, those that have no meaning with it, and why.
         main: ``train`` the main network; or, after the first task, let the ``auxiliary`` network
-            stand in its place for the finishing stages; or train ``none`` in any task: what is
-            learned, stages after training learn.
+            stand in its place for the finishing stages; or train it in the ``first`` task alone,
+            or ``none`` in any task: what is learned then, stages after training learn.
         records: What the memory keeps of each image besides, when it is stored: its logits.
     """
 
@@ -144,7 +144,7 @@ class Method:
     growth: Growth | None = None
     needs_memory: Mapping[str, str] = field(default_factory=dict, compare=False)
     no_variants: Mapping[str, str] = field(default_factory=dict, compare=False)
-    main: Literal["train", "auxiliary", "none"] = "train"
+    main: Literal["train", "auxiliary", "first", "none"] = "train"
     records: Annotated[tuple[Record, ...], LATER] = ()
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class Method:
 
     def collapses(self, scenario: str, memory: Memory | None) -> bool:
         """Whether old classes are lost: all compete, and no image of an earlier task is learned."""
-        learns = self.main != "none" and self.data == "current"
+        learns = self.infer.holds is None and self.main != "none" and self.data == "current"
         return scenario in ("cil", "cir") and learns and not (memory and memory.size)
 
     @property

@@ -195,7 +195,7 @@ class _Planner:
             inputs |= self.features(state, self.tasks)
         if auxiliary and not self.first:
             inputs |= self.auxiliary(auxiliary, shared, state)
-        if method.main == "none":
+        if method.main == "none" or (method.main == "first" and not self.first):
             main = grown
         elif method.main == "auxiliary" and not self.first:
             main = inputs[AUXILIARY]
