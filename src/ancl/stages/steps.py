@@ -29,6 +29,7 @@ from ancl.methods.work import TaskWork
 from ancl.networks import Network, frozen
 from ancl.regularizers import WeightRegularizer
 from ancl.seeding import seeded
+from ancl.stages.beside import warn_if_lost
 from ancl.stages.stage import Stage
 from ancl.state import BASE, FIRST_RATE, LAMB, MEMORY, NETWORK, OLD, WATCHED, write_importance
 from ancl.store.entry import StageResult
@@ -234,7 +235,11 @@ class TrainMain(Stage):
         """Train it, by the loop, in turns with an auxiliary one, or by the method's own trainer."""
         work = self.work(inputs, context)
         trainer = self.trainer.make(work) if self.trainer else self._trainer(work)
-        return trained(trainer, context.drive(trainer))
+        log = context.drive(trainer)
+        pretrained = self.parts.architecture.pretrained is not None
+        if pretrained and self.task == 0 and isinstance(trainer, Fit):
+            warn_if_lost(work, trainer.network)
+        return trained(trainer, log)
 
     def _trainer(self, work: TaskWork) -> Trainer:
         network = work.main_network()
