@@ -94,6 +94,7 @@ WITHOUT_MEMORY = (
     *("connector", "ccgn"),
 )
 WITH_MEMORY = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")
+COMPUTED = ("ncm", "slda", "ridge", "acil", "ranpac", "knn", "logistic", "auto")
 GROWING = ("der", *(f"aanets-{name}" for name in WITH_MEMORY))
 NEED_MAPS = ("lwm", "podnet", "ccgn", "der")
 SCENARIOS = ("til", "cil", "dil", "cir")
@@ -144,7 +145,7 @@ def run(
 
 def method_jobs() -> Iterator[Job]:
     """Every method and variant in every scenario; what is refused is refused in both trees."""
-    for base in (*WITHOUT_MEMORY, *WITH_MEMORY, *GROWING):
+    for base in (*WITHOUT_MEMORY, *WITH_MEMORY, *GROWING, *COMPUTED):
         for name in (base, f"a-{base}", f"afec-{base}"):
             for scenario in SCENARIOS:
                 quick = scenario == ("til" if base in WITHOUT_MEMORY else "cil")

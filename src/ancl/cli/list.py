@@ -95,6 +95,10 @@ def _show(found: dict[str, Any], text: str, as_json: bool) -> None:
     print(json.dumps(found) if as_json else text)
 
 
+_FEW = 4
+"""So many refusals are written out, although their reason is the same."""
+
+
 # -- text ------------------------------------------------------------------------------------
 
 
@@ -111,12 +115,18 @@ def methods_text(found: Sequence[MethodInfo]) -> str:
         ]
         for method in found
     ]
-    refused = [
-        f"{variant}-{method['name']}: {method['variants'][variant]['refused']}"
-        for method in found
-        for variant in VARIANTS
-        if "refused" in method["variants"][variant]
-    ]
+    reasons: dict[str, list[str]] = {}
+    for method in found:
+        for variant in VARIANTS:
+            name, own = f"{variant}-{method['name']}", method["variants"][variant]
+            if "refused" in own:
+                # One reason for many is said once, below.
+                plain = own["refused"].replace(name, "it").replace(method["name"], "NAME")
+                reasons.setdefault(plain, []).append(f"{name}: {own['refused']}")
+    refused = list[str]()
+    for reason, lines in reasons.items():
+        names = ", ".join(line.partition(":")[0] for line in lines)
+        refused += lines if len(lines) <= _FEW else [f"{names}: {reason}"]
     extensions = [
         name
         for method in found

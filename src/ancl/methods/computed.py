@@ -207,10 +207,12 @@ class Neighbours(Infer):
         """The images that vote."""
         tensors = known.state[CLASSIFIER]
         labels = tensors["labels"]
-        fits = labels.shape == tensors["features"].shape[:1] and labels.dtype == torch.long
+        rows, grid = tensors["rows"], Grid(int(tensors["grid"]))
+        fits = labels.shape == rows.shape[:1] and labels.dtype == torch.long
         if not fits or bool(((labels < 0) | (labels >= known.classes)).any()):
             raise ValueError("the images that vote have not one known class each")
-        return {**tensors, "classes": torch.zeros(known.classes)}
+        features = grid.back(rows)
+        return {"features": features, "labels": labels, "classes": torch.zeros(known.classes)}
 
     def scores(self, output: Output, fixed: Params) -> Tensor:
         """log(share of the votes + 1 / k)."""

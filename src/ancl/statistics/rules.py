@@ -24,7 +24,7 @@ from ancl.statistics.choice import (
     penalties_to_try,
 )
 from ancl.statistics.kept import logistic
-from ancl.statistics.ledger import Ledger, Statistics
+from ancl.statistics.ledger import Statistics
 from ancl.statistics.linear import (
     Linear,
     RidgePath,
@@ -40,6 +40,8 @@ from ancl.types import Params
 
 MOST_HELD = 2000
 """Choices look at this many held images at most: the first by their hashes, so as good as any."""
+MOST_WORK = 10**10
+"""Images times classes times features up to which a choice has logistic in it: about a minute."""
 _VARIANCE = 0.05
 """Measured with photos of 24 classes on EfficientNet-Lite0, three draws: from a hundred times less
 to four times more, the loss of held images changed by 4 % at most."""
@@ -93,6 +95,11 @@ class FitData:
         return self.known.learned_sums.take(self.order)
 
     @property
+    def images(self) -> int:
+        """How many these are."""
+        return int(self.sums.images.sum())
+
+    @property
     def grid(self) -> Grid:
         """The grid on which they were summed."""
         return self.known.summed_grid
@@ -109,17 +116,16 @@ class FitData:
                 "keep is sums, and this classifier needs the features of every image. Use "
                 "keep=ledger, or ncm, slda or ridge."
             )
-        return self._features(self.known.learned)
+        images, lift = self.known.learned, self.known.lift
+        rows = lift.rows(images.rows) if lift else images.rows  # exactly what is summed
+        return self.grid.back(rows), self.places[images.y]
 
     @cached_property
     def held(self) -> tuple[Tensor, Tensor]:
         """Features and classes of images that nothing is learned from, for choices."""
-        held = self.known.held
-        return self._features(held.take(torch.arange(min(MOST_HELD, len(held)))))
-
-    def _features(self, images: Ledger) -> tuple[Tensor, Tensor]:
+        held, lift = self.known.held, self.known.lift
+        images = held.take(torch.arange(min(MOST_HELD, len(held))))
         features = self.known.grid.back(images.rows)
-        lift = self.known.lift
         return lift.answer(features) if lift else features, self.places[images.y]
 
     def compared(self, scores: Tensor) -> Tensor:
@@ -240,10 +246,9 @@ class RidgeRule(ClassifierRule):
 
     def _solver(self, data: FitData) -> Callable[[float], Linear]:
         """The classifier of a penalty; by the kernel of images where these are few."""
-        if data.known.keep == "ledger" and not data.known.lift:
-            features, y = data.learned
-            if len(y) + data.sums.classes < len(data.sums.gram) // 2:
-                return RidgePath.of_rows(features, y, data.sums.classes, self.balanced).linear
+        few = data.images + data.sums.classes < len(data.sums.gram) // 2
+        if few and data.known.keep == "ledger":
+            return RidgePath.of_rows(*data.learned, data.sums.classes, self.balanced).linear
         equations = normal_equations(data.sums, data.grid, self.balanced)
         return partial(solved_ridge, *equations, data.sums.images > 0)
 
@@ -281,9 +286,8 @@ class NeighbourRule(ClassifierRule):
 
     def fit(self, data: FitData) -> FittedClassifier:
         """All images that are learned from, by hash."""
-        features, _ = data.learned
-        y = data.known.learned.y
-        return FittedClassifier({"features": features, "labels": y})
+        images, grid = data.known.learned, torch.tensor(data.known.grid.exponent)
+        return FittedClassifier({"rows": images.rows, "labels": images.y, "grid": grid})
 
 
 @dataclass(frozen=True)
@@ -297,8 +301,9 @@ class ChosenRule(ClassifierRule):
     candidates: Mapping[str, ClassifierRule] = field(default_factory=dict)
 
     def fit(self, data: FitData) -> FittedClassifier:
-        """Compute all that the kept statistics allow, and choose."""
-        whole = data.known.keep == "ledger"
+        """Compute all that the kept statistics and a minute or so allow, and choose."""
+        work = data.images * data.sums.classes * len(data.sums.gram)
+        whole = data.known.keep == "ledger" and work <= MOST_WORK
         rules = {n: r for n, r in self.candidates.items() if whole or n != "logistic"}
         fitted = {name: rule.fit(data) for name, rule in rules.items()}
         features, y = data.held
