@@ -40,6 +40,7 @@ MACHINE = {"device": "cpu", "threads": 1}
 
 # -- rates: how fast may pretrained weights learn? -------------------------------------------
 
+PAIRS = ((0.03, 1.0), (0.01, 1.0), (0.003, 1.0), (0.1, 0.1), (0.03, 0.1), (0.01, 0.1))
 RATES: dict[str, dict[str, Any]] = {
     "before": {
         "training.lr": 0.1,
@@ -49,14 +50,15 @@ RATES: dict[str, dict[str, Any]] = {
     },
     **{
         f"{rate:g} x {factor:g}": {"training.lr": rate, "training.backbone_factor": factor}
-        for rate, factor in (
-            (0.03, 1.0),
-            (0.01, 1.0),
-            (0.003, 1.0),
-            (0.1, 0.1),
-            (0.03, 0.1),
-            (0.01, 0.1),
-        )
+        for rate, factor in PAIRS
+    },
+    **{
+        f"{trains}, 0.01 x 1": {
+            "training.lr": 0.01,
+            "training.backbone_factor": 1.0,
+            "network.trains": trains,
+        }
+        for trains in ("affine", "adapter")
     },
 }
 """Rows: rate of the head x factor of the backbone; ``before`` is how it was trained until now."""
@@ -152,7 +154,7 @@ class Task:
     @property
     def file(self) -> str:
         """The name of its result."""
-        row = self.row.replace(" ", "")
+        row = self.row.replace(" ", "").replace(",", "-")
         kind = "" if self.transport else "-stale"
         return f"{self.table}_{row}{kind}_s{self.spec.seed}_{spec_hash(self.spec)[:8]}.json"
 
