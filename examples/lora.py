@@ -1,13 +1,14 @@
 """A vision transformer whose base is frozen, with low-rank adapters that learn (LoRA).
 
-Every linear layer becomes W x + (α/r) B A x. A has orthonormal rows and never learns, so that the
+Every linear layer becomes W x + B A x. A has orthonormal rows and never learns, so that the
 function is linear in B: a distance between two B is one between weights, and EWC on B means what
 it says. Stored stages hold B and the head; W and A are the base, stored once for all of them.
 
     ancl run a-lfl digits/5 --network examples/lora.py:lora
     ancl run a-ewc digits/5 --network examples/lora.py:lora --set network.rank=2
 
-With timm installed, ``network.vit=timm:NAME`` and ``network.weights=FILE`` adapt one of its models.
+Models of timm and torchvision, and efficientnet_lite0, have such adapters by
+``network.trains=adapter``; ``adapt`` gives them to any module of your own, as here.
 """
 
 from collections.abc import Sequence
@@ -16,22 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ancl.extend import architecture
-
-
-class Adapted(nn.Module):
-    """A frozen linear layer with its adapter: W x + (α/r) B A x."""
-
-    def __init__(self, layer: nn.Linear, rank: int, alpha: float) -> None:
-        super().__init__()
-        self.layer, self.scale = layer, alpha / rank
-        rows = torch.linalg.qr(torch.randn(layer.in_features, rank).double()).Q.T
-        self.a = nn.Parameter(rows.float().contiguous(), requires_grad=False)
-        self.b = nn.Parameter(torch.zeros(layer.out_features, rank))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Both paths."""
-        return self.layer(x) + self.scale * F.linear(F.linear(x, self.a), self.b)
+from ancl.extend import adapt
 
 
 class Block(nn.Module):
@@ -72,10 +58,7 @@ class SmallVit(nn.Module):
 def lora(
     shape: Sequence[int],
     *,
-    vit: str = "",
-    weights: str | None = None,
     rank: int = 4,
-    alpha: float = 4.0,
     width: int = 64,
     depth: int = 2,
 ) -> nn.Module:
@@ -83,23 +66,11 @@ def lora(
 
     Args:
         shape: The shape of one image, channels first.
-        vit: A model of timm, as in ``timm:vit_tiny_patch16_224``; if left out a small one with
-            random weights that every run shares.
-        weights: The file of its weights.
         rank: r.
-        alpha: α.
-        width: Of the small one's tokens.
-        depth: The number of the small one's blocks.
+        width: Of its tokens.
+        depth: The number of its blocks.
     """
     with torch.random.fork_rng([]):
         torch.manual_seed(0)  # one base for all runs
-        if vit:
-            model = architecture(vit, shape, weights=weights).backbone()
-        else:
-            model = SmallVit(shape, width, depth)
-        model.requires_grad_(False)
-        for path, layer in list(model.named_modules()):
-            if isinstance(layer, nn.Linear):
-                parent, _, name = path.rpartition(".")
-                setattr(model.get_submodule(parent), name, Adapted(layer, rank, alpha))
-    return model
+        model = SmallVit(shape, width, depth)
+    return adapt(model, rank)

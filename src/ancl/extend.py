@@ -14,7 +14,7 @@ from ancl.methods.method import Finish, MainTrainer, Method
 from ancl.methods.registry import make_method
 from ancl.methods.variants import with_afec, with_ancl, with_auto
 from ancl.methods.work import TaskWork
-from ancl.networks import Network, architecture, frozen, without_head
+from ancl.networks import Network, adapt, architecture, frozen, merge_adapters, without_head
 from ancl.regularizers import LogitDistance, Regularizer, WeightRegularizer
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
@@ -76,12 +76,14 @@ __all__ = [
     "TaskWork",
     "Term",
     "WeightRegularizer",
+    "adapt",
     "anchor_for",
     "anchor_from",
     "architecture",
     "from_arrays",
     "frozen",
     "make_method",
+    "merge_adapters",
     "prefixed",
     "run_all",
     "strip_prefix",

@@ -32,6 +32,8 @@ CLASSIFIER = "classifier"
 """The classifier that was computed from them."""
 CHOICE = "choice"
 """What its stage chose, among what it stores besides tensors."""
+DRIFT = "drift"
+"""How far the backbone moved, in the same place."""
 
 START = "start"
 """What a task's trainings begin with: the last network with rows for new classes."""

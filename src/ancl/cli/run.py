@@ -136,6 +136,7 @@ def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[
     return [
         *(["\n".join(notes)] if notes else []),
         *choice_lines(results),
+        *drift_lines(results),
         *([joint_gap_text(gap)] if gap else []),
         *([QUICK_LOOK] if quick else []),
         *([verdict_text(found, results)] if found else []),
@@ -149,6 +150,16 @@ def choice_lines(results: Sequence[RunResult]) -> list[str]:
         f"{f'Seed {each.spec.seed}: ' if several else ''}{each.choices[-1]}"
         for each in results
         if each.choices
+    ]
+
+
+def drift_lines(results: Sequence[RunResult]) -> list[str]:
+    """How far the backbone moved in the last task, run by run."""
+    several = len(results) > 1
+    return [
+        f"{f'Seed {each.spec.seed}: ' if several else ''}{each.drifts[-1]}"
+        for each in results
+        if each.drifts
     ]
 
 

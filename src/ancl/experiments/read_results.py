@@ -28,7 +28,7 @@ from ancl.files import read_plain
 from ancl.metrics import ROUNDED, Matrix, checked_summary, read_matrix
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.final_state import FinalState
-from ancl.statistics import Choice
+from ancl.statistics import Choice, Drift
 from ancl.training.cost import Cost
 
 T = TypeVar("T")
@@ -67,6 +67,7 @@ def read_run(directory: Path) -> RunResult:
             found.parameters,
             found.outside,
             found.choices,
+            found.drifts,
             costs=found.costs,
         )
         _check_state(result)
@@ -100,6 +101,7 @@ class _Written(BaseModel):
     outside: dict[str, str] = {}
     choices: tuple[Choice, ...] = ()
     costs: dict[str, Cost] = {}
+    drifts: tuple[Drift, ...] = ()
 
 
 class _Epoch(BaseModel):

@@ -47,8 +47,8 @@ from ancl.runtime import numerics
 from ancl.stages.final_state import FinalState
 from ancl.stages.stage import Stage
 from ancl.stages.steps import UpdateMemory
-from ancl.state import CHOICE
-from ancl.statistics import Choice
+from ancl.state import CHOICE, DRIFT
+from ancl.statistics import Choice, Drift
 from ancl.training.cost import Cost
 
 MATRICES = ("taw", "tag", "taw_val", "tag_val")
@@ -116,6 +116,8 @@ class RunResult:
         outside: The hashes of your own code, weights and images that decided it, by setting.
         choices: What validation images chose of the classifier after each task, of methods that
             compute it.
+        drifts: How far the backbone moved in each task after the first, of methods that compute
+            their classifier and train the backbone.
         places: Where its networks and images are; nothing where it was read from files.
     """
 
@@ -131,6 +133,7 @@ class RunResult:
     parameters: tuple[ParameterCount, ...] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
+    drifts: tuple[Drift, ...] = ()
     places: Places | None = None
     costs: Mapping[str, Cost] = field(default_factory=dict)
 
@@ -217,6 +220,7 @@ def make_result(
             for name in MATRICES:
                 rows[name].append(meta[name])
     choices = [metas[stage.key][CHOICE] for stage in stages if CHOICE in metas[stage.key]]
+    drifts = [metas[stage.key][DRIFT] for stage in stages if DRIFT in metas[stage.key]]
     matrices = {name: decode_matrix(values) for name, values in rows.items()}
     metrics = summary(matrices[spec.accuracy], column_sizes(sizes))
     keys = tuple(stage.key for stage in stages)
@@ -226,6 +230,7 @@ def make_result(
         parameters=parameters,
         choices=tuple(checked(Choice, each) for each in choices),
         costs=costs,
+        drifts=tuple(checked(Drift, each) for each in drifts),
     )
 
 
@@ -362,6 +367,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "state": result.state and result.state.model_dump(mode="json"),
         "outside": dict(result.outside),
         **({"choices": [each.json() for each in result.choices]} if result.choices else {}),
+        **({"drifts": [each.json() for each in result.drifts]} if result.drifts else {}),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }
 

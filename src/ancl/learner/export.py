@@ -22,7 +22,7 @@ from ancl.errors import ExportError, SpecError, StoreError, printable, unknown
 from ancl.files import MARK, carries_mark, check_place, read_plain, replace_text
 from ancl.inference import Infer
 from ancl.learner.place import check_outside_learners
-from ancl.networks import Network, frozen
+from ancl.networks import Network, frozen, merge_adapters
 from ancl.types import Params
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ImageClassifier(nn.Module):
         self, network: Network, infer: Infer, fixed: Params, normalization: Normalization | None
     ) -> None:
         super().__init__()
-        self.network, self._infer = frozen(network).cpu(), infer
+        self.network, self._infer = frozen(merge_adapters(network)).cpu(), infer
         self._fixed = {name: f"fixed_{name}" for name in fixed}
         for name, tensor in fixed.items():
             self.register_buffer(self._fixed[name], tensor.detach().cpu().clone())

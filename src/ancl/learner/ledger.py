@@ -95,6 +95,12 @@ def check_mergeable(here: Site, there: Site) -> None:
 
 def _differences(here: Site, there: Site) -> Iterable[str]:
     own, other = here.recipe, there.recipe
+    if here.method.main != "none":
+        yield (
+            f"{here.method.name} trains its network: once it has moved, features of one learner "
+            f"are not those of the other. Merge learners whose network is frozen, such as slda."
+        )
+        return
     if digest(describe(here.method)) != digest(describe(there.method)):
         names = (here.method.name, there.method.name)
         shown = " and ".join(names) if names[0] != names[1] else f"two {names[0]}"

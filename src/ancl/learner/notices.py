@@ -19,7 +19,7 @@ from ancl.networks import Architecture
 from ancl.seeding import seeded
 from ancl.stages.events import Events, Forward
 from ancl.stages.plan import Setting
-from ancl.stages.plan_notes import left_out, plan_notes, untrained_notes
+from ancl.stages.plan_notes import left_out, plan_notes, tuning_notes, untrained_notes
 from ancl.stages.progress import Progress, make_progress
 from ancl.stages.stage import Stage
 from ancl.wording import percent
@@ -156,6 +156,7 @@ def notes(method: Method, scenario: str, setting: Setting) -> Iterator[str]:
         )
     yield from net.notes
     yield from untrained_notes(method, net)
+    yield from tuning_notes(method, setting)
     found = classifier_layer(net)
     if found:
         name, outputs = found

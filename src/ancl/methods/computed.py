@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ancl.data import Samples
 from ancl.errors import counted
+from ancl.hashing import LATER
 from ancl.inference import Infer, InferenceInputs
 from ancl.methods.method import Finish, Method
 from ancl.methods.work import TaskWork
@@ -128,6 +129,7 @@ class ComputeClassifier(Finish):
 
     Args:
         rule: How it is computed.
+        calibrated: Whether the temperature is fitted that makes logits of its scores.
     """
 
     name = CLASSIFIER
@@ -136,6 +138,7 @@ class ComputeClassifier(Finish):
     reads = (STATISTICS,)
     yields = (CLASSIFIER,)
     rule: ClassifierRule
+    calibrated: Annotated[bool, LATER] = False
 
     def run(self, work: TaskWork) -> StageResult:
         """Fit it, and choose by held images what the rule leaves open."""
@@ -145,8 +148,11 @@ class ComputeClassifier(Finish):
             groups = torch.zeros(known.sums.classes, dtype=torch.long)
             for number, classes in enumerate(work.history.tasks):
                 groups[classes] = number
-        found = self.rule.fit(FitData(known, groups))
+        data = FitData(known, groups)
+        found = self.rule.fit(data)
         tensors = dict(found.tensors)
+        if self.calibrated:
+            tensors["temperature"] = torch.tensor(data.temperature(found.tensors))
         if known.lift:
             tensors["lift"] = torch.tensor([known.lift.seed, known.ledger.rows.shape[1]])
         meta = {CHOICE: found.choice.json()} if found.choice else {}
@@ -345,6 +351,17 @@ def logistic(
     return _computed("logistic", LogisticRule(penalty, balanced), grid=grid)
 
 
+CANDIDATES: dict[str, ClassifierRule] = {
+    "ncm": MeanRule(),
+    "slda": DiscriminantRule(),
+    "ridge": RidgeRule(),
+    "logistic": LogisticRule(),
+}
+"""What ``auto`` chooses from, the simplest first."""
+RULES: dict[str, ClassifierRule] = {**CANDIDATES, "auto": ChosenRule(CANDIDATES)}
+"""Classifiers by name, each as it is by default."""
+
+
 def auto(*, keep: Keep = "ledger", grid: GridSetting = "auto") -> Method:
     """Of ncm, slda, ridge and logistic the one that held images favour; nothing is trained.
 
@@ -353,13 +370,7 @@ def auto(*, keep: Keep = "ledger", grid: GridSetting = "auto") -> Method:
             logistic.
         grid: Features are kept as multiples of 2^-grid; auto is as fine as they allow.
     """
-    candidates = {
-        "ncm": MeanRule(),
-        "slda": DiscriminantRule(),
-        "ridge": RidgeRule(),
-        "logistic": LogisticRule(),
-    }
-    return _computed("auto", ChosenRule(candidates), keep, grid)
+    return _computed("auto", RULES["auto"], keep, grid)
 
 
 COMPUTED: dict[str, Callable[..., Method]] = {

@@ -56,7 +56,7 @@ class BiasCorrection(Finish):
     def run(self, work: TaskWork) -> StageResult:
         """Two numbers, kept as a scale and a shift of every class's logit."""
         held, classes = self._held(work), work.history.current
-        student = work.infer.student(work.bias)
+        student = work.infer.student(work.correction)
         network = work.network().eval()
 
         @torch.no_grad()
@@ -70,7 +70,7 @@ class BiasCorrection(Finish):
             held = Samples(torch.cat(logits), held.y)
         log = work.drive(self._fit(work, correction.to(work.device), held))
         alpha, beta = correction.alpha.item(), correction.beta.item()
-        before, new = work.bias if student else {}, classes.stop - classes.start
+        before, new = work.correction if student else {}, classes.stop - classes.start
         tensors = extended(before, classes.start, new, alpha, beta)
         return StageResult(prefixed("bias", tensors), {"log": log, "alpha": alpha, "beta": beta})
 

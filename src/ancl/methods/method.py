@@ -164,6 +164,7 @@ class Method:
     def collapses(self, scenario: str, memory: Memory | None) -> bool:
         """Whether old classes are lost: all compete, and no image of an earlier task is learned."""
         learns = self.main in ("train", "auxiliary") and self.data == "current"
+        learns = learns and self.infer.holds is None
         return scenario in ("cil", "cir") and learns and not (memory and memory.size)
 
     @property

@@ -1,10 +1,12 @@
 """Methods without a memory, each a function of parts; and all methods and variants by name."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from ancl.hashing import LATER
 from ancl.losses import CrossEntropy, Over
 from ancl.methods.computed import COMPUTED, COMPUTED_ALIASES
 from ancl.methods.fetril import fetril
@@ -13,10 +15,11 @@ from ancl.methods.growing.ccgn import ccgn
 from ancl.methods.growing.connector import connector
 from ancl.methods.growing.der import der
 from ancl.methods.method import Method
+from ancl.methods.moving import HEAD, Classifier, Transport, with_statistics
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
 from ancl.methods.replay import agem, dark_er, dark_er_pp, er, er_ace, gdumb, mir
 from ancl.methods.variants import DEFAULT_LAMB_A, with_afec, with_ancl
-from ancl.regularizers import Dmc, Eeil, Ewc, Lfl, Lwf, Lwm, Mas, RWalk, Si
+from ancl.regularizers import Dmc, Eeil, Ewc, LessForget, Lfl, Lwf, Lwm, Mas, RWalk, Si
 from ancl.training.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
 from ancl.training.objective import Auxiliary, Term
 
@@ -26,14 +29,19 @@ Maker = Callable[..., Method]
 """Settings by keyword -> a method. Signature and docstring are what a user is shown."""
 
 
-def finetune(*, loss_over: Over = "auto") -> Method:
+def finetune(
+    *, loss_over: Over = "auto", classifier: Classifier = "head", transport: Transport = True
+) -> Method:
     """Learn each task by its loss alone: the lower bound.
 
     Args:
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
+        classifier: What answers: the ``head`` that is trained; or one computed from statistics
+            of all images: ncm, slda, ridge, logistic, auto.
+        transport: Whether statistics of earlier images follow when the network moves.
     """
-    return Method("finetune", CrossEntropy(loss_over))
+    return with_statistics(Method("finetune", CrossEntropy(loss_over)), classifier, transport)
 
 
 def joint(*, loss_over: Over = "auto") -> Method:
@@ -57,6 +65,8 @@ def ewc(
     over: Literal["seen", "own"] = "seen",
     drop_last: bool = False,
     loss_over: Over = "auto",
+    classifier: Classifier = "head",
+    transport: Transport = True,
 ) -> Method:
     """Elastic Weight Consolidation: hold weights by their Fisher information.
 
@@ -71,9 +81,13 @@ def ewc(
         drop_last: Whether the estimate leaves out a last batch that is not full.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
+        classifier: What answers: the ``head`` that is trained; or one computed from statistics
+            of all images: ncm, slda, ridge, logistic, auto.
+        transport: Whether statistics of earlier images follow when the network moves.
     """
     omega = Ewc(alpha, estimator, batch_norm, augment, drop_last, labels, over)
-    return Method("ewc", CrossEntropy(loss_over), Term(omega, lamb))
+    method = Method("ewc", CrossEntropy(loss_over), Term(omega, lamb))
+    return with_statistics(method, classifier, transport)
 
 
 def mas(
@@ -86,6 +100,8 @@ def mas(
     norm: Literal["l2", "squared"] = "l2",
     drop_last: bool = False,
     loss_over: Over = "auto",
+    classifier: Classifier = "head",
+    transport: Transport = True,
 ) -> Method:
     """Memory Aware Synapses: hold weights by how much the answers' length depends on them.
 
@@ -99,9 +115,13 @@ def mas(
         drop_last: Whether the estimate leaves out a last batch that is not full.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
+        classifier: What answers: the ``head`` that is trained; or one computed from statistics
+            of all images: ncm, slda, ridge, logistic, auto.
+        transport: Whether statistics of earlier images follow when the network moves.
     """
     omega = Mas(alpha, estimator, batch_norm, augment, drop_last, norm)
-    return Method("mas", CrossEntropy(loss_over), Term(omega, lamb))
+    method = Method("mas", CrossEntropy(loss_over), Term(omega, lamb))
+    return with_statistics(method, classifier, transport)
 
 
 def si(
@@ -162,6 +182,8 @@ def lwf(
     scope: Literal["joint", "per_head"] = "joint",
     smoothing: Smoothing = 1e-5,
     loss_over: Over = "auto",
+    classifier: Classifier = "head",
+    transport: Transport = True,
 ) -> Method:
     """Learning without Forgetting: keep the old network's soft answers on new images.
 
@@ -172,9 +194,13 @@ def lwf(
         smoothing: ε mixed into the network's own soft answers, as in the released code.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
+        classifier: What answers: the ``head`` that is trained; or one computed from statistics
+            of all images: ncm, slda, ridge, logistic, auto.
+        transport: Whether statistics of earlier images follow when the network moves.
     """
     kind = Lwf if scope == "joint" else Eeil
-    return Method("lwf", CrossEntropy(loss_over), Term(kind(temperature, smoothing), lamb))
+    method = Method("lwf", CrossEntropy(loss_over), Term(kind(temperature, smoothing), lamb))
+    return with_statistics(method, classifier, transport)
 
 
 def lfl(
@@ -184,6 +210,9 @@ def lfl(
     normalize: bool = True,
     reduction: Literal["mean", "sum"] = "mean",
     loss_over: Over = "auto",
+    distance: Annotated[Literal["squared", "cosine"], LATER] = "squared",
+    classifier: Classifier = "head",
+    transport: Transport = True,
 ) -> Method:
     """Less-forgetful Learning: keep the old network's features on new images.
 
@@ -194,9 +223,15 @@ def lfl(
         reduction: Mean over features (the published λ), or sum (divide λ by their number).
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
+        distance: ``squared``, of features as above; or ``cosine``, 1 − cos of their directions.
+        classifier: What answers: the ``head`` that is trained; or one computed from statistics
+            of all images: ncm, slda, ridge, logistic, auto.
+        transport: Whether statistics of earlier images follow when the network moves.
     """
-    omega = Lfl(centre, normalize, reduction)
-    return Method("lfl", CrossEntropy(loss_over), Term(omega, lamb))
+    squared = distance == "squared"
+    omega = Lfl(centre, normalize, reduction) if squared else LessForget()
+    method = Method("lfl", CrossEntropy(loss_over), Term(omega, lamb))
+    return with_statistics(method, classifier, transport)
 
 
 def lwm(
@@ -247,14 +282,19 @@ def dmc(*, centring: Literal["sample", "batch"] = "sample") -> Method:
     )
 
 
-def freeze(*, loss_over: Over = "auto") -> Method:
+def freeze(*, loss_over: Over = "auto", classifier: Classifier = "head") -> Method:
     """Learn the backbone with the first task, then heads alone.
 
     Args:
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
+        classifier: What answers: the ``head`` that is trained; or one computed from statistics
+            of all images: ncm, slda, ridge, logistic, auto.
     """
-    return Method("freeze", CrossEntropy(loss_over), trains="head")
+    method = Method("freeze", CrossEntropy(loss_over), trains="head")
+    if classifier == HEAD:
+        return method
+    return with_statistics(replace(method, main="first"), classifier)
 
 
 METHODS: dict[str, Maker] = {

@@ -33,7 +33,6 @@ from ancl.seeding import generator, seeded
 from ancl.state import (
     AUXILIARY,
     AUXILIARY_IMPORTANCE,
-    BIAS,
     CARRIED,
     IMPORTANCE,
     LAMB,
@@ -130,9 +129,11 @@ class TaskWork:
         return read_exemplars(memory, self._parts.architecture.fixed) if memory else None
 
     @cached_property
-    def bias(self) -> Params:
-        """The correction the last task ended with; empty where there is none."""
-        return {name: value.to(self.device) for name, value in self.state(BIAS).items()}
+    def correction(self) -> Params:
+        """What the last task left to correct answers by; empty where there is nothing."""
+        pieces = self.infer.reads if self.infer.changes_learning else ()
+        tensors = {name: value for piece in pieces for name, value in self.state(piece).items()}
+        return {name: value.to(self.device) for name, value in tensors.items()}
 
     # -- images ------------------------------------------------------------------------------
 
@@ -421,7 +422,7 @@ class TaskWork:
             self._terms(),
             task_weight=parts.task_weight,
             extras=parts.extras,
-            correct=self.infer.student(self.bias),
+            correct=self.infer.student(self.correction),
         )
 
     def outer_step(self, network: Network) -> OuterStep | None:
@@ -483,7 +484,7 @@ class TaskWork:
 
     def _corrected(self, anchor: Anchor) -> Anchor:
         """An anchor whose answers have the correction the last task ended with."""
-        forward, correct, bias = anchor.forward, self.infer.correct, self.bias
-        if forward is None or not bias:
+        forward, correct, extra = anchor.forward, self.infer.correct, self.correction
+        if forward is None or not extra:
             return anchor
-        return replace(anchor, forward=lambda x, maps: correct(forward(x, maps), bias))
+        return replace(anchor, forward=lambda x, maps: correct(forward(x, maps), extra))

@@ -1,7 +1,7 @@
 """How to make a network again, anywhere: from a name, a file of code, or a user's module."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -9,15 +9,17 @@ from torch import nn
 
 from ancl.data.samples import Normalization
 from ancl.errors import SpecError, did_you_mean, unknown
-from ancl.hashing import UnstorableError, describe, known_digest
+from ancl.hashing import UnstorableError, describe, known_digest, not_later
 from ancl.networks.growth import Growth
 from ancl.networks.heads import HEADS
 from ancl.networks.identity import module_identity
+from ancl.networks.learnable import ADAPTER, ALL, HEAD, RANK
 from ancl.networks.makers import (
     NAMES,
     Maker,
     ProbeResult,
     copied,
+    later_network_options,
     network_maker,
     probe_module,
     probe_named,
@@ -166,7 +168,7 @@ class Architecture:
         if self.prototype is not None:
             return copy.deepcopy(self.prototype)
         assert self.maker is not None
-        made = self.maker.make(self.input_shape, **options)
+        made = self.maker.build(self.input_shape, options)
         foreign = self.maker.code or self.maker.library
         return made.to("cpu", torch.get_default_dtype()) if foreign else made
 
@@ -199,7 +201,7 @@ class Architecture:
             "input_shape": list(self.input_shape),
             "options": {
                 key: list(value) if isinstance(value, tuple) else value
-                for key, value in self.options.items()
+                for key, value in not_later(later_network_options(self.name), self.options).items()
             },
             "head": [self.head, dict(self.head_options)] if self.head_options else self.head,
             "stored": True,
@@ -321,9 +323,11 @@ def _of_library(
     """A network that may be pretrained, with the weights it begins with."""
     weights = None if options["weights"] is None else str(options["weights"])
     random = library.starts_random(weights)
-    if options["frozen"] and random and weights is None:
+    _check_frozen(options)
+    frozen = next((f"{n}={v}" for n, v in _freezing(options)), "").replace("True", "true")
+    if frozen and random and weights is None:
         raise SpecError(
-            f"network.frozen=true freezes weights that never learned: {library.name} begins with "
+            f"network.{frozen} freezes weights that never learned: {library.name} begins with "
             f"random ones. Give network.weights=FILE, or network.weights={library.stock_weights}. "
             f"Methods that compute their classifier always freeze them; random ones are taken only "
             f"if you say so: network.weights={RANDOM}."
@@ -346,6 +350,29 @@ def _of_library(
         normalization=library.moments(shape[0]) if here else None,
         notes=library.notes(shape) if here else (),
     )
+
+
+def _freezing(options: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """The options that let weights stay as they are."""
+    if options["frozen"]:
+        yield "frozen", True
+    if options["trains"] != ALL:
+        yield "trains", options["trains"]
+
+
+def _check_frozen(options: Mapping[str, object]) -> None:
+    """Refuse options that say two things of what learns."""
+    trains = options["trains"]
+    if options["frozen"] and trains not in (ALL, HEAD):
+        raise SpecError(
+            f"network.frozen is true, and network.trains={trains} lets weights of the backbone "
+            f"learn. Leave one of them out."
+        )
+    if options["rank"] != RANK and trains != ADAPTER:
+        raise SpecError(
+            f"network.rank is {options['rank']}, and there are no adapters: network.trains is "
+            f"{trains}. Use network.trains=adapter, or leave network.rank out."
+        )
 
 
 def without_head(module: nn.Module, name: str = "fc") -> nn.Module:

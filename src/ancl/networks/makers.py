@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from ancl.catalogue import Catalogue
 from ancl.errors import AnclError, SpecError, did_you_mean
+from ancl.hashing import later_defaults
 from ancl.networks.backbones import Mlp, ResNet, Vectors
 from ancl.networks.efficientnet_lite0 import Lite0
 from ancl.networks.identity import tensor_digest, weight_digest
+from ancl.networks.learnable import limit
 from ancl.networks.libraries import FORMS as LIBRARY_FORMS
 from ancl.networks.libraries import library_backbone
 from ancl.networks.network import as_backbone, base_names, grows, tensors_of
@@ -72,6 +74,9 @@ WANTED = (
     "a function or class that takes the shape of a sample first and options by keyword, and "
     "returns an nn.Module: def net(shape, *, width=16)"
 )
+_LIMIT: Callable[..., nn.Module] = limit
+_LIMITS = later_defaults(_LIMIT)
+"""Options of every network that may be pretrained, with their defaults; see ``limit``."""
 _CATALOGUE = Catalogue("network", NETWORKS, WANTED, SpecError, LIBRARY_FORMS)
 NAMES = _CATALOGUE.names
 """All that a network may be called."""
@@ -97,6 +102,14 @@ class Maker(NamedTuple):
             return self.library.version
         return self.code.sources.identity if self.code else ""
 
+    def build(self, shape: Sequence[int], options: Mapping[str, object]) -> nn.Module:
+        """A backbone, of which all learns, or what options say of one that may be pretrained."""
+        if self.library is None:
+            return self.make(shape, **options)
+        limits = {name: value for name, value in options.items() if name in _LIMITS}
+        rest = {name: value for name, value in options.items() if name not in _LIMITS}
+        return _LIMIT(self.make(shape, **rest), **limits)
+
     @property
     def image_size(self) -> int | None:
         """Height and width of the images that its pretrained weights have seen, if it has any."""
@@ -116,6 +129,15 @@ def network_maker(name: str) -> Maker:
     return Maker(network.value, network) if isinstance(network, Loaded) else Maker(network)
 
 
+def later_network_options(name: object) -> Mapping[str, Any]:
+    """Options of a network that came after results were stored, with their defaults.
+
+    By the name alone: a spec that is read back must not load code from outside.
+    """
+    known = isinstance(name, str) and (name in _PRETRAINABLE or in_library(name))
+    return _LIMITS if known else {}
+
+
 def network_options(name: str) -> dict[str, inspect.Parameter]:
     """The options of a named network, with type and default.
 
@@ -126,6 +148,8 @@ def network_options(name: str) -> dict[str, inspect.Parameter]:
     """
     maker = network_maker(name)
     parameters = _parameters(maker.make)
+    if maker.library:
+        parameters += _parameters(_LIMIT)[1:]
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise SpecError(f"{name} does not take the shape of a sample. Name {WANTED}.")
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -244,7 +268,10 @@ def _check_size(
     name: str, maker: Maker, shape: tuple[int, ...], options: Mapping[str, object]
 ) -> None:
     """Refuse a network that does not fit into memory, before it is made."""
-    plain = {**options, "weights": RANDOM} if maker.library else options
+    plain = dict(options)
+    if maker.library:
+        plain = {name: value for name, value in options.items() if name not in _LIMITS}
+        plain["weights"] = RANDOM
     try:
         with torch.device("meta"):  # shapes alone
             made = maker.make(shape, **plain)
@@ -261,9 +288,9 @@ def _made(
 ) -> nn.Module:
     """A backbone; one that is not ours may stop with anything."""
     if maker.code is None and maker.library is None:
-        return maker.make(shape, **options)
+        return maker.build(shape, options)
     try:
-        made: object = maker.make(shape, **options)
+        made: object = maker.build(shape, options)
     except AnclError:
         raise
     except Exception as error:  # a user's code may raise anything

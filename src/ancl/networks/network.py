@@ -29,11 +29,13 @@ class Backbone(nn.Module):
             the head gets columns for the new ones. If left out it stays the same.
         fresh_head: Whether the whole head is drawn anew when a task begins.
         feature_bound: No feature is larger than this in absolute value; none if not known.
+        fixed_norms: Whether batch norms keep their running statistics while weights are trained.
     """
 
     feature_size: int | None = None
     fresh_head: bool = False
     feature_bound: float | None = None
+    fixed_norms: bool = False
 
     def add_task(self, classes: int) -> None:
         """Grow by a task with this number of classes; by default not at all."""
@@ -365,11 +367,21 @@ def train_mode(network: Network) -> None:
     """Training mode, but for parts of the backbone that do not learn: they keep their statistics.
 
     Such a part has weights, and none of them learns: its batch norms neither look at the batch
-    nor count it, and its dropout drops nothing.
+    nor count it, and its dropout drops nothing. With ``fixed_norms`` so do all batch norms.
     """
     network.train()
     for _, part in _frozen_parts(network.backbone):
         part.eval()
+    for _, norm in _fixed_norms(network.backbone):
+        norm.eval()
+
+
+def _fixed_norms(backbone: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The batch norms that keep their statistics, with what names in them begin with."""
+    if as_backbone(backbone).fixed_norms:
+        for name, part in backbone.named_modules():
+            if isinstance(part, nn.modules.batchnorm._BatchNorm):
+                yield f"{name}.", part
 
 
 def _frozen_parts(part: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -385,17 +397,19 @@ def _frozen_parts(part: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Mod
 def base_names(backbone: nn.Module) -> frozenset[str]:
     """The names of what no training of a backbone, as it was made, will change: its base.
 
-    These are weights that do not learn (``requires_grad`` is False), and the buffers of parts with
-    such weights alone, which stay in eval mode. All other buffers may move. A backbone that grows
-    with its tasks may change any of its parts then, so it has no base.
+    These are weights that do not learn (``requires_grad`` is False), the buffers of parts with
+    such weights alone, which stay in eval mode, and those of batch norms that are fixed. All other
+    buffers may move. A backbone that grows with its tasks may change any of its parts then, so it
+    has no base.
     """
     weights = backbone.named_parameters(remove_duplicate=False)
     frozen_weights = {name for name, weight in weights if not weight.requires_grad}
-    if not frozen_weights or grows(backbone):
+    fixed = dict(_fixed_norms(backbone))
+    if not (frozen_weights or fixed) or grows(backbone):
         return frozenset()
     buffers = {
         path + name
-        for path, part in _frozen_parts(backbone)
+        for path, part in (*_frozen_parts(backbone), *fixed.items())
         for name, _ in part.named_buffers(remove_duplicate=False)
     }
     return frozenset(frozen_weights | buffers).intersection(backbone.state_dict())

@@ -31,7 +31,7 @@ from ancl.recipe.outside_parts import Digests, own_images, own_optimizers, part_
 from ancl.recipe.recipe import Recipe, RunSpec
 from ancl.recipe.resolve import memory_problems
 from ancl.stages.plan import Setting, plan_each
-from ancl.stages.plan_notes import plan_notes, untrained_notes
+from ancl.stages.plan_notes import plan_notes, tuning_notes, untrained_notes
 from ancl.stages.stage import Stage
 from ancl.state import StateKeys
 
@@ -75,6 +75,7 @@ class Experiment:
             found.append(_COLLAPSE.format(method=self.spec.method))
         found += self.setting.architecture.notes
         found += untrained_notes(self.method, self.setting.architecture)
+        found += tuning_notes(self.method, self.setting)
         found += _room_notes(self.spec, self.setting, self.stream)
         found += plan_notes(self.method, self.stream.tasks, self.setting)
         found += raw_floats(self.stream.source.train.x, self.spec.data.normalization)

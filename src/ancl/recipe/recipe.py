@@ -17,7 +17,7 @@ from ancl.memory import Memory, RunMemory
 from ancl.methods.computed import COMPUTED
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, arguments, later_options, section_of
-from ancl.networks import NAMES, network_options
+from ancl.networks import NAMES, later_network_options, network_options
 from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.data_spec import DEFINING, DataSpec, TaskSpec, data_title
 from ancl.runtime import MOST_AT_ONCE
@@ -94,7 +94,8 @@ class RunSpec(Recipe):
         It is not a serializer of the model: a Ctrl-C in one would become an error of pydantic.
         """
         values = self.values()
-        for section, later in _later_settings().items():
+        network = later_network_options(self.network.get("name"))
+        for section, later in {**_later_settings(), "network": network}.items():
             values[section] = not_later(later, values[section])
         return values
 
@@ -225,7 +226,7 @@ def default_network(method: MethodRef | Method | None) -> str:
 def computes(method: MethodRef | Method | None) -> bool:
     """Whether a method trains no weight of a network, but computes its classifier."""
     if isinstance(method, Method):
-        return method.infer.holds is not None
+        return method.main == "none" and method.infer.holds is not None
     return method is not None and method.base in COMPUTED
 
 

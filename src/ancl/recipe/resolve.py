@@ -15,7 +15,7 @@ from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
-from ancl.networks import network_maker
+from ancl.networks import PretrainableBackbone, network_maker
 from ancl.outside import is_outside
 from ancl.recipe.benchmarks import BENCHMARKS
 from ancl.recipe.benchmarks import benchmark as benchmark_named
@@ -35,11 +35,14 @@ from ancl.recipe.recipe import (
     options_of,
     section_kind,
 )
+from ancl.recipe.tuning import SOURCE, gentle_settings
 from ancl.runtime import resolve_device
 from ancl.training.config import Training
 
 T = TypeVar("T")
 _INHERITED = "as training"
+BENCHMARK = "benchmark "
+"""What the source of a benchmark's settings begins with."""
 CALL = "Learner"
 """The source of what is given to ``Learner`` by keyword, where sections are whole."""
 _MISSING = (
@@ -303,6 +306,8 @@ class _Resolver:
                 self.values[key], self.sources[key] = value, "default"
         if self.computes:
             self.attempt(self.take_pretrained)
+        elif made.main != "none":
+            self.attempt(self.take_gentle)
 
     def take_pretrained(self) -> None:
         """What pretrained weights expect of images that nobody gives a size.
@@ -310,12 +315,47 @@ class _Resolver:
         Raises:
             SpecError: They are not there.
         """
+        library = self.pretrained()
+        if library and self.sources["data.size"] == "default" and self.named_size() is None:
+            self.values["data.size"] = library.size()
+
+    def pretrained(self) -> PretrainableBackbone | None:
+        """What has made the network, where it begins with pretrained weights.
+
+        Raises:
+            SpecError: They are not there.
+        """
         name, weights = self.values["network.name"], self.values.get("network.weights")
         library = network_maker(name).library if isinstance(name, str) else None
-        if library is None or library.located(weights) is None:
+        return library if library and library.located(weights) else None
+
+    def take_gentle(self) -> None:
+        """Train pretrained weights gently, unless a layer says otherwise.
+
+        One that says whether the network is frozen is a whole recipe, as it was written before.
+
+        Raises:
+            SpecError: They are not there.
+        """
+        if self.sources.get("network.frozen") != "default" or not self.pretrained():
             return
-        if self.sources["data.size"] == "default" and self.named_size() is None:
-            self.values["data.size"] = library.size()
+        for key, value in gentle_settings(self.values["network.trains"]).items():
+            twin = key.replace("training.", "auxiliary.", 1)
+            for name in dict.fromkeys((key, twin)):
+                if not self.decided(name):
+                    self.values[name], self.sources[name] = value, SOURCE
+
+    def decided(self, key: str) -> bool:
+        """Whether a layer says a value: not a benchmark, whose network is one to train anew.
+
+        A whole ``Training`` says what is not its default.
+        """
+        source, name = self.sources[key], key.partition(".")[2]
+        if source in ("default", _INHERITED) or source.startswith(BENCHMARK):
+            return key == "data.augment" and self.values[key] != "none"
+        fields = {f"training.{field.name}" for field in dataclasses.fields(Training)}
+        whole = any(fields <= layer.values.keys() for layer in self.layers)
+        return not (whole and self.values[key] == getattr(Training, name, self))
 
     def named_size(self) -> int | None:
         """The size that the name of the images gives, where these are known."""
@@ -367,7 +407,7 @@ class _RunResolver(_Resolver):
                 settings, origins = known.values(method), known.sources(method)
                 if self.computes:  # a benchmark's network is one to train
                     settings = {k: v for k, v in settings.items() if k[:8] != "network."}
-                self.layers.insert(0, Layer(f"benchmark {name}", settings, origins=origins))
+                self.layers.insert(0, Layer(f"{BENCHMARK}{name}", settings, origins=origins))
 
     def not_of_a_learner(self, key: str) -> str:
         """A run has all settings."""

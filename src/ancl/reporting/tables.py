@@ -37,6 +37,8 @@ def all_tables(
     counted = [group for group in groups if any(result.parameters for result in group.results)]
     tables += [parameter_table(counted)] if counted else []
     tables += [cost_table(costly)] if (costly := [g for g in groups if g.costs()]) else []
+    moving = [group for group in groups if any(result.drifts for result in group.results)]
+    tables += [drift_table(moving)] if moving else []
     grid = grid_table(searches)
     return [*tables, grid] if grid.rows else tables
 
@@ -251,3 +253,22 @@ def cost_table(groups: Sequence[Group]) -> Table:
         "answer, by torch's own counter on a training's first step; validation is not in it."
     )
     return Table("costs", "What training costs", head, tuple(rows), (about,))
+
+
+def drift_table(groups: Sequence[Group]) -> Table:
+    """How far the backbone moved in every task after the first; means over seeds."""
+    measured = {g: [r.drifts for r in g.results if r.drifts] for g in groups}
+    tasks = max(len(drifts) for by_seed in measured.values() for drifts in by_seed)
+    rows: list[tuple[Cell, ...]] = []
+    for group, by_seed in measured.items():
+        for kind in ("moved", "residual"):
+            numbers = zip(*([getattr(d, kind) for d in drifts] for drifts in by_seed), strict=True)
+            cells = [f"{sum(values) / len(values):.3g}" for values in numbers]
+            rows.append((group.stream, group.title, kind, *cells, *[""] * (tasks - len(cells))))
+    head = ("benchmark", "method", "drift", *(f"task {n + 2}" for n in range(tasks)))
+    about = (
+        "Moved: ‖P − I‖ / √D of the map P from features before to features after a task, fitted on "
+        "its images. Residual: the part of their movement that P does not explain. Statistics of "
+        "earlier images are approximate from then on."
+    )
+    return Table("drift", "How far the backbone moved", head, tuple(rows), (about,))

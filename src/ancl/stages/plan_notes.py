@@ -38,12 +38,29 @@ def untrained_notes(method: Method, network: Architecture) -> list[str]:
     """
     own = network.prototype is None and not (network.maker and network.maker.code)
     random = network.pretrained is None and (network.learns or bool(network.base))
-    if method.infer.holds is None or not own or not random:
+    if method.infer.holds is None or method.main != "none" or not own or not random:
         return []
     return [
         f"{method.name} trains no weight, and those of {network.name} are random: this shows what "
         f"is possible without pretraining. Use pretrained weights (those of efficientnet_lite0, or "
         f"timm:NAME with network.weights), or network=features for vectors of another model."
+    ]
+
+
+def tuning_notes(method: Method, setting: Setting) -> list[str]:
+    """Say how pretrained weights are trained: too fast, and they lose what they know."""
+    network, training = setting.architecture, setting.training
+    if network.pretrained is None or not network.learns or method.main == "none":
+        return []
+    first, fixed = training.at(0).lr, network.options.get("norms") == "fixed"
+    later = f", {training.lr:g} after the first task" if training.lr != first else ""
+    rate = "searched" if training.lr_search else f"{first:g}{later}"
+    augment = setting.augment if isinstance(setting.augment, str) else "your own"
+    return [
+        f"{network.name} begins with pretrained weights, of which these learn: "
+        f"{network.options.get('trains')}. The head's rate is {rate}; the backbone's is "
+        f"{training.backbone_factor:g} times that. Statistics of batch norms are "
+        f"{'fixed' if fixed else 'moving'}; augmentation: {augment}."
     ]
 
 

@@ -31,6 +31,7 @@ from ancl.methods.work import TaskWork
 from ancl.networks import Network, frozen
 from ancl.regularizers import WeightRegularizer
 from ancl.seeding import seeded
+from ancl.stages.beside import warn_if_lost
 from ancl.stages.stage import Stage
 from ancl.state import BASE, FIRST_RATE, LAMB, MEMORY, NETWORK, OLD, WATCHED, write_importance
 from ancl.store.entry import StageResult
@@ -243,7 +244,11 @@ class TrainMain(Stage):
         trainer = self.trainer.make(work) if self.trainer else self._trainer(work)
         if self.evaluate_every:
             trainer = Evaluated(trainer, self.evaluate_every, partial(self._measure, work))
-        return trained(trainer, context.drive(trainer))
+        log = context.drive(trainer)
+        pretrained = self.parts.architecture.pretrained is not None
+        if pretrained and self.task == 0 and isinstance(trainer, Fit):
+            warn_if_lost(work, trainer.network)
+        return trained(trainer, log)
 
     def _measure(self, work: TaskWork, tensors: Params) -> dict[str, list[float | None]]:
         """Test accuracy on every task so far, by the network's own answers."""
@@ -304,7 +309,8 @@ class TrainMain(Stage):
     def _warn_if_unstable(self, fit: Fit, say: Callable[[str], None]) -> None:
         """Warn if the penalty is too steep for plain steps."""
         training = fit.training
-        reach, limit = training.lr * fit.steepest(), 2 * (1 + training.momentum)
+        reach = training.lr * training.backbone_factor * fit.steepest()
+        limit = 2 * (1 + training.momentum)
         if training.penalty_step == "plain" and training.optimizer == "sgd" and reach > limit:
             say(
                 f"Task {self.task + 1}: lr · max(λF + λ_aF_aux) = {reach:.3g} is more than "

@@ -21,10 +21,12 @@ from ancl.statistics.linear import (
     ridge,
 )
 from ancl.statistics.sums import Grid, GridRows, Sums
+from ancl.statistics.transport import Drift, drift_of, fit_map, transported
 
 __all__ = [
     "Choice",
     "Cosine",
+    "Drift",
     "Grid",
     "GridRows",
     "Keep",
@@ -38,6 +40,8 @@ __all__ = [
     "choose_penalty",
     "cosine_means",
     "discriminant",
+    "drift_of",
+    "fit_map",
     "fit_temperature",
     "held_loss",
     "knn_scores",
@@ -45,4 +49,5 @@ __all__ = [
     "nearest_mean",
     "penalties_to_try",
     "ridge",
+    "transported",
 ]

@@ -166,6 +166,7 @@ class Statistics:
         sums: Of the images that are not held.
         keep: Whether learned images are in the ledger.
         lift: What is summed in place of the features, if there is something.
+        moves: How often the network moved since: what is known of earlier images is approximate.
     """
 
     grid: Grid
@@ -173,6 +174,7 @@ class Statistics:
     sums: Sums
     keep: Keep = "ledger"
     lift: Lift | None = None
+    moves: int = 0
 
     @classmethod
     def none(
@@ -263,6 +265,11 @@ class Statistics:
                 f"Statistics on the grid {self.grid.exponent} with keep={self.keep} and on "
                 f"{other.grid.exponent} with keep={other.keep} cannot be merged."
             )
+        if self.moves or other.moves:
+            raise ScenarioError(
+                "Statistics of networks that have moved cannot be merged: their features are not "
+                "those of one network."
+            )
         images = other.ledger.renumbered(classes, tasks)
         if self.keep == "ledger":
             return self.add(images)
@@ -301,6 +308,8 @@ class Statistics:
         numbers = {"grid": self.grid.exponent, "whole": int(self.keep == "ledger")}
         if self.lift and self.lift.seed is not None:
             numbers |= {"lift": self.lift.width, "seed": self.lift.seed}
+        if self.moves:
+            numbers["moves"] = self.moves
         return {
             **prefixed("ledger", self.ledger.tensors()),
             **prefixed("sums", self.sums.tensors()),
@@ -327,8 +336,9 @@ class Statistics:
             numbers = ledger.y[~ledger.held].bincount(minlength=sums.classes)
             inside = not len(ledger) or int(ledger.y.max()) < sums.classes
             equal = torch.equal(numbers, sums.images) or keep == "sums"
-            if inside and equal and len(sums.gram) == size:
-                return cls(grid, ledger, sums, keep, lift)
+            moves = int(tensors["moves"]) if "moves" in tensors else 0
+            if inside and equal and len(sums.gram) == size and moves >= 0:
+                return cls(grid, ledger, sums, keep, lift, moves)
         except (KeyError, ValueError, RuntimeError, ScenarioError):
             pass
         raise StoreError("The stored statistics are damaged: learn these images again.")

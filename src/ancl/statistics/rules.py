@@ -19,6 +19,7 @@ from ancl.statistics.choice import (
     choose,
     downhill,
     fallback_penalty,
+    fit_temperature,
     held_loss,
     penalties_to_try,
 )
@@ -129,10 +130,27 @@ class FitData:
 
     def compared(self, scores: Tensor) -> Tensor:
         """Scores of held images, minus infinity for classes that do not compete with their own."""
+        return self._masked(scores, self.held[1])
+
+    def _masked(self, scores: Tensor, y: Tensor) -> Tensor:
         if self.groups is None:
             return scores
         groups = self.groups[self.order]
-        return scores.masked_fill(groups[self.held[1]].unsqueeze(1) != groups, -math.inf)
+        return scores.masked_fill(groups[y].unsqueeze(1) != groups, -math.inf)
+
+    def temperature(self, tensors: Params) -> float:
+        """T that makes logits of a classifier's scores, by held images, or else by learned ones.
+
+        Args:
+            tensors: Of the classifier; see ``classifier_scores``.
+        """
+        features, y = self.held
+        if not len(y) and self.known.keep == "sums":
+            return 1.0
+        if not len(y):
+            features, y = (part[:MOST_HELD] for part in self.learned)
+        scores = classifier_scores(features, tensors)[:, self.order]
+        return fit_temperature(self._masked(scores, y), y)
 
     def right(self, scores: Tensor) -> int:
         """How many held images these scores answer right."""

@@ -76,6 +76,8 @@ class Training:
             by its own answers; the log holds it. It decides nothing.
         inner: Steps on every batch of the task, each with a replay batch of its own, where there
             is a memory to replay from.
+        backbone_factor: What the backbone learns with, as a share of the rate; the head has all of
+            it. With pretrained weights it is below 1 unless a run says otherwise.
     """
 
     epochs: Annotated[int, Ge(1)] = 200
@@ -106,6 +108,7 @@ class Training:
     lr_by_task: Annotated[Annotated[tuple[Positive, ...], MinLen(1)] | None, LATER] = None
     evaluate_every: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
     inner: Annotated[Annotated[int, Ge(1)], LATER] = 1
+    backbone_factor: Annotated[Positive, LATER] = 1.0
 
     def at(self, task: int) -> Self:
         """The same with the values of one task filled in; a rate to be searched has none yet."""

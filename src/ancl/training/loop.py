@@ -434,7 +434,7 @@ class Fit:
             position, total = self.epoch * steps + number, self.training.epochs * steps
             rate = self.lr = scheduled_rate(self.training, position, total, self.epoch)
         for group in self._optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["factor"]
 
     # -- state -------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from ancl.catalogue import Catalogue
 from ancl.errors import AnclError, SpecError
+from ancl.networks.network import BACKBONE
 from ancl.outside import Loaded
 from ancl.training.quadratic import like
 from ancl.types import Params, prefixed, strip_prefix
@@ -73,8 +74,19 @@ def make_optimizer(parameters: Parameters, training: "Training") -> Optimizer:
     if training.optimizer in _FUSED:
         given["fused"] = True
     given |= training.optimizer_options or {}
-    made: Optimizer = make(list(parameters.values()), **given)
+    made: Optimizer = make(_groups(parameters, training), **given)
     return made
+
+
+def _groups(parameters: Parameters, training: "Training") -> list[dict[str, Any]]:
+    """What learns with one rate, the backbone first; ``factor`` is its share of the training's."""
+    if training.backbone_factor == 1:
+        return [{"params": list(parameters.values()), "factor": 1.0}]
+    parts: dict[float, list[nn.Parameter]] = {training.backbone_factor: [], 1.0: []}
+    for name, parameter in parameters.items():
+        factor = training.backbone_factor if name.startswith(BACKBONE) else 1.0
+        parts[factor].append(parameter)
+    return [{"params": group, "factor": factor} for factor, group in parts.items() if group]
 
 
 # -- state -----------------------------------------------------------------------------------
@@ -94,10 +106,10 @@ def moments(optimizer: Optimizer, parameters: Parameters) -> Params:
 
 
 def numbers(optimizer: Optimizer, parameters: Parameters) -> Numbers:
-    """What it knows besides: of each parameter, and of the group of all of them."""
+    """What it knows besides: of each parameter, and of each group of them."""
     states = {name: optimizer.state.get(parameter, {}) for name, parameter in parameters.items()}
     return {
-        "group": _plain(optimizer.param_groups[0]),
+        "groups": [_plain(group) for group in optimizer.param_groups],
         "state": {name: plain for name, state in states.items() if (plain := _plain(state))},
     }
 
@@ -110,7 +122,8 @@ def load_state(
     optimizer: Optimizer, parameters: Parameters, tensors: Params, plain: Numbers
 ) -> None:
     """Give a fresh optimizer what was found, with each parameter's own strides."""
-    optimizer.param_groups[0].update(plain.get("group", {}))
+    for group, values in zip(optimizer.param_groups, plain.get("groups", []), strict=False):
+        group.update(values)
     for name, parameter in parameters.items():
         held = strip_prefix(name, tensors)
         values = plain.get("state", {}).get(name, {})

@@ -15,6 +15,7 @@ from ancl.losses import CrossEntropy, Over, own_task_logits
 from ancl.memory import Exemplars
 from ancl.methods.growing.null_space import STABLE, Covariance, Project
 from ancl.methods.method import Finish, Method
+from ancl.methods.moving import Classifier, Transport, with_statistics
 from ancl.methods.variants import RELEASED_AUXILIARY_DECAY
 from ancl.methods.work import TaskWork
 from ancl.networks import Network
@@ -291,6 +292,8 @@ def connector(
     threshold: Annotated[float, Ge(1)] = 10.0,
     energy: Annotated[float, Gt(0), Lt(1)] | None = None,
     loss_over: Over = "auto",
+    classifier: Classifier = "head",
+    transport: Transport = True,
 ) -> Method:
     """Linear connector: the average of old and auxiliary network, without any λ or third training.
 
@@ -312,6 +315,9 @@ def connector(
             as none.
         loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
             auto is seen with old images to learn from, else own_task.
+        classifier: What answers: the ``head`` that is trained; or one computed from statistics
+            of all images: ncm, slda, ridge, logistic, auto.
+        transport: Whether statistics of earlier images follow when the network moves.
     """
     refused = {}
     if ratio == "classes":
@@ -332,22 +338,24 @@ def connector(
     )
     if stability == "old":
         omega = Ewc() if weight == "importance" else None
-        return replace(
+        merged = replace(
             common,
             old=Term(omega, 1.0) if omega else None,
             auxiliary=Auxiliary(omega, 1.0),
             main="auxiliary",
             finish=(Connect(ratio, "start", weight, batch_norm), *after),
         )
+        return with_statistics(merged, classifier, transport)
     if weight == "importance":
         raise MethodError(
             "weight is importance and stability is projected, but Fisher information is that of "
             "the old and the auxiliary network. Use stability=old, or weight=scalar."
         )
     connect = Connect(ratio, STABLE, weight, batch_norm)
-    return replace(
+    merged = replace(
         common,
         old=Term(Lfl(centre=False, normalize=False), 1.0),
         finish=(Project(threshold, energy), connect, *after, Covariance()),
         no_variants={"a": _OWN_PLASTIC, "afec": _OWN_PLASTIC},
     )
+    return with_statistics(merged, classifier, transport)

@@ -1,0 +1,407 @@
+"""Pretrained networks that move: the runs and tables of docs/evidence/moving.md.
+
+Run:  python scripts/moving.py --data-root DIR   # in a fixed order; the same command resumes
+      python scripts/moving.py --part rates      # the table of rates alone; also: lite0, vit
+      python scripts/moving.py --dry-run         # runs to do
+      python scripts/moving.py --tables          # tables from the results alone
+      python scripts/moving.py --smoke           # every row, tiny: does it work? nothing is kept
+
+Every finished run is a small file in docs/evidence/moving/results.
+"""
+
+import argparse
+import json
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from regimes import commit, passes, write
+
+import ancl
+from ancl.data import class_order
+from ancl.errors import TrainingError
+from ancl.experiments.results import environment, spec_hash
+from ancl.metrics import aiac
+from ancl.recipe.build import validation_weights
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "evidence" / "moving"
+SEARCH_SEED = 10
+SEEDS = (20, 21, 22)
+LAMBS = (400.0, 4000.0)
+BALANCE = "balance:0.1"
+MACHINE = {"device": "cpu", "threads": 1}
+
+# -- rates: how fast may pretrained weights learn? -------------------------------------------
+
+PAIRS = ((0.03, 1.0), (0.01, 1.0), (0.003, 1.0), (0.1, 0.1), (0.03, 0.1), (0.01, 0.1))
+RATES: dict[str, dict[str, Any]] = {
+    "before": {
+        "training.lr": 0.1,
+        "training.backbone_factor": 1.0,
+        "network.norms": "moving",
+        "data.augment": "none",
+    },
+    **{
+        f"{rate:g} x {factor:g}": {"training.lr": rate, "training.backbone_factor": factor}
+        for rate, factor in PAIRS
+    },
+    **{
+        f"{trains}, 0.01 x 0.3": {
+            "training.lr": 0.01,
+            "training.backbone_factor": 0.3,
+            "network.trains": trains,
+        }
+        for trains in ("affine", "adapter")
+    },
+}
+"""Rows: rate of the head x factor of the backbone; ``before`` is how it was trained until now."""
+FROZEN = ("ncm", "slda")
+RATE_DATA = {
+    "data.source": "tinyimagenet",
+    "data.scenario": "cil",
+    "data.tasks": 1,
+    "data.size": 96,
+    "data.per_class": 40,
+    "data.test_per_class": 50,
+    "network.name": "efficientnet_lite0",
+    **MACHINE,
+}
+RATE_TRAINING = {
+    "training.epochs": 4,
+    "training.schedule": "cosine",
+    "training.batch_size": 32,
+    "training.lr_first": None,
+}
+
+# -- moving backbones ------------------------------------------------------------------------
+
+STREAM = {
+    "data.source": "cifar100",
+    "data.scenario": "cil",
+    "data.tasks": 5,
+    "data.per_class": 50,
+    "data.test_per_class": 50,
+    **MACHINE,
+}
+TRAINING = {"training.schedule": "cosine", "training.batch_size": 32}
+CLASSES = 40
+CLASSIFIER = "slda"
+ROWS = {
+    "frozen": "frozen",
+    "first": "first session",
+    "finetune": "fine-tuned",
+    "lfl": "LFL to old",
+    "a-lfl": "A-LFL",
+    "connector": "connector",
+}
+METHODS = {"frozen": CLASSIFIER, "first": "freeze"}
+"""The method of a row, where it has another name."""
+STILL = ("frozen", "first")
+"""Rows whose statistics need not follow: nothing moves after the first task."""
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """What moves.
+
+    Args:
+        network: Settings of the network and its images.
+        epochs: Of every task.
+        seeds: Of the table.
+        grid: Values of λ that are tried; the first where it is one.
+    """
+
+    network: Mapping[str, Any]
+    epochs: int
+    seeds: Sequence[int] = SEEDS
+    grid: Sequence[float] = LAMBS
+
+
+LITE0 = {"network.name": "efficientnet_lite0", "data.size": 128}
+BACKBONES = {
+    "lite0-affine": Backbone({**LITE0, "network.trains": "affine"}, 4),
+    "lite0-last": Backbone({**LITE0, "network.trains": "last"}, 4),
+    "vit-adapter": Backbone(
+        {
+            "network.name": "timm:vit_small_patch14_dinov2",
+            "network.trains": "adapter",
+            "data.size": 112,
+        },
+        3,
+        SEEDS[:1],
+        LAMBS[:1],
+    ),
+}
+PARTS = ("rates", "lite0", "vit")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to do: the table it is of, its row, whether statistics follow, and its spec."""
+
+    table: str
+    row: str
+    transport: bool
+    spec: ancl.RunSpec
+
+    @property
+    def file(self) -> str:
+        """The name of its result."""
+        row = self.row.replace(" ", "").replace(",", "-")
+        kind = "" if self.transport else "-stale"
+        return f"{self.table}_{row}{kind}_s{self.spec.seed}_{spec_hash(self.spec)[:8]}.json"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large runs are: as the protocol says, or tiny."""
+
+    smoke: bool = False
+    weights: str | None = None
+
+    def settings(self, given: Mapping[str, Any], classes: int, seed: int) -> dict[str, Any]:
+        """Settings with the classes of a seed."""
+        known = 200 if given["data.source"] == "tinyimagenet" else 100
+        own = {**given, "data.order": class_order(f"seed:{seed}", known)[:classes]}
+        if self.weights and str(own["network.name"]).startswith("timm:"):
+            own["network.weights"] = self.weights
+        if not self.smoke:
+            return own
+        tasks = min(2, own["data.tasks"])
+        order = own["data.order"][: 2 * tasks]
+        tiny = {"data.size": 28, "data.per_class": 8, "data.test_per_class": 4}
+        epochs = {"training.epochs": 1} if "training.epochs" in own else {}
+        return {**own, **tiny, **epochs, "data.order": order, "data.tasks": tasks}
+
+
+def rate_task(row: str, seed: int, scale: Scale) -> Task:
+    """One rate, or a classifier on frozen features, on the ten classes of a seed."""
+    if row in FROZEN:
+        spec = ancl.spec(row, None, seed=seed, settings=scale.settings(RATE_DATA, 10, seed))
+    else:
+        own = {**RATE_DATA, **RATE_TRAINING, **RATES[row]}
+        spec = ancl.spec("finetune", None, seed=seed, settings=scale.settings(own, 10, seed))
+    return Task("rates", row, True, spec)
+
+
+def make_task(table: str, row: str, seed: int, lamb: float, transport: bool, scale: Scale) -> Task:
+    """A run of a table of moving backbones."""
+    backbone, method = BACKBONES[table], METHODS.get(row, row)
+    own: dict[str, Any] = {**STREAM, **backbone.network}
+    if row == "frozen":
+        del own["network.trains"]
+    else:
+        own |= {**TRAINING, "training.epochs": backbone.epochs, "classifier": CLASSIFIER}
+    if row not in STILL:
+        own["transport"] = transport
+    if row in ("lfl", "a-lfl"):
+        own["lamb"] = lamb
+    if row == "a-lfl":
+        own["lamb_a"] = BALANCE
+    spec = ancl.spec(method, None, seed=seed, settings=scale.settings(own, CLASSES, seed))
+    return Task(table, row, transport, spec)
+
+
+class Results:
+    """Finished runs, and what they decide."""
+
+    def __init__(self, folder: Path, scale: Scale) -> None:
+        self.folder, self.scale = folder, scale
+
+    def get(self, task: Task) -> dict[str, Any] | None:
+        """What is stored of a run; nothing where it is not done."""
+        file = self.folder / task.file
+        if not file.is_file():
+            return None
+        stored: dict[str, Any] = json.loads(file.read_text())
+        if stored["spec"] != json.loads(json.dumps(task.spec.plain())):
+            raise SystemExit(f"{file} is of another run. Move it.")
+        return stored
+
+    def searched(self, table: str) -> list[Task]:
+        """The trials of λ, by validation accuracy of LFL with transport."""
+        grid = BACKBONES[table].grid
+        if len(grid) == 1:
+            return []
+        return [make_task(table, "lfl", SEARCH_SEED, lamb, True, self.scale) for lamb in grid]
+
+    def lamb(self, table: str) -> float | None:
+        """λ of LFL, the smallest of equals; nothing while runs are missing."""
+        tasks, grid = self.searched(table), BACKBONES[table].grid
+        found = [self.get(task) for task in tasks]
+        if not tasks:
+            return grid[0]
+        scores = [-math.inf if each["failed"] else each["score"] for each in found if each]
+        return grid[int(np.argmax(scores))] if len(scores) == len(grid) else None
+
+    def table(self, table: str, lamb: float) -> list[Task]:
+        """Every run of a table."""
+        return [
+            make_task(table, row, seed, lamb, transport, self.scale)
+            for seed in BACKBONES[table].seeds[: 1 if self.scale.smoke else None]
+            for row in ROWS
+            for transport in ((True,) if row in STILL else (True, False))
+        ]
+
+
+def steps(results: Results, parts: Sequence[str]) -> Iterator[list[Task]]:
+    """Runs in the order of the protocol; whoever asks for the next list has finished the last."""
+    if "rates" in parts:
+        yield [rate_task(row, seed, results.scale) for seed in SEEDS for row in (*FROZEN, *RATES)]
+    for table in BACKBONES:
+        if table.partition("-")[0] not in parts:
+            continue
+        yield results.searched(table)
+        lamb = results.lamb(table)
+        if lamb is not None:
+            yield results.table(table, lamb)
+
+
+def compute(task: Task, work: Path, data_root: str | None) -> dict[str, Any]:
+    """Carry out a run; rows of one seed share the stages that are equal."""
+    spec = task.spec
+    stored: dict[str, Any] = {
+        "table": task.table,
+        "row": task.row,
+        "transport": task.transport,
+        "spec": spec.plain(),
+        "commit": commit(),
+        "environment": environment(spec),
+        "failed": "",
+    }
+    try:
+        result = ancl.run(spec, runs=work, data_root=data_root)
+    except TrainingError as error:
+        return {**stored, "failed": str(error)}
+    val = result.matrices[f"{spec.accuracy}_val"]
+    return {
+        **stored,
+        "score": float(aiac(val, validation_weights(spec, result.images))),
+        "metrics": {k: None if math.isnan(v) else v for k, v in result.metrics.items()},
+        "drifts": [drift.json() for drift in result.drifts],
+        "passes": passes(spec, result.log, result.images),
+        "seconds": round(sum(result.seconds.values()), 1),
+        "images": result.images,
+    }
+
+
+def run(results: Results, parts: Sequence[str], work: Path, data_root: str | None) -> None:
+    """Carry out all that is missing, in order."""
+    for tasks in steps(results, parts):
+        for task in tasks:
+            if results.get(task) is not None:
+                continue
+            stages, began = work / f"{task.table}-s{task.spec.seed}", time.monotonic()
+            write(results.folder / task.file, compute(task, stages, data_root))
+            print(
+                time.strftime("%F %T"), task.file, f"{time.monotonic() - began:.0f} s", flush=True
+            )
+        for seed in {task.spec.seed for task in tasks}:
+            shutil.rmtree(work / f"{tasks[0].table}-s{seed}", ignore_errors=True)
+
+
+# -- tables ----------------------------------------------------------------------------------
+
+
+def rate_lines(results: Results) -> Iterator[str]:
+    """Test accuracy of every rate on the classes of every seed, the frozen classifiers beside."""
+    yield (
+        "| rate of the head x factor of the backbone | "
+        + " | ".join([*(f"classes {seed}" for seed in SEEDS), "mean", "seconds"])
+        + " |"
+    )
+    yield "|" + "---|" * (len(SEEDS) + 3)
+    for row in (*FROZEN, *RATES):
+        found = [results.get(rate_task(row, seed, results.scale)) for seed in SEEDS]
+        if any(each is None or each["failed"] for each in found):
+            continue
+        done = [each for each in found if each]
+        values = [100 * each["metrics"]["final_accuracy"] for each in done]
+        seconds = np.mean([each["seconds"] for each in done])
+        cells = [f"{value:.1f}" for value in (*values, np.mean(values))]
+        yield f"| {row} | {' | '.join(cells)} | {seconds:.0f} |"
+
+
+def table_lines(results: Results, table: str) -> Iterator[str]:
+    """Accuracy after the last task and over tasks, drift and backward passes of every row."""
+    lamb = results.lamb(table)
+    if lamb is None:
+        return
+    yield f"`{table}`, λ = {lamb:g}:\n"
+    head = ("row", "statistics", "seeds", "final accuracy", "mean over tasks", "moved", "residual")
+    yield f"| {' | '.join((*head, 'backward passes'))} |"
+    yield "|" + "---|" * (len(head) + 1)
+    rows: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+    for task in results.table(table, lamb):
+        stored = results.get(task)
+        if stored and not stored["failed"]:
+            rows.setdefault((task.row, task.transport), []).append(stored)
+    for (row, transport), done in rows.items():
+        statistics = "exact" if row in STILL else "transported" if transport else "as they were"
+        numbers = [_spread([100 * each["metrics"][m] for each in done]) for m in _METRICS]
+        drifts = [drift for each in done for drift in each["drifts"]]
+        for name in ("moved", "residual"):
+            numbers.append(f"{np.mean([d[name] for d in drifts]):.3g}" if drifts else "–")
+        total = np.mean([sum(each["passes"].values()) for each in done])
+        yield f"| {ROWS[row]} | {statistics} | {len(done)} | {' | '.join(numbers)} | {total:,.0f} |"
+
+
+_METRICS = ("final_accuracy", "aiac")
+
+
+def _spread(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.1f}"
+    error = np.std(values, ddof=1) / math.sqrt(len(values))
+    return f"{np.mean(values):.1f} ± {error:.1f}"
+
+
+def main() -> None:
+    """Read the command line and do what it says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=PARTS, action="append", help="this alone")
+    parser.add_argument("--dry-run", action="store_true", help="show what is left, and stop")
+    parser.add_argument("--tables", action="store_true", help="train nothing: tables")
+    parser.add_argument("--smoke", action="store_true", help="tiny runs of every row; not kept")
+    parser.add_argument("--data-root", help="where data sets are")
+    parser.add_argument("--weights", help="the file of the transformer's weights")
+    parser.add_argument("--results", type=Path, default=FOLDER / "results")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "moving")
+    given = parser.parse_args()
+    parts = given.part or PARTS
+    if given.smoke:
+        with tempfile.TemporaryDirectory() as place:
+            results = Results(Path(place) / "results", Scale(True, given.weights))
+            run(results, parts, Path(place) / "work", given.data_root)
+            show(results, parts)
+        return
+    results = Results(given.results, Scale(weights=given.weights))
+    if given.tables:
+        show(results, parts)
+    elif given.dry_run:
+        for tasks in steps(results, parts):
+            for task in tasks:
+                if results.get(task) is None:
+                    print(task.file)
+    else:
+        run(results, parts, given.work, given.data_root)
+
+
+def show(results: Results, parts: Sequence[str]) -> None:
+    """Print all tables."""
+    if "rates" in parts:
+        print("\n".join(rate_lines(results)))
+    for table in BACKBONES:
+        if table.partition("-")[0] in parts:
+            print("\n" + "\n".join(table_lines(results, table)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Which weights of a network learn, and whether its batch norms keep their statistics."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+from torch import nn
+
+from ancl.errors import SpecError, did_you_mean
+from ancl.hashing import LATER
+from ancl.networks.adapters import adapt, is_adapted
+
+ALL, HEAD, ADAPTER = "all", "head", "adapter"
+"""Of ``trains``: every weight, none of the backbone's, and adapters alone."""
+RANK = 10
+BatchNorm = nn.modules.batchnorm._BatchNorm
+_NORMS = (BatchNorm, nn.LayerNorm, nn.GroupNorm)
+_STAGES = ("stages", "blocks")
+"""What networks call the sequence of their stages: ours, and timm's."""
+_SHOWN = 24
+
+
+def limit(
+    module: nn.Module,
+    *,
+    trains: Annotated[str, LATER] = ALL,
+    rank: Annotated[Annotated[int, Ge(1)], LATER] = RANK,
+    norms: Annotated[Literal["moving", "fixed"], LATER] = "moving",
+) -> nn.Module:
+    """Decide what of a backbone learns, in place.
+
+    Args:
+        module: The backbone.
+        trains: ``all``; ``head``: nothing of it; ``affine``: scales and shifts of its norms;
+            ``last``: its last stage and what follows; ``adapter``: a low-rank one for every layer;
+            or the names of modules, as in stages.5,stages.6.
+        rank: r of adapters.
+        norms: Whether batch norms follow the batches they see while training (``moving``), or keep
+            the statistics that they have (``fixed``).
+
+    Raises:
+        SpecError: There is no such part.
+    """
+    choose = _CHOICES.get(trains)
+    if choose is not None:
+        choose(module, rank)
+    else:
+        _named(module, trains)
+    if norms == "fixed":
+        module.fixed_norms = True  # type: ignore[assignment]  # of any module: see Backbone
+    return module
+
+
+def _all(module: nn.Module, rank: int) -> None:
+    pass
+
+
+def _head(module: nn.Module, rank: int) -> None:
+    module.requires_grad_(False)
+
+
+def _affine(module: nn.Module, rank: int) -> None:
+    parts = [part for part in module.modules() if isinstance(part, _NORMS)]
+    weights = [weight for part in parts for weight in part.parameters(recurse=False)]
+    if not weights:
+        raise _misfit(module, "affine", "has no norms with a scale and a shift")
+    module.requires_grad_(False)
+    for weight in weights:
+        weight.requires_grad_(True)
+
+
+def _last(module: nn.Module, rank: int) -> None:
+    children = dict(module.named_children())
+    stages = {name: list(children[name].children()) for name in _STAGES if name in children}
+    name = next((name for name, parts in stages.items() if parts), "")
+    if not name:
+        raise _misfit(module, "last", f"has no part named {' or '.join(_STAGES)}")
+    module.requires_grad_(False)
+    after = list(children.values())[list(children).index(name) + 1 :]
+    for part in (stages[name][-1], *after):
+        part.requires_grad_(True)
+
+
+def _adapter(module: nn.Module, rank: int) -> None:
+    if not is_adapted(adapt(module, rank)):
+        raise _misfit(module, "adapter", "has no linear layer and no convolution of 1x1 pixels")
+
+
+def _named(module: nn.Module, names: str) -> None:
+    """The modules of these names, and all inside them."""
+    parts = dict(module.named_modules())
+    wanted = [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if not name or name not in parts:
+            raise _misfit(module, names, f"has no part {name!r}.{did_you_mean(name, parts)}")
+    module.requires_grad_(False)
+    for name in wanted:
+        parts[name].requires_grad_(True)
+    if not any(weight.requires_grad for weight in module.parameters()):
+        raise _misfit(module, names, "has no weights in these parts")
+
+
+_CHOICES: dict[str, Callable[[nn.Module, int], None]] = {
+    ALL: _all,
+    HEAD: _head,
+    "affine": _affine,
+    "last": _last,
+    ADAPTER: _adapter,
+}
+TRAINS = tuple(_CHOICES)
+"""Words that ``trains`` may be; else it names modules."""
+
+
+def _misfit(module: nn.Module, trains: str, why: str) -> SpecError:
+    paths = [
+        name
+        for name, part in module.named_modules()
+        if name and name.count(".") < 2 and next(part.parameters(), None) is not None
+    ]
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return SpecError(
+        f"network.trains is {trains}, but {type(module).__name__} {why.rstrip('.')}. Give one of "
+        f"{', '.join(TRAINS)}, or names of its parts: {', '.join(paths[:_SHOWN])}{more}."
+    )

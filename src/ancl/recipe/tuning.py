@@ -1,0 +1,36 @@
+"""How pretrained weights are trained where nobody says it: gently, or they lose what they know."""
+
+from typing import Any
+
+from ancl.networks.learnable import HEAD
+
+RATE = 0.01
+"""Of the head."""
+FACTOR, SMALL_FACTOR = 0.1, 0.3
+"""Of the backbone, where its weights themselves learn, and where few do.
+
+Of EfficientNet-Lite0 a rate of 0.003 for all weights was safe and 0.01 was not; see
+docs/evidence/moving.md. A step of affine weights or of adapters is a projection of that of all
+weights, so that what is safe for these is safe for it.
+"""
+SOURCE = "pretrained weights"
+"""Where these settings come from, for a reader."""
+_SMALL = ("affine", "adapter")
+"""What learns few weights beside those that were trained before."""
+
+
+def gentle_settings(trains: str) -> dict[str, Any]:
+    """The settings by dotted key, for what of a pretrained network learns; none for the head.
+
+    Args:
+        trains: ``network.trains``.
+    """
+    if trains == HEAD:
+        return {}
+    factor = SMALL_FACTOR if trains in _SMALL else FACTOR
+    training = {"lr": RATE, "lr_first": None, "backbone_factor": factor}
+    return {
+        **{f"training.{name}": value for name, value in training.items()},
+        "network.norms": "fixed",
+        "data.augment": "flip",
+    }

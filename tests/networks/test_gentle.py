@@ -1,0 +1,97 @@
+"""Pretrained weights are trained gently unless someone says otherwise, and it is said."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+
+from ancl import Events, Learner, Training, spec
+from tests.lab import Layer, digits, resolve, seeded
+
+GENTLE = {"lr": 0.01, "lr_first": None, "backbone_factor": 0.1}
+
+
+class Heard(Events):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.messages.append(message)
+
+
+@pytest.fixture(name="network")
+def _network(timm: Any, tmp_path: Path) -> dict[str, Any]:
+    with seeded(5, "weights"):
+        tensors = timm.TinyNet(1, 10).state_dict()
+    save_file(tensors, tmp_path / "tiny.safetensors")
+    return {"network.name": "timm:tinynet", "network.weights": str(tmp_path / "tiny.safetensors")}
+
+
+def trained(values: dict[str, Any], section: str = "training") -> dict[str, Any]:
+    return {name: values[section][name] for name in GENTLE}
+
+
+def test_rate_norms_and_augmentation_follow_from_the_weights(network: dict[str, Any]) -> None:
+    values = spec("a-lwf", "digits/5", settings=network).values()
+
+    assert trained(values) == GENTLE == trained(values, "auxiliary")
+    assert values["network"]["norms"] == "fixed"
+    assert values["data"]["augment"] == "flip"
+    found = resolve("lwf", "digits/5", [Layer("--set", network)])
+    assert found.sources["training.lr"] == "pretrained weights"
+
+
+def test_affine_and_adapters_have_more_of_the_rate(network: dict[str, Any]) -> None:
+    for trains, factor in (("affine", 0.3), ("adapter", 0.3), ("conv_head", 0.1)):
+        settings = {**network, "network.trains": trains}
+        values = spec("lwf", "digits/5", settings=settings).values()
+        assert values["training"]["backbone_factor"] == factor, trains
+
+
+def test_what_is_said_stays(network: dict[str, Any]) -> None:
+    own = {**network, "training.lr": 0.2, "network.norms": "moving", "auxiliary.lr": 0.3}
+    values = spec("a-lwf", "digits/5", settings=own).values()
+    assert (values["training"]["lr"], values["auxiliary"]["lr"]) == (0.2, 0.3)
+    assert values["network"]["norms"] == "moving"
+    # A whole Training says what is not its default.
+    whole = spec("lwf", "digits/5", settings=network, training=Training(epochs=3)).values()
+    assert trained(whole) == GENTLE
+    assert whole["training"]["epochs"] == 3
+
+
+def test_random_weights_frozen_networks_and_earlier_recipes_are_as_before(
+    network: dict[str, Any],
+) -> None:
+    default = {name: getattr(Training, name) for name in GENTLE}
+    random = {"network.name": "timm:tinynet"}
+    for settings in (
+        random,
+        {**network, "network.frozen": True},
+        {**network, "network.frozen": False},  # as every spec of an earlier run says it
+        {**network, "network.trains": "head"},
+    ):
+        values = spec("lwf", None, settings={**settings, "data.source": "digits", "data.tasks": 5})
+        assert trained(values.values()) == default, settings
+        assert values.network["norms"] == "moving"
+        assert values.data.augment == "none"
+
+
+def test_it_is_said_and_so_is_what_training_cost(network: dict[str, Any]) -> None:
+    heard = Heard()
+    learner = Learner(
+        "finetune",
+        "timm:tinynet",
+        network_options={"weights": network["network.weights"]},
+        training={"epochs": 1, "lr": 30.0, "schedule": "constant", "backbone_factor": 1.0},
+        events=heard,
+        val_fraction=0.5,
+    )
+    images = digits().train.take(digits().train.y.lt(3).nonzero().flatten()[::3])
+    learner.learn(images.x, images.y.tolist())
+
+    said = "\n".join(heard.messages)
+    assert (
+        "begins with pretrained weights, of which these learn: all. The head's rate is 30" in said
+    )
+    assert "training has cost more than it gained" in said
