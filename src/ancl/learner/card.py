@@ -126,7 +126,7 @@ def _facts(
         "versions": f"ancl {version('ancl')}, torch {torch.__version__}, "
         f"Python {platform.python_version()}",
     }
-    if recipe.make_method().main == "none":
+    if recipe.make_method().trains_nothing:
         rows["training"] = "none: the classifier is computed from features"
     if features:
         rows["images kept"] = f"none; {features:,} as features, of which no image can be made"

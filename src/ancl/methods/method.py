@@ -168,6 +168,11 @@ class Method:
         return scenario in ("cil", "cir") and learns and not (memory and memory.size)
 
     @property
+    def trains_nothing(self) -> bool:
+        """Whether all that it learns are statistics of features that never change."""
+        return self.main == "none" and self.infer.holds is not None
+
+    @property
     def needs_importance(self) -> bool:
         """Whether the old network's term reads the importance of weights."""
         return self.old is not None and isinstance(self.old.regularizer, WeightRegularizer)

@@ -221,7 +221,7 @@ def method_defaults(method: Method) -> dict[str, Any]:
     found: dict[str, Any] = {} if method.last_relu else {"network.last_relu": False}
     if method.memory:
         found |= {f"memory.{name}": v for name, v in dataclasses.asdict(method.memory).items()}
-    if method.main == "none" and method.infer.holds is not None:
+    if method.trains_nothing:
         found["network.frozen"] = True
     found["training.select_by"] = method.select_by
     if method.auxiliary_decay is not None:

@@ -226,7 +226,7 @@ def default_network(method: MethodRef | Method | None) -> str:
 def computes(method: MethodRef | Method | None) -> bool:
     """Whether a method trains no weight of a network, but computes its classifier."""
     if isinstance(method, Method):
-        return method.main == "none" and method.infer.holds is not None
+        return method.trains_nothing
     return method is not None and method.base in COMPUTED
 
 

@@ -180,7 +180,7 @@ class _Planner:
         self.stages: list[Stage] = []
         self.shared: dict[str, str] = {}
         # Where nothing is trained, nothing is augmented either.
-        plain = setting.augment == "none" or self.method.main == "none"
+        plain = setting.augment == "none" or self.method.trains_nothing
         fixed = setting.architecture.fixed and plain
         self.keeps_features = fixed and keeps_features(self.method)
         self.auto = self.method.old is not None and isinstance(self.method.old.lamb, Auto)
@@ -297,7 +297,7 @@ class _Planner:
         for task in tasks:
             fields = self.fields(self.shared, parts) | {"task": task.index}
             # Where nothing is trained, equal images are to leave equal bits in any task.
-            exact = self.method.main == "none"
+            exact = self.method.trains_nothing
             stage = Features(**fields, keys=(task.key, task.test_key), exact=exact)
             keys[f"features {task.index}"] = stage.key
             if all(planned.key != stage.key for planned in self.stages):

@@ -50,7 +50,7 @@ def untrained_notes(method: Method, network: Architecture) -> list[str]:
 def tuning_notes(method: Method, setting: Setting) -> list[str]:
     """Say how pretrained weights are trained: too fast, and they lose what they know."""
     network, training = setting.architecture, setting.training
-    if network.pretrained is None or not network.learns or method.main == "none":
+    if network.pretrained is None or not network.learns or method.trains_nothing:
         return []
     first, fixed = training.at(0).lr, network.options.get("norms") == "fixed"
     later = f", {training.lr:g} after the first task" if training.lr != first else ""
