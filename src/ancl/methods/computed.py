@@ -384,8 +384,3 @@ COMPUTED: dict[str, Callable[..., Method]] = {
     "auto": auto,
 }
 COMPUTED_ALIASES = {"simplecil": "ncm", "deep_slda": "slda"}
-
-
-def is_computed(method: Method) -> bool:
-    """Whether its classifier is computed from statistics."""
-    return method.infer.holds == STATISTICS
