@@ -94,6 +94,7 @@ WITHOUT_MEMORY = (
     *("connector", "ccgn"),
 )
 WITH_MEMORY = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")
+REPLAY = ("er", "er-ace", "dark-er", "dark-er-pp", "agem", "mir", "gdumb")
 COMPUTED = ("ncm", "slda", "ridge", "acil", "ranpac", "knn", "logistic", "auto")
 GROWING = ("der", *(f"aanets-{name}" for name in WITH_MEMORY))
 NEED_MAPS = ("lwm", "podnet", "ccgn", "der")
@@ -107,6 +108,7 @@ SETTINGS = {
     "podnet": ("balanced_epochs=1", "proxies=2"),
     "der": ("balanced_epochs=1",),
     "ccgn": ("hidden=4",),
+    "gdumb": ("passes=2",),
 }
 MLP = ("--network", "mlp", "--set", "network.hidden=[12]")
 RESNET = ("--network", "resnet8", "--set", "network.width=4")
@@ -134,7 +136,7 @@ def run(
         words += ["--set", "data.domains=rotation:0,90"]
     elif not {"--tasks", "--classes"} & set(more):
         words += ["--tasks", "3"]
-    keeps = base_of(name) in (*WITH_MEMORY, "der") or (name, scenario) == ("ccgn", "cil")
+    keeps = base_of(name) in (*WITH_MEMORY, *REPLAY, "der") or (name, scenario) == ("ccgn", "cil")
     if keeps and "--memory" not in more:
         words += ["--memory-per-class", "3"]
     for setting in SETTINGS.get(base_of(name), ()):
@@ -145,7 +147,7 @@ def run(
 
 def method_jobs() -> Iterator[Job]:
     """Every method and variant in every scenario; what is refused is refused in both trees."""
-    for base in (*WITHOUT_MEMORY, *WITH_MEMORY, *GROWING, *COMPUTED):
+    for base in (*WITHOUT_MEMORY, *WITH_MEMORY, *GROWING, *COMPUTED, *REPLAY, "fetril"):
         for name in (base, f"a-{base}", f"afec-{base}"):
             for scenario in SCENARIOS:
                 quick = scenario == ("til" if base in WITHOUT_MEMORY else "cil")

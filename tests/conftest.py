@@ -52,6 +52,16 @@ torch.set_num_threads(1)
 SHORT = Training(epochs=2, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 
 
+@pytest.fixture(autouse=True)
+def own_modules_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A module that a test wrote must not answer for another test's module of that name."""
+    before, written = set(sys.modules), str(tmp_path_factory.getbasetemp().parent)
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(written):
+            del sys.modules[name]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record-golden", action="store_true", help="write tests/golden/*.json from this run"

@@ -330,7 +330,7 @@ def test_the_engineers_page_as_written(command, folder, write_digits) -> None:
             write_digits(folder / f"{start}new-photos", {new: digit + 5}, part, each=5)
     for place, swapped in (("swapped-photos", True), ("repaired-photos", False)):
         lion, rocket = (7, 6) if swapped else (6, 7)
-        write_digits(folder / place, {"lion": lion, "rocket": rocket}, each=40, skip=10)
+        write_digits(folder / place, {"lion": lion, "rocket": rocket}, each=8, skip=10)
 
     said, names = follow_engineers(command)
 

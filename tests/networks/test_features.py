@@ -40,7 +40,8 @@ def test_a_learner_learns_vectors_and_refuses_images(tmp_path: Path) -> None:
 
     assert list(again.predict(centres[2:], task=1)) == ["c", "d"]
     fresh = Learner("lwf", "features", scenario="til", training=Training(epochs=1))
+    images = torch.arange(8, dtype=torch.uint8).view(8, 1, 1, 1).expand(8, 8, 8, 3)
     with pytest.raises(SpecError, match="features reads vectors"):
-        fresh.learn(torch.zeros(8, 8, 8, 3, dtype=torch.uint8), ["a", "b"] * 4)
+        fresh.learn(images, ["a", "b"] * 4)
     with pytest.raises(ScenarioError, match="give other data as float32"):
         fresh.learn(torch.zeros(8, 6, dtype=torch.uint8), ["a", "b"] * 4)

@@ -87,7 +87,7 @@ def test_python_m_ancl_is_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "completed"), [("ancl re", ["report"]), ("ancl run --batch", ["--batch-size"])]
+    ("words", "completed"), [("ancl rep", ["report"]), ("ancl run --batch", ["--batch-size"])]
 )
 def test_a_shell_completes_commands_and_flags_without_torch(
     words: str, completed: list[str]
