@@ -610,6 +610,7 @@ PATCHES = {
     "PROBES": ("ancl.networks.makers._PROBES",),
     "herd": ("ancl.memory.herd",),
     "LOGISTIC_STEPS": ("ancl.statistics.kept._ITERATIONS",),
+    "MOST_WORK": ("ancl.statistics.rules.MOST_WORK",),
     # store
     "delete": ("ancl.store.places.delete",),
     "discard": ("ancl.store.places._discard",),

@@ -18,6 +18,7 @@ from tests.lab import (
     choose_penalty,
     downhill,
     held_loss,
+    patch_part,
     penalties_to_try,
     ridge,
 )
@@ -91,7 +92,7 @@ def test_logistic_is_left_out_of_a_choice_that_would_take_long(
     rule = COMPUTED["auto"]().finish[1].rule
     assert "logistic" in rule.fit(FitData(known())).choice.right
     assert "logistic" not in rule.fit(FitData(known("sums"))).choice.right
-    monkeypatch.setattr("ancl.statistics.rules.MOST_WORK", 100)
+    patch_part(monkeypatch, "MOST_WORK", 100)
     assert "logistic" not in rule.fit(FitData(known())).choice.right
 
 
