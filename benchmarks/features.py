@@ -2,9 +2,9 @@
 
 Both take stored photos, uint8, to features of EfficientNet-Lite0: as a stage of a run does, in
 batches bounded by pixels; and as one would write it, in batches of 32. Runs are interleaved, so
-that what else the machine does meets both alike. The second pair resizes 64x64 arrays as they are
-read, beside Pillow in the loop. One thread. The last line is the largest memory of a process that
-computes features at 224 pixels with ours alone.
+that what else the machine does meets both alike; seconds are those of the processor. The second
+pair resizes 64x64 arrays as they are read, beside Pillow in the loop. One thread. The last line
+is the largest memory of a process that computes features at 224 pixels with ours alone.
 
 usage: python benchmarks/features.py [PAIRS] [--json]
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import torch
@@ -80,7 +81,7 @@ def main() -> None:
         "ours, resized": lambda: ours(network, resized(ImageView.of(small), SIZE)),
         "plain, resized": lambda: plain(network, small, SIZE),
     }
-    times = interleaved(runs, pairs)
+    times = interleaved(runs, pairs, time.process_time)
     found: dict[str, object] = {name: IMAGES / median(taken) for name, taken in times.items()}
     # Images per second: theirs over ours in seconds.
     found["ratio"] = ratio(times["plain"], times["ours"])._asdict()

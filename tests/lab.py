@@ -645,6 +645,7 @@ PATCHES = {
     # data
     "MOST_STEPS": ("ancl.data.formats.pickles.MOST_STEPS",),
     "WORTH_KEEPING": ("ancl.data.formats.folders.WORTH_KEEPING",),
+    "lite0_size": ("ancl.networks.efficientnet_lite0.Lite0.size",),
     "batches_as_input": ("ancl.data.batches.as_input",),
     "groups_expected": ("ancl.experiments.groups.expected",),
     "load_source": ("ancl.data.registry.load_source", "ancl.recipe.build.load_source"),
