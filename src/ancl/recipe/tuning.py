@@ -7,9 +7,12 @@ from ancl.networks.learnable import HEAD
 RATE = 0.01
 """Of the head."""
 FACTOR, SMALL_FACTOR = 0.1, 0.3
-"""Of the backbone, where its weights themselves learn, and where few do. Of EfficientNet-Lite0 a rate
-of 0.003 for all weights was safe and 0.01 was not; see docs/evidence/moving.md. A step of affine
-weights or of adapters is a projection of that of all weights, so what is safe for these is for it."""
+"""Of the backbone, where its weights themselves learn, and where few do.
+
+Of EfficientNet-Lite0 a rate of 0.003 for all weights was safe and 0.01 was not; see
+docs/evidence/moving.md. A step of affine weights or of adapters is a projection of that of all
+weights, so that it is safe where that is.
+"""
 SOURCE = "pretrained weights"
 """Where these settings come from, for a reader."""
 _SMALL = ("affine", "adapter")
