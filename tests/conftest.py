@@ -36,7 +36,7 @@ from tests.lab import (
     Source,
     Stage,
     StageResult,
-    Storage,
+    StageStorage,
     Task,
     digits,
     from_arrays,
@@ -156,7 +156,7 @@ class Lab:
         method: Method,
         setting: Setting | None = None,
         tasks: Sequence[Task] | None = None,
-        store: Storage | None = None,
+        store: StageStorage | None = None,
         reporter: Events | None = None,
     ) -> Learned:
         setting, tasks = self.fitted(method, setting or self.setting()), tasks or self.tasks()

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import ancl
-from ancl import Learner, ScenarioError, SpecError, StoreError
+from ancl import Events, Learner, ScenarioError, SpecError, StoreError
 from tests.lab import StageResult, digits, read_entry, write_entry
 
 VECTORS = torch.randn(240, 12, generator=torch.Generator().manual_seed(3))
@@ -233,17 +233,24 @@ def test_random_networks_of_two_seeds_are_two_networks() -> None:
         sites[0].merge(sites[1])
 
 
-def test_a_merge_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there = learner(FIRST), learner(THIRD)
+class Stop(Events):
+    """Stops when the next stage begins, once it is told to."""
+
+    told = False
+
+    def stage_begins(self, stage: Any) -> None:
+        if self.told:
+            raise KeyboardInterrupt
+
+
+def test_a_merge_that_is_stopped_changes_nothing() -> None:
+    events = Stop()
+    here, there = learner(FIRST, events=events), learner(THIRD)
     before = here.scores(VECTORS)
-
-    def broken(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ancl.methods.computed.ComputeClassifier.run", broken)
+    events.told = True
     with pytest.raises(KeyboardInterrupt):
         here.merge(there)
-    monkeypatch.undo()
+    events.told = False
     assert torch.equal(here.scores(VECTORS), before)
     here.merge(there)
     assert torch.equal(here.scores(VECTORS), learner(FIRST, THIRD).scores(VECTORS))

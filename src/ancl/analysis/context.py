@@ -21,7 +21,7 @@ from ancl.regularizers import Regularizer
 from ancl.seeding import generator, seeded
 from ancl.stages.events import Events
 from ancl.stages.plan import Setting
-from ancl.stages.runner import MemoryStore, Storage
+from ancl.stages.runner import MemoryStore, StageStorage
 from ancl.training.lambda_rules import Balance, weight_at
 from ancl.types import Params
 
@@ -160,7 +160,7 @@ class AnalysisContext:
         options: AnalysisOptions,
         plans: TrainingPlans,
         networks: ComparedNetworks,
-        store: Storage | None = None,
+        store: StageStorage | None = None,
         events: Events | None = None,
     ) -> None:
         self.options, self.plans, self.networks = options, plans, networks

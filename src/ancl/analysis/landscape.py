@@ -18,7 +18,7 @@ from ancl.methods.growing.connector import between, estimate_statistics
 from ancl.networks import Network
 from ancl.runtime import numerics
 from ancl.stages.plan import Setting
-from ancl.stages.runner import CheckpointWriter, Storage, obtained
+from ancl.stages.runner import CheckpointWriter, StageStorage, obtained
 from ancl.store.entry import StageResult
 from ancl.types import Params
 
@@ -289,7 +289,7 @@ class Points(NamedTuple):
 
 
 def evaluate_points(
-    points: Points, evaluator: PointEvaluator, store: Storage, note: Callable[[str], None]
+    points: Points, evaluator: PointEvaluator, store: StageStorage, note: Callable[[str], None]
 ) -> list[list[Score]]:
     """Every point's scores on every task measured, from the store or computed."""
     entry = obtained(store, points.key, lambda: _compute(points, evaluator, store, note))
@@ -297,7 +297,7 @@ def evaluate_points(
 
 
 def _compute(
-    points: Points, evaluator: PointEvaluator, store: Storage, note: Callable[[str], None]
+    points: Points, evaluator: PointEvaluator, store: StageStorage, note: Callable[[str], None]
 ) -> StageResult:
     found = store.load_checkpoint(points.key)
     scores: list[Any] = found.tensors["scores"].tolist() if found else []

@@ -18,7 +18,7 @@ from ancl.recipe.build import Experiment
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.events import Events
 from ancl.stages.plan import plan_kept, plan_task
-from ancl.stages.runner import MemoryStore, Runner, Storage
+from ancl.stages.runner import MemoryStore, Runner, StageStorage
 from ancl.stages.stage import Stage
 from ancl.state import BASE, IMPORTANCE, StateKeys, read_importance
 from ancl.store.entry import StageResult
@@ -194,7 +194,9 @@ def _start(state: StateKeys) -> StateKeys:
     return {name: key for name, key in state.items() if name in ("network", "first rate", BASE)}
 
 
-def storage_for(plans: TrainingPlans, store: Storage, say: Callable[[str], None]) -> Storage:
+def storage_for(
+    plans: TrainingPlans, store: StageStorage, say: Callable[[str], None]
+) -> StageStorage:
     """The store, or one in memory where code has no source file."""
     unstored = next((stage.unstored for stage in plans.stages if stage.unstored), "")
     if not unstored:
@@ -204,7 +206,7 @@ def storage_for(plans: TrainingPlans, store: Storage, say: Callable[[str], None]
 
 
 def train_networks(
-    plans: TrainingPlans, experiment: Experiment, store: Storage, events: Events
+    plans: TrainingPlans, experiment: Experiment, store: StageStorage, events: Events
 ) -> ComparedNetworks:
     """Every network of the plans, from the store or by training it."""
     results = train_plans(plans.in_order, experiment, store, events)
@@ -212,7 +214,7 @@ def train_networks(
 
 
 def train_plans(
-    plans: Sequence[TrainingPlan], experiment: Experiment, store: Storage, events: Events
+    plans: Sequence[TrainingPlan], experiment: Experiment, store: StageStorage, events: Events
 ) -> dict[str, StageResult]:
     """The results of the needed stages of some plans, by key."""
     needed = {stage.key for stage in needed_stages(plans)}
@@ -227,7 +229,7 @@ def _train_plan(
     plan: TrainingPlan,
     experiment: Experiment,
     needed: Collection[str],
-    store: Storage,
+    store: StageStorage,
     events: Events,
 ) -> dict[str, StageResult]:
     # Plans read each other's networks from one store, which storage_for has chosen.

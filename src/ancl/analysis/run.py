@@ -41,7 +41,7 @@ from ancl.recipe.build import Experiment, build, threads
 from ancl.recipe.recipe import RunSpec
 from ancl.runtime import can_draw
 from ancl.stages.events import Events
-from ancl.stages.runner import Storage
+from ancl.stages.runner import StageStorage
 from ancl.stages.stage import Stage
 from ancl.store.store import Store
 
@@ -349,7 +349,7 @@ class SeedTables(NamedTuple):
 def measure(
     experiment: Experiment,
     options: AnalysisOptions,
-    store: Storage,
+    store: StageStorage,
     events: Events | None = None,
     more_tables: Mapping[str, TableFunction] | None = None,
 ) -> SeedTables:
@@ -411,7 +411,7 @@ def _with_lamb(spec: RunSpec, lamb: float) -> RunSpec:
 
 
 def validate_lamb(
-    experiment: Experiment, task: int, store: Storage, events: Events | None = None
+    experiment: Experiment, task: int, store: StageStorage, events: Events | None = None
 ) -> Row:
     """The mean validation accuracy over all tasks so far of CL with the experiment's λ.
 

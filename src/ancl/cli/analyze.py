@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measurements:
     """What is measured, where and how."""
 
     task: int = 2
@@ -39,7 +39,7 @@ def analyze(
     lamb_a: str,
     lamb: str | None = None,
     search_lamb: str | None = None,
-    measured: Measured,
+    measured: Measurements,
     seeding: Seeding,
     settings: Settings,
     machine: Machine,

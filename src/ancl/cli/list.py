@@ -118,15 +118,15 @@ def methods_text(found: Sequence[MethodInfo]) -> str:
     reasons: dict[str, list[str]] = {}
     for method in found:
         for variant in VARIANTS:
-            name, own = f"{variant}-{method['name']}", method["variants"][variant]
+            full, own = f"{variant}-{method['name']}", method["variants"][variant]
             if "refused" in own:
                 # One reason for many is said once, below.
-                plain = own["refused"].replace(name, "it").replace(method["name"], "NAME")
-                reasons.setdefault(plain, []).append(f"{name}: {own['refused']}")
+                plain = own["refused"].replace(full, "it").replace(method["name"], "NAME")
+                reasons.setdefault(plain, []).append(f"{full}: {own['refused']}")
     refused = list[str]()
     for reason, lines in reasons.items():
-        names = ", ".join(line.partition(":")[0] for line in lines)
-        refused += lines if len(lines) <= _FEW else [f"{names}: {reason}"]
+        without = ", ".join(line.partition(":")[0] for line in lines)
+        refused += lines if len(lines) <= _FEW else [f"{without}: {reason}"]
     extensions = [
         name
         for method in found

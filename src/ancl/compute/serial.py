@@ -12,7 +12,7 @@ from ancl.errors import AnclError, SpecError, StoreError
 from ancl.recipe.build import Experiment, build, threads
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.events import Events
-from ancl.stages.runner import Runner, Storage
+from ancl.stages.runner import Runner, StageStorage
 from ancl.stages.stage import Stage
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
@@ -42,7 +42,9 @@ class Serial:
             yield end
 
 
-def compute_stage(experiment: Experiment, key: str, store: Storage, events: Events) -> StageResult:
+def compute_stage(
+    experiment: Experiment, key: str, store: StageStorage, events: Events
+) -> StageResult:
     """The result of one stage, found in the store or computed and saved there.
 
     Raises:
@@ -57,7 +59,7 @@ def compute_stage(experiment: Experiment, key: str, store: Storage, events: Even
         return runner_of(experiment, store, _OneStage(key, events)).obtain(key)
 
 
-def runner_of(experiment: Experiment, store: Storage, events: Events) -> Runner:
+def runner_of(experiment: Experiment, store: StageStorage, events: Events) -> Runner:
     """What computes the stages of an experiment; call it under ``threads``."""
     tasks, device = experiment.stream.tasks, experiment.setting.device
     return Runner(experiment.stages, tasks, device, store, events)
@@ -110,7 +112,7 @@ class StageComputer:
         self,
         spec: RunSpec,
         key: str,
-        store: Storage,
+        store: StageStorage,
         tell: Callable[[Event], None],
         lambs: Sequence[float] = (),
     ) -> StageResult:

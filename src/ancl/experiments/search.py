@@ -40,7 +40,7 @@ from ancl.recipe.benchmarks import benchmark as benchmark_named
 from ancl.recipe.recipe import RunSpec
 from ancl.recipe.request import make_request, resolve_methods
 from ancl.stages.events import Events
-from ancl.stages.runner import Storage
+from ancl.stages.runner import StageStorage
 from ancl.wording import SIGNS
 
 PROTOCOLS = ("two-stage", "per-task")
@@ -273,7 +273,7 @@ class TwoStageSearch(Search):
 
 
 def make_trial(
-    step: str, value: float, plans: Sequence[Plan], store: Storage, failed: str
+    step: str, value: float, plans: Sequence[Plan], store: StageStorage, failed: str
 ) -> Trial:
     """A value whose stages are stored, or that failed; one plan per seed."""
     spec, tasks = plans[0].spec, len(plans[0].sizes)
@@ -289,7 +289,7 @@ def make_trial(
     return Trial(*tried, scores, standing=compared, tasks=tasks)
 
 
-def validation_matrix(plan: Plan, store: Storage) -> Matrix:
+def validation_matrix(plan: Plan, store: StageStorage) -> Matrix:
     """The accuracy on validation images, after each task of a plan whose stages are stored."""
     rows = []
     for key, node in plan.items():

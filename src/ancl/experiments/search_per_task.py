@@ -20,7 +20,7 @@ from ancl.metrics import summary
 from ancl.recipe.build import build, threads
 from ancl.recipe.recipe import RunSpec
 from ancl.stages.events import Events
-from ancl.stages.runner import Storage
+from ancl.stages.runner import StageStorage
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _accuracy(spec: RunSpec, followed: Followed) -> dict[str, Any]:
 
 def follow(
     spec: RunSpec,
-    store: Storage,
+    store: StageStorage,
     compute: Callable[[Graph], None],
     root: Path | None = None,
     decay: Decay | None = None,
@@ -205,7 +205,7 @@ def follow(
 _DECIDING = ("rate", "evaluate")
 
 
-def _stored_meta(graph: Graph, store: Storage, task: int, name: str) -> dict[str, Any]:
+def _stored_meta(graph: Graph, store: StageStorage, task: int, name: str) -> dict[str, Any]:
     """What a stage of a task stored besides tensors."""
     [key] = [k for k, n in graph.nodes.items() if (n.stage.task, n.stage.name) == (task, name)]
     entry = store.load(key)

@@ -65,7 +65,7 @@ from ancl.runtime import resolve_device
 from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState, TaskState
 from ancl.stages.plan import Setting, plan_task
-from ancl.stages.runner import Layered, MemoryStore, Runner, Storage
+from ancl.stages.runner import Layered, MemoryStore, Runner, StageStorage
 from ancl.state import CHOICE, CLASSIFIER, StateKeys
 from ancl.statistics import Choice
 from ancl.store.entry import StageResult, write_entry
@@ -179,7 +179,7 @@ class Learner(Answers):
         self.method = recipe.make_method()
         self.scenario, self.seed = recipe.data.scenario, recipe.seed
         self._memory = MemoryStore()
-        self._store: Storage = Store(Path(store), self._say) if store else self._memory
+        self._store: StageStorage = Store(Path(store), self._say) if store else self._memory
         self._setting: Setting | None = None
         self._state: StateKeys = {}
         self._opened = 0  # the number of tasks that were learned elsewhere

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from ancl.errors import SpecError, unknown
-from ancl.recipe.paper import PAPER, Grid, measured_options, plain, reported, sources
+from ancl.recipe.paper import PAPER, PaperGrid, measured_options, plain, reported, sources
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Benchmark:
     explanation: str
     settings: Mapping[str, Any]
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    grids: Mapping[str, Grid] = field(default_factory=dict)
+    grids: Mapping[str, PaperGrid] = field(default_factory=dict)
 
     def values(self, method: str) -> dict[str, Any]:
         """What the benchmark sets for a method."""

@@ -53,7 +53,7 @@ class Expected(NamedTuple):
         return "paper" if self.table else "expected"
 
 
-class Grid(NamedTuple):
+class PaperGrid(NamedTuple):
     """The values the paper tried for λ or λ_a of one method, and the one it chose."""
 
     setting: str
@@ -105,14 +105,14 @@ def _measured(benchmark: str) -> list[dict[str, str]]:
 
 
 @cache
-def grids(benchmark: str) -> dict[str, Grid]:
+def grids(benchmark: str) -> dict[str, PaperGrid]:
     """The grid of each method of a benchmark: λ for ``ewc``, λ_a for ``a-ewc``.
 
     >>> grids("cifar100/10")["a-lwf"]
-    Grid(setting='lamb_a', values=(0.1, 0.5, 1.0, 5.0, 10.0), chosen=1.0)
+    PaperGrid(setting='lamb_a', values=(0.1, 0.5, 1.0, 5.0, 10.0), chosen=1.0)
     """
     return {
-        row["method"].lower(): Grid(
+        row["method"].lower(): PaperGrid(
             _SETTINGS[row["hyperparameter"]],
             tuple(map(float, row["grid"].split(";"))),
             float(row["selected"]),
@@ -172,14 +172,14 @@ _TINY: Mapping[str, Any] = {
 }
 
 
-class Recipe(NamedTuple):
+class PaperBenchmark(NamedTuple):
     """A benchmark's name, line, settings, options of single methods, and grids."""
 
     name: str
     explanation: str
     settings: Mapping[str, Any]
     options: Mapping[str, Mapping[str, Any]]
-    grids: Mapping[str, Grid]
+    grids: Mapping[str, PaperGrid]
 
 
 def _options(name: str) -> dict[str, dict[str, Any]]:
@@ -197,9 +197,9 @@ def _options(name: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _recipe(name: str, explanation: str, *parts: Mapping[str, Any]) -> Recipe:
+def _paper_benchmark(name: str, explanation: str, *parts: Mapping[str, Any]) -> PaperBenchmark:
     settings = {key: value for part in (*parts, _TRAINING) for key, value in part.items()}
-    return Recipe(name, explanation, settings, _options(name), grids(name))
+    return PaperBenchmark(name, explanation, settings, _options(name), grids(name))
 
 
 def _task_incremental(tasks: int) -> dict[str, Any]:
@@ -217,49 +217,49 @@ def _class_incremental(tasks: int, first: int) -> dict[str, Any]:
 
 
 PAPER = (
-    _recipe(
+    _paper_benchmark(
         "cifar100/10",
         "CIFAR-100, task-incremental: 10 tasks of 10 classes",
         _CIFAR,
         _task_incremental(10),
     ),
-    _recipe(
+    _paper_benchmark(
         "cifar100/20",
         "CIFAR-100, task-incremental: 20 tasks of 5 classes",
         _CIFAR,
         _task_incremental(20),
     ),
-    _recipe(
+    _paper_benchmark(
         "tinyimagenet/10",
         "Tiny ImageNet at 32x32, task-incremental: 10 tasks of 20 classes",
         _TINY,
         _task_incremental(10),
     ),
-    _recipe(
+    _paper_benchmark(
         "tinyimagenet/20",
         "Tiny ImageNet at 32x32, task-incremental: 20 tasks of 10 classes",
         _TINY,
         _task_incremental(20),
     ),
-    _recipe(
+    _paper_benchmark(
         "cifar100/6",
         "CIFAR-100, class-incremental: 50 classes, then 5 tasks of 10",
         _CIFAR,
         _class_incremental(6, 50),
     ),
-    _recipe(
+    _paper_benchmark(
         "cifar100/11",
         "CIFAR-100, class-incremental: 50 classes, then 10 tasks of 5",
         _CIFAR,
         _class_incremental(11, 50),
     ),
-    _recipe(
+    _paper_benchmark(
         "tinyimagenet/11",
         "Tiny ImageNet at 32x32, class-incremental: 100 classes, then 10 tasks of 10",
         _TINY,
         _class_incremental(11, 100),
     ),
-    _recipe(
+    _paper_benchmark(
         "tinyimagenet/21",
         "Tiny ImageNet at 32x32, class-incremental: 100 classes, then 20 tasks of 5",
         _TINY,

@@ -42,8 +42,8 @@ def untrained_notes(method: Method, network: Architecture) -> list[str]:
         return []
     return [
         f"{method.name} trains no weight, and those of {network.name} are random: this shows what "
-        f"is possible without pretraining. Use efficientnet_lite0, timm:NAME with network.weights, "
-        f"or network=features for vectors of another model."
+        f"is possible without pretraining. Use pretrained weights (those of efficientnet_lite0, or "
+        f"timm:NAME with network.weights), or network=features for vectors of another model."
     ]
 
 

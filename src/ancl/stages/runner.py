@@ -20,7 +20,7 @@ _SHARED: dict[str, StageResult] = {}
 """The last result that stages of this process share, by its key."""
 
 
-class Storage(Protocol):
+class StageStorage(Protocol):
     """Where results of stages are kept."""
 
     def has(self, key: str) -> bool: ...  # noqa: D102
@@ -74,7 +74,7 @@ class MemoryStore:
 class Layered:
     """What is in memory already, else the store behind it, which keeps what is computed."""
 
-    def __init__(self, memory: MemoryStore, behind: Storage) -> None:
+    def __init__(self, memory: MemoryStore, behind: StageStorage) -> None:
         self._memory, self._behind = memory, behind
         self.save, self.lock = behind.save, behind.lock
         self.load_checkpoint, self.save_checkpoint = behind.load_checkpoint, behind.save_checkpoint
@@ -105,7 +105,7 @@ class Runner:
         stages: Iterable[Stage],
         tasks: Iterable[Task],
         device: torch.device,
-        store: Storage,
+        store: StageStorage,
         reporter: Events,
     ) -> None:
         self._stages = {stage.key: stage for stage in stages}
@@ -116,7 +116,7 @@ class Runner:
     def obtain(self, key: str) -> StageResult:
         """The result of one stage; what it reads is obtained first, if it must be computed."""
         stage = self._stages.get(key)
-        store: Storage = self._memory if stage and stage.unstored else self._store
+        store: StageStorage = self._memory if stage and stage.unstored else self._store
         shared = stage is not None and stage.shared
         entry = _SHARED[key] if shared and key in _SHARED and store.has(key) else store.load(key)
         if stage is None:
@@ -139,7 +139,9 @@ class Runner:
         self._reporter.stage_ends(stage, found=not computed, seconds=seconds)
         return entry
 
-    def _compute(self, stage: Stage, store: Storage, inputs: dict[str, StageResult]) -> StageResult:
+    def _compute(
+        self, stage: Stage, store: StageStorage, inputs: dict[str, StageResult]
+    ) -> StageResult:
         began = monotonic()
         self._reporter.stage_begins(stage)
         drive = self._drive(stage, store)
@@ -154,7 +156,7 @@ class Runner:
         }
         return StageResult(entry.tensors, meta)
 
-    def _drive(self, stage: Stage, store: Storage) -> Drive:
+    def _drive(self, stage: Stage, store: StageStorage) -> Drive:
         def drive(trainer: Trainer) -> list[dict[str, Any]]:
             log: list[dict[str, Any]] = []
             found = store.load_checkpoint(stage.key)
@@ -179,7 +181,7 @@ def image_loader(tasks: Iterable[Task]) -> Callable[[str], Split]:
     return lambda key: by_key[key].load()
 
 
-def obtained(store: Storage, key: str, compute: Callable[[], StageResult]) -> StageResult:
+def obtained(store: StageStorage, key: str, compute: Callable[[], StageResult]) -> StageResult:
     """A result from the store; a missing one is computed under the lock of its key and saved."""
     entry = store.load(key)
     if entry is None:
@@ -204,7 +206,7 @@ class CheckpointWriter:
 
     _newest: StageResult | None
 
-    def __init__(self, store: Storage, key: str) -> None:
+    def __init__(self, store: StageStorage, key: str) -> None:
         self._store, self._key, self._newest, self._written = store, key, None, monotonic()
 
     def __enter__(self) -> Self:
