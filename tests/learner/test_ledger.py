@@ -271,6 +271,9 @@ def test_without_a_word_it_is_auto_on_the_installed_network() -> None:
         "name": "efficientnet_lite0",
         "weights": "pretrained",
         "frozen": True,
+        "trains": "all",
+        "rank": 10,
+        "norms": "moving",
     }
     assert made.resizes_to == 224
     assert Learner(network="mlp").method.name == "auto"

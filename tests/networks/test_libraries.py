@@ -52,7 +52,9 @@ def test_a_name_of_the_list_makes_a_backbone_whose_features_are_counted(timm: An
     assert made.build([3])(torch.zeros(2, *SHAPE)).logits.shape == (2, 3)
     assert made.learns
     assert not is_outside("timm:tinynet")
-    assert list(network_options("timm:tinynet")) == ["weights", "frozen", "patch_size"]
+    assert list(network_options("timm:tinynet")) == [
+        *("weights", "frozen", "patch_size", "trains", "rank", "norms")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -355,6 +357,7 @@ def test_a_fresh_start_after_loading_is_refused(weights: Path, tmp_path: Path) -
         scenario="til",
         network_options={"weights": str(weights)},
         training=SHORT,
+        events=Events(),
     )
     learner.learn(*part(0, 1))
     learner.save(tmp_path / "learner")

@@ -11,7 +11,7 @@ FACTOR, SMALL_FACTOR = 0.1, 0.3
 
 Of EfficientNet-Lite0 a rate of 0.003 for all weights was safe and 0.01 was not; see
 docs/evidence/moving.md. A step of affine weights or of adapters is a projection of that of all
-weights, so that what is safe for these is safe for it.
+weights, so that it is safe where that is.
 """
 SOURCE = "pretrained weights"
 """Where these settings come from, for a reader."""
