@@ -21,6 +21,7 @@ from ancl.data.source import Source, make_source
 from ancl.data.storage import ImageView
 from ancl.errors import AnclError, ScenarioError, printable
 from ancl.outside import Loaded
+from ancl.picture import PLAIN, PictureRule
 
 VARIABLES = ("ANCL_DATA", "DATA_DIR")
 """Environment variables that name the data root, the first one set wins."""
@@ -110,8 +111,32 @@ def names_code(name: str) -> bool:
     return _CATALOGUE.names_code(name)
 
 
-def load_source(name: str, root: Path | None = None) -> Source:
-    """The images of a name; ``root`` is where data is, see ``data_root``."""
+def load_source(
+    name: str,
+    root: Path | None = None,
+    size: int | None = None,
+    rule: PictureRule = PLAIN,
+) -> Source:
+    """The images of a name.
+
+    Args:
+        name: See ``known_source``.
+        root: Where data is; see ``data_root``.
+        size: Height and width that the pictures of a folder are resized to.
+        rule: How they become images of one form.
+
+    Raises:
+        ScenarioError: There is no such data, or it does not fit the size.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "folder":
+        path, side, skip = _path_and_size(rest, size)
+        return folder_source(path, side, skip_bad=skip, rule=rule)
+    if size is not None:
+        raise ScenarioError(
+            f"data.size is {size}: it resizes the pictures of a folder, and {name} is none. Leave "
+            f"it out."
+        )
     return known_source(name).load(root)
 
 
@@ -121,6 +146,9 @@ def labelled_part(
     root: str | Path | None = None,
     shape: Sequence[int] | None = None,
     say: Callable[[str], None] = warnings.warn,
+    *,
+    size: int | None = None,
+    rule: PictureRule = PLAIN,
 ) -> tuple[ImageView, list[Label]]:
     """The images of one part of a source, each with its label, in no certain order.
 
@@ -132,16 +160,21 @@ def labelled_part(
         root: Where data is; see ``data_root``.
         shape: The shape that image files are brought to, channels first, where the name gives
             no size: they are resized, and grey ones get three channels.
-        say: Receives which files were left out, where ``folder:PATH+skip-bad`` allows it.
+        say: Receives which files were left out, where ``folder:PATH+skip-bad`` allows it, and
+            other notes.
+        size: Height and width, where neither the name nor a shape gives them.
+        rule: How pictures become images of one form.
     """
     kind, _, rest = name.partition(":")
     if kind == "folder":
-        path, size, skip = _path_and_size(rest)
-        square = shape is not None and len(shape) == 3 and shape[1] == shape[2]
-        if size is None and shape is not None and square:
-            size = shape[1]
+        path, side, skip = _path_and_size(rest, None if shape else size)
+        wanted: int | tuple[int, int] | None = side
+        if side is None and shape is not None and len(shape) == 3:
+            wanted = (shape[1], shape[2])
         colour = bool(shape and shape[0] == 3)
-        x, y = folder_part(path, part, size, colour=colour, skip_bad=skip, say=say)
+        x, y = folder_part(
+            path, part, wanted, colour=colour, skip_bad=skip, rule=rule, say=say
+        )
         return as_view(x), as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)
@@ -151,8 +184,11 @@ def labelled_part(
     return samples.x, [source.classes[number] for number in samples.y.tolist()]
 
 
-def _path_and_size(text: str) -> tuple[Path, int | None, bool]:
-    """A folder of images, perhaps with a size after an ``@``; and whether bad ones are left out."""
+def _path_and_size(text: str, given: int | None = None) -> tuple[Path, int | None, bool]:
+    """A folder of images, perhaps with a size after an ``@``; and whether bad ones are left out.
+
+    ``given`` is the size that a setting says.
+    """
     plain = text.removesuffix(SKIP_BAD)
     sized = re.fullmatch(r"(.+)@(\d+)", plain)
     path = Path(sized[1] if sized else plain).expanduser()
@@ -162,7 +198,11 @@ def _path_and_size(text: str) -> tuple[Path, int | None, bool]:
             f"folder:{printable(text, 200)} asks for images of no possible size. Write "
             "folder:PATH@32."
         )
-    return path, size, plain != text
+    if given is not None and size not in (None, given):
+        raise ScenarioError(
+            f"folder:{printable(text, 200)} says a size, and data.size is {given}. Leave out one."
+        )
+    return path, size or given, plain != text
 
 
 def _folder(text: str) -> KnownSource:

@@ -6,7 +6,7 @@ resumes what was stopped, and a call that was finished before only says so.
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -276,11 +276,21 @@ def teach(
                     f"directory, or allow it: overwrite=True (--overwrite)."
                 )
             taught = asked.opened(Path(store) if store else working, events)
-            taught.learn(*labelled_part(data, "train", data_root, taught.input_shape, say))
+            taught.learn(*_images(taught, data, data_root, say))
             taught._save(target, overwrite=overwrite)
         if store is None:
             _clear(working)
     return LearnOutcome(before or taught, target, found=before is not None)
+
+
+def _images(
+    learner: Learner, data: str, data_root: str | Path | None, say: Callable[[str], None]
+) -> tuple[ImageView, list[Label]]:
+    """The images of a source, as the learner has pictures."""
+    spec = learner._recipe.data
+    return labelled_part(
+        data, "train", data_root, learner.input_shape, say, size=spec.size, rule=spec.pictures
+    )
 
 
 def _check_store(store: str | Path | None, target: Path) -> None:
@@ -316,7 +326,7 @@ class _Asked(NamedTuple):
             return None
         there = self._open(target, None, events)
         say = Events().say  # said once: when the images are learned
-        x, labels = labelled_part(self.data, "train", data_root, there.input_shape, say)
+        x, labels = _images(there, self.data, data_root, say)
         if not _has_learned(there, x, labels):
             return None
         self._check_settings_of(there)

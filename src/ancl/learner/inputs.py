@@ -5,7 +5,7 @@ Nothing is guessed: images whose layout or values may mean two things are refuse
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -21,20 +21,22 @@ from ancl.data.convert import (
     stacked,
     to_tensor,
 )
-from ancl.data.pictures import is_picture_like, read_pictures
+from ancl.data.pictures import is_picture_like, is_pixels, read_pictures
 from ancl.data.source import value_range
 from ancl.data.storage import ImageView
 from ancl.errors import ScenarioError, SpecError
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.task_history import check_hold_out
+from ancl.picture import PLAIN, PictureRule
+from ancl.recipe.data_spec import TaskSpec
 from ancl.recipe.recipe import Recipe
 from ancl.recipe.resolve import memory_problems
 
 Data = Any
 """Images: an array or tensor, one image or many; a memory-mapped array, which stays in its file; a
-view (``source.train.x``); a list of arrays, of Pillow images or of files; a map-style torch
-``Dataset`` or a ``DataLoader``, of images or of (image, label)."""
+view (``source.train.x``); a list of arrays, of Pillow images, of files or of their contents as
+``bytes``; a map-style torch ``Dataset`` or a ``DataLoader``, of images or of (image, label)."""
 
 _CHANNELS = (1, 3, 4)
 _SHOWN = 5
@@ -52,17 +54,19 @@ class Form:
         shape: The shape of one image as the network sees it: channels first.
         pixels: Whether they are bytes, which are normalised; floats are read as they are.
         values: The smallest and the largest value learned from; nothing where that is not known.
+        rule: How pictures are brought to the shape.
     """
 
     shape: tuple[int, ...]
     pixels: bool
     values: tuple[float, float] | None = None
+    rule: PictureRule = PLAIN
 
     @classmethod
-    def of(cls, x: ImageView) -> Self:
+    def of(cls, x: ImageView, rule: PictureRule = PLAIN) -> Self:
         """The form of checked images."""
         shape = Samples(x, torch.zeros(len(x), dtype=torch.long)).input_shape
-        return cls(shape, x.dtype == torch.uint8, value_range(x))
+        return cls(shape, x.dtype == torch.uint8, value_range(x), rule)
 
     def widened(self, x: ImageView) -> Self:
         """The same after more images were learned from."""
@@ -104,17 +108,17 @@ class Form:
         x = self._arranged(x)
         if x.dtype != torch.uint8:
             check_finite(x)
-        return self._as_bytes(x) if self.pixels else self._as_floats(x, say)
+        return self._in_channels(self._as_bytes(x), say) if self.pixels else self._as_floats(x, say)
 
     # -- layout ------------------------------------------------------------------------------
 
     def _arranged(self, x: Tensor) -> Tensor:
         """With the axes (N, H, W, C) for a learner of bytes, as the network reads them else."""
-        found = self._batch(x)
-        if found is None:
-            found = self._batch(x.unsqueeze(0))
-        if found is not None:
-            return found
+        # One image comes before many grey ones without channels: (3, H, W) is one.
+        for layout in (self._batch, self._recoloured):
+            for images in (x, x.unsqueeze(0)):
+                if (arranged := layout(images)) is not None:
+                    return arranged
         own = Samples(x, torch.empty(0)).input_shape if x.ndim == 4 else tuple(x.shape)
         raise ScenarioError(
             f"The images have shape {own}, but this learner began with {self.shape} (channels "
@@ -134,11 +138,32 @@ class Form:
             layouts = {(c, h, w): self._first, (h, w, c): self._last}
         return layouts[shape](x) if shape in layouts else None
 
+    def _recoloured(self, x: Tensor) -> Tensor | None:
+        """Images of the same size with other channels; floats can only be repeated."""
+        if not self.is_image:
+            return None
+        c, h, w = self.shape
+        x = x.unsqueeze(3) if x.ndim == 3 else x
+        shape = tuple(x.shape[1:])
+        last, first = shape[:2] == (h, w), shape[1:] == (h, w)
+        channels = shape[2] if last and len(shape) == 3 else shape[0] if first else 0
+        if channels not in _CHANNELS or (not self.pixels and (channels, c) != (1, 3)):
+            return None
+        x = self._last(x) if last else self._first(x)
+        return x if self.pixels else x.expand(-1, c, -1, -1).contiguous()
+
     def _first(self, x: Tensor) -> Tensor:
         return x.permute(0, 2, 3, 1).contiguous() if self.pixels else x
 
     def _last(self, x: Tensor) -> Tensor:
         return x if self.pixels else x.permute(0, 3, 1, 2).contiguous()
+
+    def _in_channels(self, x: Tensor, say: Callable[[str], None]) -> Tensor:
+        """Bytes in the learner's channels: converted as pictures are."""
+        if self.picture is None or x.shape[3] == self.shape[0]:
+            return x
+        pictures = list(x.numpy())
+        return torch.from_numpy(read_pictures(pictures, self.picture, rule=self.rule, say=say))
 
     # -- values ------------------------------------------------------------------------------
 
@@ -240,18 +265,30 @@ def read_images(data: Data, form: Form, say: Callable[[str], None]) -> Tensor | 
     Raises:
         ScenarioError: They cannot be read, or do not have the form.
     """
-    return form.fit(_read(data, form, ordered=True)[0], say)
+    return form.fit(_read(data, _Wanted(form, None, form.rule), say, ordered=True)[0], say)
 
 
 def read_labelled(
-    data: Data, labels: Any, form: Form | None, say: Callable[[str], None]
+    data: Data,
+    labels: Any,
+    form: Form | None,
+    say: Callable[[str], None],
+    spec: TaskSpec | None = None,
 ) -> tuple[ImageView, list[Label]]:
     """Images and their labels, from both or from a dataset or loader that yields pairs.
+
+    Args:
+        data: Images, or images and labels.
+        labels: Their labels, if they have none themselves.
+        form: The learner's; none before its first task.
+        say: Takes a warning.
+        spec: Says the size of pictures, and how they come to it, where there is no form.
 
     Raises:
         ScenarioError: They cannot be read, do not have the form, or have no labels.
     """
-    raw, own = _read(data, form, ordered=labels is not None)
+    wanted = _Wanted(form, spec.size if spec else None, spec.pictures if spec else PLAIN)
+    raw, own = _read(data, wanted, say, ordered=labels is not None)
     if own is not None and labels is not None:
         raise ScenarioError(
             f"This {type(data).__name__} yields labels, and others are given too. Leave them out."
@@ -277,10 +314,38 @@ def _labels(labels: Any) -> list[Label] | None:
     return as_labels([labels] if isinstance(labels, str | int) else labels)
 
 
+class _Wanted(NamedTuple):
+    """What pictures are to become: the form of a learner, or what its first task is to have."""
+
+    form: Form | None
+    size: int | None
+    rule: PictureRule
+
+    def read(self, pictures: Sequence[Any], say: Callable[[str], None]) -> Tensor:
+        """Pictures as bytes."""
+        odd = next((p for p in pictures if not is_picture_like(p) and not is_pixels(p)), None)
+        if odd is not None:
+            raise ScenarioError(
+                f"The list holds pictures, and a {type(odd).__name__} that is none. Possible: "
+                f"files, their contents as bytes, Pillow images, and arrays of bytes (H, W, C)."
+            )
+        shape, rule = (self.form.picture, self.form.rule) if self.form else (None, self.rule)
+        return torch.from_numpy(read_pictures(pictures, shape, size=self.size, rule=rule, say=say))
+
+    def are_pictures(self, arrays: Sequence[Any]) -> bool:
+        """Whether arrays are pictures one by one: of several forms, or not of the wanted size."""
+        if not all(map(is_pixels, arrays)):
+            return False
+        shapes = {array.shape for array in arrays}
+        size = self.form.shape[1:] if self.form else self.size and (self.size, self.size)
+        return len(shapes) > 1 or bool(size and {shape[:2] for shape in shapes} != {size})
+
+
 def _read(
-    data: Data, form: Form | None, *, ordered: bool
+    data: Data, wanted: _Wanted, say: Callable[[str], None], *, ordered: bool
 ) -> tuple[Tensor | ImageView, list[Label] | None]:
     """Images as bytes or floats, and labels that come with them."""
+    form = wanted.form
     if isinstance(data, ImageView):
         return data, None
     if is_mapped(data) and (form is None or data.ndim == 4):
@@ -294,8 +359,8 @@ def _read(
     if isinstance(data, Sequence) and not isinstance(data, str):
         if len(data) == 0:
             raise ScenarioError("There are no images: the list is empty.")
-        if is_picture_like(data[0]):
-            return torch.from_numpy(read_pictures(data, form.picture if form else None)), None
+        if is_picture_like(data[0]) or wanted.are_pictures(data):
+            return wanted.read(data, say), None
         if all(hasattr(each, "shape") for each in data):
             return stacked(data), None
     return to_tensor(data), None

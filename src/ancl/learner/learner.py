@@ -88,6 +88,11 @@ class Learner(Answers):
         normalization: ``moments`` (each channel's own in the first task), ``none``, or numbers:
             (mean, std), or every channel's mean, then every std. Left out, bytes have moments, or
             what pretrained weights expect, and floats are read as they are.
+        size: Height and width that pictures (files, their contents, Pillow images) are resized
+            to; left out, those of the first task have one size, which all later ones come to.
+        resize: How: ``stretch``, which it is if left out; ``crop`` and ``fit`` keep proportions,
+            and cut off what is too long or fill up with the background.
+        background: The colour that transparent pixels are laid on; white if left out.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.
@@ -113,6 +118,9 @@ class Learner(Answers):
         val_fraction: float | None = None,
         augment: Augment | None = None,
         normalization: str | tuple[float, ...] | None = None,
+        size: int | None = None,
+        resize: Literal["stretch", "crop", "fit"] | None = None,
+        background: str | None = None,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         held: int = HELD,
@@ -131,6 +139,9 @@ class Learner(Answers):
             "data.val_fraction": val_fraction,
             "data.augment": augment,
             "data.normalization": normalization,
+            "data.size": size,
+            "data.resize": resize,
+            "data.background": background,
         }
         given = {name: value for name, value in given.items() if value is not None} | settings
         if isinstance(method, RunSpec):
@@ -200,19 +211,20 @@ class Learner(Answers):
         it where that is certain; files and Pillow images are resized, too.
 
         Args:
-            data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
-                or of files. Or both in one: a ``Dataset`` or ``DataLoader``.
+            data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images,
+                of files or of their contents. Or both in one: a ``Dataset`` or ``DataLoader``.
             labels: The label of each image: whole numbers or texts.
 
         Returns:
             Its number, new classes, known ones that came again, and the main network's epochs.
         """
-        x, given = read_labelled(data, labels, self._form, self._say)
+        spec = self._recipe.data
+        x, given = read_labelled(data, labels, self._form, self._say, spec)
         task = next_task(x, given, self._tasks, self._recipe)
-        form = self._form.widened(x) if self._form else Form.of(x)
+        form = self._form.widened(x) if self._form else Form.of(x, spec.pictures)
         setting = self._setting
         if setting is None:
-            asked = self._recipe.data.normalization
+            asked = spec.normalization
             for note in raw_floats(x, asked):
                 self._say_once("floats", note)
             moments = chosen_normalization(asked, x, channel_statistics(x))

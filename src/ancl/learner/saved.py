@@ -70,7 +70,8 @@ class Learned(NamedTuple):
     @property
     def form(self) -> Form:
         """What its images are."""
-        return Form(self.state.input_shape, self.state.pixels, self.values)
+        rule = self.recipe.data.pictures
+        return Form(self.state.input_shape, self.state.pixels, self.values, rule)
 
 
 def read_learner(supplied: "SuppliedCode") -> Learned:

@@ -26,6 +26,7 @@ from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import Architecture, architecture
+from ancl.picture import PictureRule
 from ancl.recipe.outside_parts import Digests, own_images, part_digests
 from ancl.recipe.recipe import Recipe, RunSpec
 from ancl.recipe.resolve import memory_problems
@@ -34,8 +35,8 @@ from ancl.stages.plan_notes import plan_notes
 from ancl.stages.stage import Stage
 from ancl.state import StateKeys
 
-Reading = Callable[[str, Path | None], Source]
-"""Loads the images of a name; ``lru_cache(1)(load_source)`` reads those of many runs once."""
+Reading = Callable[[str, Path | None, int | None, PictureRule], Source]
+"""What reads images: ``lru_cache(1)(load_source)`` reads those of many runs once."""
 _COLLAPSE = (
     "Warning: {method} keeps no images of earlier tasks. In class-incremental learning the network "
     "is then expected to collapse to the newest task's classes."
@@ -104,7 +105,7 @@ def build(
         lambs: The λ of each task, where λ is decided task by task; later tasks are not planned.
     """
     data = spec.data
-    source = read(data.source, root)
+    source = read(data.source, root, data.size, data.pictures)
     stream = make_stream(
         source,
         scenario=data.scenario,

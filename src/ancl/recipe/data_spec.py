@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from ancl.checks import Text
 from ancl.data import Augment, class_order, task_domains, task_sizes
 from ancl.data.registry import known_source, names_code
 from ancl.data.repetition import check_repetition
 from ancl.errors import printable
 from ancl.hashing import LATER
+from ancl.picture import PLAIN, Filter, PictureRule, Resize, read_colour
 
 Scenario = Literal["til", "cil", "dil", "cir"]
 
@@ -28,12 +30,27 @@ class TaskSpec:
         normalization: What is subtracted from images and divided by: moments (each channel's own),
             none, or numbers such as 0.5,0.25 (mean,std; or every channel's mean, then every
             std). Left out, bytes have moments, or what pretrained weights expect, and floats none.
+        size: Height and width that pictures of several sizes are resized to; folder:PATH@32 says
+            the same. A learner keeps that of its first task.
+        resize: How: stretch, crop (what is too long is cut off) or fit (filled up with the
+            background); the last two keep proportions.
+        filter: How pixels are interpolated when pictures are resized.
+        background: The colour that transparent pixels are laid on, such as white or #808080.
     """
 
     scenario: Scenario = "cil"
     val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1
     augment: Augment = "none"
     normalization: Annotated[str | tuple[float, ...] | None, LATER] = None
+    size: Annotated[Annotated[int, Ge(1), Le(99_999)] | None, LATER] = None
+    resize: Annotated[Resize, LATER] = PLAIN.resize
+    filter: Annotated[Filter, LATER] = PLAIN.filter
+    background: Annotated[str, Text("colour", read_colour), LATER] = PLAIN.background
+
+    @property
+    def pictures(self) -> PictureRule:
+        """How pictures become images of one form."""
+        return PictureRule(self.resize, self.filter, self.background)
 
 
 @dataclass(frozen=True, kw_only=True)

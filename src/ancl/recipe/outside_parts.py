@@ -69,8 +69,13 @@ def outside_digests(spec: RunSpec, root: Path | None = None) -> dict[str, str]:
         augmentation_code(spec.data.augment),
         network,
         file and file.digest,
-        load_source(source, root).fingerprint if own_images(source) else None,
+        _images_digest(spec, root) if own_images(source) else None,
     )
+
+
+def _images_digest(spec: RunSpec, root: Path | None) -> str:
+    data = spec.data
+    return load_source(data.source, root, data.size, data.pictures).fingerprint
 
 
 def part_name(spec: RunSpec, setting: str) -> str:
