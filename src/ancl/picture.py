@@ -31,11 +31,13 @@ INSTALL_HEIF = "pip install 'ancl[heif]'"
 _GREY = ("1", "L")
 _DEEP = ("I", "F")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_SUFFIXES = frozenset(
-    ".png .jpg .jpeg .jpe .jfif .bmp .webp .gif .tif .tiff .ppm .pgm .pbm .pnm .jp2 .tga .ico "
-    ".heic .heif .hif .avif .jxl .svg .psd .xcf .dng .cr2 .cr3 .nef .arw .orf .rw2 .raf".split()
+_RAW = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf")
+_SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".jp2"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".ico", ".heic", ".heif", ".hif", ".avif"),
+    *(".jxl", ".svg", ".psd", ".xcf"),  # not readable, and named as such
+    *_RAW,
 )
-_RAW = frozenset(".dng .cr2 .cr3 .nef .arw .orf .rw2 .raf".split())
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 _HEIF = frozenset([b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"])
 _AVIF = frozenset([b"avif", b"avis"])

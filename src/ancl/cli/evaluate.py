@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ancl.cli.flag_values import without_bad_images
-from ancl.cli.flags import Opening, with_flags
+from ancl.cli.flag_values import read_share, thread_limit, without_bad_images
+from ancl.cli.flags import Machine, Opening, with_flags
 
 if TYPE_CHECKING:
     from ancl.learner.files import Evaluation
@@ -20,9 +20,10 @@ def evaluate(
     *,
     data: str,
     skip_bad_images: bool = False,
+    reject: str | None = None,
     opening: Opening,
     data_root: Path | None = None,
-    device: str | None = None,
+    machine: Machine,
     as_json: bool = False,
 ) -> None:
     """Accuracy in total, per task and per class; on a folder's test part if it has one."""
@@ -32,9 +33,13 @@ def evaluate(
     from ancl.stages.progress import Progress
 
     named, events = without_bad_images(data) if skip_bad_images else data, Progress()
-    opened = open_learner(learner, **vars(opening), device=device or "auto", events=events)
-    x, labels = labelled_part(named, "test", data_root, opened.input_shape, events.say)
-    evaluation = evaluate_tasks(opened, x, labels)
+    share, device = read_share("--reject", reject), machine.device or "auto"
+    with thread_limit(machine.threads):
+        opened = open_learner(learner, **vars(opening), device=device, events=events)
+        x, labels = labelled_part(
+            named, "test", data_root, opened.input_shape, events.say, rule=opened.picture_rule
+        )
+        evaluation = evaluate_tasks(opened, x, labels, share)
     print(json.dumps(evaluation_json(evaluation)) if as_json else evaluation_text(evaluation))
 
 
@@ -45,6 +50,7 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "accuracy": evaluation.accuracy,
         "images": evaluation.images,
+        "rejected": evaluation.rejected,
         "task_known": evaluation.task_known,
         "tasks": tasks,
         "classes": classes,
@@ -71,10 +77,12 @@ def evaluation_text(evaluation: Evaluation) -> str:
         if row.images
     ]
     how = ", the task of each image known" if evaluation.task_known else ""
+    rejected = f"; rejected: {evaluation.rejected} more" if evaluation.rejected else ""
     head = ["class", "task", "images", "recall %", "precision %", "mostly mistaken for"]
     return "\n\n".join(
         [
-            f"Accuracy: {percent(evaluation.accuracy)} % on {evaluation.images} images{how}",
+            f"Accuracy: {percent(evaluation.accuracy)} % on {evaluation.images} images{how}"
+            f"{rejected}",
             table(["task", "images", "accuracy %"], tasks, "lrr"),
             table(head, classes, "llrrrl"),
         ]

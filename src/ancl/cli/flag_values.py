@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from ancl.errors import SpecError, printable
@@ -88,6 +91,48 @@ def parse_numbers(flag: str, text: str | None) -> tuple[float, ...] | None:
         raise SpecError(
             f"{flag}: {text!r} is not a list of numbers ≥ 0. Write {flag} 0.1,1,10."
         ) from None
+
+
+def exported_name(learner: Path, format: str = "onnx") -> Path:
+    """The file that a learner is exported to, and served from, where none is named.
+
+    >>> str(exported_name(Path("models/birds")))
+    'birds.onnx'
+    """
+    return Path(f"{learner.absolute().name}.{format}")
+
+
+def read_share(flag: str, text: str | None) -> float | None:
+    """A number from 0 to 1; None where nothing is given.
+
+    >>> read_share("--reject", "0.5")
+    0.5
+
+    Raises:
+        SpecError: It is not such a number.
+    """
+    if text is None:
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise SpecError(
+            f"{flag}: {printable(text, 40)!r} is not a probability. Write a number from 0 to 1, "
+            f"such as {flag} 0.5."
+        )
+    return share
+
+
+@contextmanager
+def thread_limit(text: str | None) -> Iterator[None]:
+    """Compute with the number of threads that ``--threads`` gives, if it is given."""
+    from ancl.recipe.build import threads
+
+    count = read_count("--threads", text)
+    with threads(count) if count else nullcontext():
+        yield
 
 
 def is_count(text: str | None) -> bool:

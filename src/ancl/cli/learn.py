@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ancl.cli.flag_values import read_count, without_bad_images
+from ancl.cli.flag_values import exported_name, thread_limit, without_bad_images
 from ancl.cli.flags import Machine, Weights, make_layer, with_flags
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ class Start:
     epochs: str | None = None
     lr: str | None = None
     batch_size: str | None = None
+    resize: str | None = None
+    background: str | None = None
     seed: str | None = None
     setting: list[str] | None = None
 
@@ -47,6 +48,7 @@ def learn(
     data_root: Path | None = None,
     store: Path | None = None,
     overwrite: bool = False,
+    export: bool = False,
     wait: float | None = None,
     as_json: bool = False,
     quiet: bool = False,
@@ -62,14 +64,10 @@ def learn(
     A second command on the same learner waits for the first, and learns on from there.
     """
     from ancl.learner.directory import teach
-    from ancl.recipe.build import threads
     from ancl.stages.progress import make_progress
 
-    layer, count = (
-        make_layer(weights, start),
-        read_count("--threads", machine.threads),
-    )
-    with make_progress(quiet) as events, threads(count) if count else nullcontext():
+    layer = make_layer(weights, start)
+    with thread_limit(machine.threads), make_progress(quiet) as events:
         taught = teach(
             learner,
             without_bad_images(data) if skip_bad_images else data,
@@ -86,7 +84,14 @@ def learn(
             wait=wait,
             events=events,
         )
-    print(json.dumps(taught_json(taught)) if as_json else taught_text(taught))
+        exported = taught.learner.export(exported_name(taught.directory)) if export else None
+    if as_json:
+        file = {} if exported is None else {"exported": str(exported.path)}
+        print(json.dumps(taught_json(taught) | file))
+        return
+    print(taught_text(taught))
+    if exported is not None:
+        print(f"Wrote {exported.path}: ancl serve {taught.directory} answers with it.")
 
 
 def taught_json(taught: LearnOutcome) -> dict[str, Any]:

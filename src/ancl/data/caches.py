@@ -60,7 +60,7 @@ class Cache(NamedTuple):
 
 
 def cache_root() -> Path:
-    """Where pixels are: in ``$ANCL_CACHE``, else ``$XDG_CACHE_HOME/ancl``, else ``~/.cache/ancl``."""
+    """Where pixels are: below ``$ANCL_CACHE``, ``$XDG_CACHE_HOME/ancl`` or ``~/.cache/ancl``."""
     if given := os.environ.get(ROOT):
         return Path(given).expanduser() / "pixels"
     shared = os.environ.get("XDG_CACHE_HOME")

@@ -172,9 +172,7 @@ def labelled_part(
         if side is None and shape is not None and len(shape) == 3:
             wanted = (shape[1], shape[2])
         colour = bool(shape and shape[0] == 3)
-        x, y = folder_part(
-            path, part, wanted, colour=colour, skip_bad=skip, rule=rule, say=say
-        )
+        x, y = folder_part(path, part, wanted, colour=colour, skip_bad=skip, rule=rule, say=say)
         return as_view(x), as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)

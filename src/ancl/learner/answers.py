@@ -103,11 +103,7 @@ class Answers(ABC):
             answers = self.scores(data, task).argmax(dim=1).tolist()
             self._warn_without(task)
             return [names[index] for index in answers]
-        if not _is_number(reject) or not 0 <= reject <= 1:
-            raise ScenarioError(
-                f"reject is {reject!r}; it is a probability, from 0 to 1. Use 0.5, or "
-                f"reject_threshold(0.05) to reject 5 % of known images."
-            )
+        check_reject(reject)
         sure, best = self.predict_proba(data, task).max(dim=1)
         pairs = zip(sure.tolist(), best.tolist(), strict=True)
         return [names[index] if share >= reject else None for share, index in pairs]
@@ -295,6 +291,19 @@ class Answers(ABC):
         if found == tasks[-1:]:
             return NEWEST
         return f"tasks {', '.join(map(str, found))}"
+
+
+def check_reject(reject: float | None) -> None:
+    """Refuse what is not a probability.
+
+    Raises:
+        ScenarioError: It is none.
+    """
+    if reject is not None and (not _is_number(reject) or not 0 <= reject <= 1):
+        raise ScenarioError(
+            f"reject is {reject!r}; it is a probability, from 0 to 1. Use 0.5, or "
+            f"reject_threshold(0.05) to reject 5 % of known images."
+        )
 
 
 def _is_whole(value: object) -> bool:

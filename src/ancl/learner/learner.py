@@ -45,6 +45,7 @@ from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Network
+from ancl.picture import PictureRule
 from ancl.recipe.build import make_setting
 from ancl.recipe.recipe import GENERAL, Layer, Recipe, RunSpec
 from ancl.recipe.request import dotted_settings
@@ -202,6 +203,11 @@ class Learner(Answers):
     def input_shape(self) -> tuple[int, ...] | None:
         """The shape of a sample, channels first; none before the first task."""
         return self._setting.architecture.input_shape if self._setting else None
+
+    @property
+    def picture_rule(self) -> PictureRule:
+        """How pictures become images of its form."""
+        return self._recipe.data.pictures
 
     def learn(self, data: Data, labels: Any = None) -> dict[str, Any]:
         """Learn a task: images of new classes, of known ones that come again, or of both.

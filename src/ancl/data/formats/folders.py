@@ -173,9 +173,7 @@ class _Folder:
             )
         return inside, labels
 
-    def read(
-        self, names: Sequence[str], size: Size, rule: PictureRule, *, colour: bool
-    ) -> Pixels:
+    def read(self, names: Sequence[str], size: Size, rule: PictureRule, *, colour: bool) -> Pixels:
         """The images of these names."""
         marks = self._marks
         return read_pictures(
@@ -200,9 +198,7 @@ class _Folder:
         """Say which pictures belong to no class, or to a part that is not read."""
         parts = [part for part in (self.train, self.test) if part]
         starts = ["" if part == "." else f"{part}/" for part in parts]
-        unread = [
-            name for name in self._pictures if not any(_is_of_class(name, s) for s in starts)
-        ]
+        unread = [name for name in self._pictures if not any(_is_of_class(name, s) for s in starts)]
         if not unread:
             return
         where = Counter(f"{self.path / name}".rpartition("/")[0] for name in unread)
