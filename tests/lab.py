@@ -575,6 +575,7 @@ PLACES = {
     "Budget": "ancl.serve.batching:Budget",
     "Limits": "ancl.serve.app:Limits",
     "Server": "ancl.serve.app:Server",
+    "TimedProtocol": "ancl.serve.run:TimedProtocol",
     "find_export": "ancl.serve.model:find_export",
     "open_model": "ancl.serve.model:open_model",
     "serve": "ancl.serve.run:serve",

@@ -1,8 +1,6 @@
 """One picture to pixels: any kind of file, transparency, and the rule of resizing."""
 
 import io
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -175,8 +173,3 @@ def test_pixels_are_counted_before_they_are_decoded(monkeypatch: pytest.MonkeyPa
 def test_a_rule_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=f"data.{next(iter(wrong))} is"):
         PictureRule(**wrong)
-
-
-def test_the_room_needs_no_torch() -> None:
-    code = "import sys, ancl.picture; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

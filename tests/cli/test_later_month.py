@@ -18,7 +18,7 @@ BEGIN = (
 SETTINGS = [*fields_for(MethodRef("icarl"), "mlp")]
 MAY_CHANGE = {
     *("learner", "data", "skip_bad_images", "output", "accept_changed", "device", "threads"),
-    *("data_root", "store", "overwrite", "wait", "as_json", "quiet"),
+    *("data_root", "store", "overwrite", "wait", "export", "as_json", "quiet"),
 }
 """Flags that say which images, where they go and what is shown: no settings of a learner."""
 OTHER = {"method": "wa", "network": "resnet8", "augment": "flip", "setting": "seed=3"}

@@ -121,6 +121,8 @@ def _is_local(host: str) -> bool:
 def _listen(host: str, port: int) -> socket.socket:
     """A socket that clients can connect to from now on."""
     try:
+        if not 0 <= port < 2**16:  # the system would take the rest of a division
+            raise OverflowError("a port is a number from 0 to 65535")
         family, kind, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
