@@ -37,7 +37,6 @@ PLACES = {
     "decode": "ancl.picture:decode",
     "is_picture": "ancl.picture:is_picture",
     "pixels_of": "ancl.picture:pixels_of",
-    "parse_size": "ancl.wording:parse_size",
     "MOST_AT_ONCE": "ancl.runtime:MOST_AT_ONCE",
     "NUMERICS": "ancl.runtime:NUMERICS",
     "derive": "ancl.seeding:derive",

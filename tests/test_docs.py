@@ -259,13 +259,13 @@ NEW = ("bridge", "lion", "rocket", "sunflower", "tractor")
 
 
 def serve(model: str, image: str) -> Any:
-    """What the example answers to an image, from another process."""
-    program = [sys.executable, str(ROOT / "examples" / "serve.py"), model, "--port", "0"]
+    """What the server of an exported learner answers to an image, from another process."""
+    program = [sys.executable, "-m", "ancl", "serve", model, "--port", "0"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             address = process.stdout.readline().split()[-1]
-            with urlopen(address, data=Path(image).read_bytes(), timeout=60) as reply:
+            with urlopen(f"{address}/predict", data=Path(image).read_bytes(), timeout=60) as reply:
                 return json.load(reply)
         finally:
             process.terminate()
@@ -281,7 +281,7 @@ def follow_engineers(command: Command) -> tuple[dict[str, list[str]], dict[str, 
             exec(block, names)
             continue
         lines = block.splitlines()
-        if lines[0].startswith("python examples/serve.py"):
+        if lines[0].startswith("ancl serve"):
             model, image = lines[0].split()[2], re.search(r"@(\S+)", lines[1])
             assert image is not None
             names["served"] = serve(model, image[1])

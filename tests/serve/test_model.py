@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from ancl import SpecError, StoreError
-from tests.lab import Limits, app, find_export, open_model, serve
+from tests.lab import Limits, find_export, open_model, serve
 from tests.serve.conftest import picture, write_model
 
 
@@ -97,38 +96,6 @@ def test_the_file_of_a_learner_is_found_here_or_beside_it(
     assert find_export(learner).resolve() == here
     assert find_export(Path("birds")).resolve() == here
     assert find_export(beside) == beside
-
-
-pytestmark = pytest.mark.timeout(60)
-
-
-def command(*words: str, **variables: str) -> tuple[int, str]:
-    ended = CliRunner(env=variables).invoke(app, ["serve", *words])
-    return ended.exit_code, ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["none"], "There is no none.onnx"),
-        (["colours", "--host", "0.0.0.0"], "lets other machines ask. Give a token"),
-        (["colours", "--max-bytes", "much"], "--max-bytes: 'much' is not a size"),
-        (["colours", "--reject", "x"], "--reject: 'x' is not a probability"),
-        (["colours", "--threads", "0"], "--threads: '0'"),
-        (["colours", "--token-file", "nowhere"], "token file nowhere cannot be read"),
-        (["colours", "--token-file", "empty"], "empty holds no token"),
-        (["colours", "--port", "99999"], "127.0.0.1:99999 cannot be listened on"),
-        (["colours", "--host", "no.such.host.invalid", "--no-token"], "cannot be listened on"),
-    ],
-)
-def test_mistakes_are_said_before_anything_is_served(
-    model: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
-) -> None:
-    monkeypatch.chdir(model.parent)
-    Path("empty").touch()
-    code, found = command(*words)
-    assert code == 2
-    assert said in found
 
 
 def test_other_machines_need_a_token_in_python_too(model: Path) -> None:
