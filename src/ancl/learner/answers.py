@@ -49,6 +49,8 @@ class Answers(ABC):
     _say: Callable[[str], None]
     _fitted: dict[bool, Calibration]
     """What was fitted on held images, with the task known or not."""
+    _held_answers: tuple[Exemplars, Tensor] | None = None
+    """The scores of held images, where they were computed: these images, not others."""
 
     @abstractmethod
     def _score(self, x: Tensor | ImageView) -> Tensor:
@@ -276,7 +278,9 @@ class Answers(ABC):
     @torch.no_grad()
     def _held_scores(self, *, task_known: bool) -> Tensor:
         assert self._held is not None
-        scores = self._score(self._held.samples.x)
+        if self._held_answers is None or self._held_answers[0] is not self._held:
+            self._held_answers = self._held, self._score(self._held.samples.x)
+        scores = self._held_answers[1]
         return mask_other_tasks(scores, self._held.task, self._tasks) if task_known else scores
 
     @property
@@ -369,15 +373,13 @@ def numbers(scores: Tensor) -> Tensor:
     return scores
 
 
-@torch.no_grad()
 def measured(
-    scorer: Scorer, held: Exemplars | None, tasks: Sequence[Task], *, task_known: bool
+    held: Exemplars | None, scores: Tensor, tasks: Sequence[Task], *, task_known: bool
 ) -> tuple[float | None, ...]:
     """The accuracy on the held images of every task with classes; nothing where it has none."""
     columns = [task.index for task in tasks if task.is_column]
     if held is None:
         return (None,) * len(columns)
-    scores = scorer(held.samples.x)
     scores = mask_other_tasks(scores, held.task, tasks) if task_known else scores
     right = scores.argmax(dim=1) == held.samples.y
     own = [right[held.task == index] for index in columns]

@@ -17,7 +17,7 @@ from ancl.learner.learner import Learner
 from ancl.learner.measures import GIVEN, ClassRates, confused, report_of
 from ancl.picture import START, Pixels, begins_as_picture, is_picture
 
-_BYTES_AT_ONCE = 2**23
+_BYTES_AT_ONCE = 2**21
 _SHOWN = 5
 
 

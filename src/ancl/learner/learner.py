@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import torch
 from torch import Tensor, nn
 
 from ancl.data import (
@@ -314,6 +316,7 @@ class Learner(Answers):
             "accepted_changes": list(self.accepted_changes),
             "recipe": self._recipe.values(),
             "held": self._most_held,
+            "calibration": asdict(self.calibration()) if self._held else None,
             "state": self._final_state().model_dump(mode="json"),
             "measured": [None if row is None else row._asdict() for row in self._measured],
             "values": self._form.values if self._form else None,
@@ -413,13 +416,16 @@ class Learner(Answers):
         held = hold_out_images(tasks, self._most_held, self._held)
         if self.method.data == "current":  # else its images are read again with every task
             tasks = (*self._tasks, TaskState.of(task).task(task.index))
-        row = measured(scorer, held, tasks, task_known=self.scenario == "til")
+        with torch.no_grad():
+            answers = scorer(held.samples.x) if held else torch.empty(0)
+        row = measured(held, answers, tasks, task_known=self.scenario == "til")
         # Only now: a task that fails or is interrupted leaves the learner as it was.
         for part, key in state.items():
             self._memory.save(key, entries[part])
         self._memory.keep_only(state.values())
         self._setting, self._form, self._tasks, self._state = setting, form, tasks, state
         self._scorer, self._held, self._fitted = scorer, held, {}
+        self._held_answers = (held, numbers(answers)) if held else None
         self._measured = (*self._measured, Measured("held images", row) if held else None)
         found = {"classes": list(task.names), "returning": self.returning[-1], "epochs": log}
         return {"task": task.index, **found}
@@ -477,5 +483,16 @@ class Learner(Answers):
         self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
         self._form, self._held = learned.form, learned.held
         self._measured, self._opened = learned.measured, len(tasks)
+        fitted = learned.calibration
+        if (
+            fitted
+            and self._held
+            and (fitted.images, fitted.basis)
+            == (
+                len(self._held.samples),
+                self._basis,
+            )
+        ):
+            self._fitted[self.scenario == "til"] = fitted
         parts = (entries, *self._built(), self._form, len(tasks))
         self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

@@ -1,5 +1,6 @@
 """What a learner leaves on disk, read back: checked, never trusted, and no code of it executed."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from ancl.inference import InferenceInputs
 from ancl.learner.answers import Scorer, make_scorer
 from ancl.learner.card import Measured, read_measured
 from ancl.learner.inputs import Form
+from ancl.learner.measures import Calibration
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
@@ -51,6 +53,7 @@ class Learned(NamedTuple):
         held: Its held images.
         most_held: How many images of each class it holds, at most; nothing where that is open.
         values: The smallest and the largest value learned from, where that is known.
+        calibration: What was fitted on its held images, where that is known.
         digest: That of the directory, where it is a learner's.
         remedy: What to do where its parts do not fit together.
     """
@@ -64,6 +67,7 @@ class Learned(NamedTuple):
     held: Exemplars | None = None
     most_held: int | None = None
     values: tuple[float, float] | None = None
+    calibration: Calibration | None = None
     digest: str | None = None
     remedy: str = _AGAIN
 
@@ -98,6 +102,7 @@ def read_learner(supplied: "SuppliedCode") -> Learned:
             checked(list[str], meta["accepted_changes"]),
             most_held=checked(Count, meta["held"]),
             values=read_values(meta["values"]),
+            calibration=read_calibration(meta.get("calibration")),
             digest=entry.digest,
         )
         classes = len({name for task in state.tasks for name in task.names})
@@ -382,6 +387,21 @@ def read_values(values: Any) -> tuple[float, float] | None:
     if not low <= high:
         raise ValueError("the values learned from are not a range")
     return low, high
+
+
+def read_calibration(values: Any) -> Calibration | None:
+    """What was fitted on held images, as it was saved; earlier versions did not save it.
+
+    Raises:
+        ValueError: It is not what was fitted.
+    """
+    if values is None:
+        return None
+    found: Calibration = checked(Calibration, values)
+    errors = [found.error or 0.0, found.error_before or 0.0]
+    if not 0 < found.temperature < math.inf or not all(0 <= error <= 1 for error in errors):
+        raise ValueError("the temperature that was fitted is none")
+    return found
 
 
 _UNFIT = (
