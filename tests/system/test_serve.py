@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -172,3 +173,23 @@ def test_no_torch_is_imported(place: Path, name: str) -> None:
     assert loaded & {"torch", "matplotlib", "scipy"} == set()
     if name == "app":
         assert loaded & {"uvicorn", "starlette", "onnxruntime", "PIL", "numpy"} == set()
+
+
+def test_a_single_client_does_not_wait_for_packets(place: Path) -> None:
+    """An answer in two packets, the second after an acknowledgement, would take 40 ms."""
+    data = (place / "0.png").read_bytes()
+    head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+    times = []
+    with serving("digits", place) as (address, _), connected(address) as client:
+        for _ in range(30):
+            began = time.monotonic()
+            client.sendall(head + data)
+            received = b""
+            while b"model" not in received or not received.endswith(b"}"):
+                received += client.recv(10_000)
+            times.append(time.monotonic() - began)
+    assert min(times) < 0.03
+
+
+def connected(address: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=30)

@@ -123,10 +123,12 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         if not 0 <= port < 2**16:  # the system would take the rest of a division
             raise OverflowError("a port is a number from 0 to 65535")
-        family, kind, _, _, address = socket.getaddrinfo(
+        family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listening = socket.socket(family, kind)
+        # Without its protocol asyncio would not know that it is TCP, and answers would wait 40 ms
+        # for the client to acknowledge their heads.
+        listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(MOST_CONNECTIONS)
