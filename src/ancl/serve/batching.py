@@ -12,8 +12,12 @@ from typing import NamedTuple
 from ancl.picture import Pixels
 from ancl.serve.model import Model, Scores
 
-MOST = 32
-"""How many images one call of the network answers, at most."""
+MOST = 8
+"""How many images one call of the network answers, at most.
+
+On a processor an image costs least in calls of up to 8. In calls of 32 it costs a fifth to two
+fifths more (ResNet-8 at 32 and EfficientNet-Lite0 at 224 pixels): layers leave the cache.
+"""
 
 
 class _Waiting(NamedTuple):
