@@ -79,6 +79,17 @@ def test_the_raw_file_of_a_camera_is_not_read_as_its_small_preview() -> None:
         decode(data, "a.nef", PLAIN)
 
 
+def test_a_file_that_another_program_would_decode_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pillow gives PostScript to Ghostscript: a program that a stranger has written would run."""
+    eps = saved(Image.new("RGB", (8, 8)), "EPS")
+    assert Image.open(io.BytesIO(eps)).format == "EPS"
+    monkeypatch.setattr("subprocess.check_call", None)
+    with pytest.raises(ScenarioError, match="not an image that can be read"):
+        decode(eps, "photo.jpg", PLAIN)
+
+
 # -- transparency ----------------------------------------------------------------------------
 
 

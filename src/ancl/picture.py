@@ -38,6 +38,8 @@ _SUFFIXES = (
     *(".jxl", ".svg", ".psd", ".xcf"),  # not readable, and named as such
     *_RAW,
 )
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "TGA", "ICO")
+"""What Pillow may take a file for: not for PostScript, which it gives to another program."""
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 _HEIF = frozenset([b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"])
 _AVIF = frozenset([b"avif", b"avis"])
@@ -143,7 +145,7 @@ def decode(
     if not (_reads_avif() if brands & _AVIF else _reads_heif() or not brands & _HEIF):
         raise ScenarioError(f"{name} {NEEDS_HEIF}. Install it: {INSTALL_HEIF}")
     try:
-        with Image.open(io.BytesIO(data)) as opened:
+        with _open(data) as opened:
             if most_pixels is not None and opened.width * opened.height > most_pixels:
                 raise ScenarioError(f"{name} has more than {most_pixels:,} pixels.")
             return pixels_of(opened, name, rule, size, mode)
@@ -155,7 +157,7 @@ def decode(
 def is_grey(data: bytes) -> bool:
     """Whether ``decode`` gives the image of a file one channel; also where it cannot be read."""
     try:
-        with Image.open(io.BytesIO(data)) as opened:
+        with _open(data) as opened:
             return opened.mode in _GREY and not _is_transparent(opened)
     except UNREADABLE:
         return True
@@ -196,6 +198,15 @@ def pixels_of(
     if size is not None and image.size != (size[1], size[0]):
         image = _resized(image, (size[1], size[0]), rule)
     return np.asarray(image), transparent
+
+
+def _open(data: bytes) -> Image.Image:
+    """The image of a file, if it is of a kind that is decoded here, and by no other program."""
+    brands = _brands(data[:START])
+    heif = ("AVIF",) if brands & _AVIF else ("HEIF",) if brands & _HEIF else None
+    if heif == ("HEIF",) and not _reads_heif():
+        raise OSError(NEEDS_HEIF)
+    return Image.open(io.BytesIO(data), formats=heif or _FORMATS)
 
 
 def _is_transparent(image: Image.Image) -> bool:

@@ -52,8 +52,15 @@ def serve(
             token=None if no_token else given,
             open_to_all=no_token,
             reject=share,
-            threads=read_count("--threads", threads) or len(os.sched_getaffinity(0)),
+            threads=read_count("--threads", threads) or _cores(),
             ready=lambda address: print(f"Serving {path} on {address}", flush=True),
         )
     except KeyboardInterrupt:
         print("Stopped.")
+
+
+def _cores() -> int:
+    """The number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -190,8 +190,9 @@ def _room(begun: Path, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.uin
     begun.mkdir(parents=True, mode=0o700)
     file = begun / _PIXELS
     pixels = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
-    with file.open("r+b") as opened:  # a full disk is an error now, and not a crash later
-        os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+    if hasattr(os, "posix_fallocate"):  # a full disk is an error now, and not a crash later
+        with file.open("r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
     return pixels
 
 
