@@ -142,7 +142,7 @@ def test_a_rule_of_resizing_is_that_of_the_learner_for_good(
         assert ended.code == 0, ended.err
 
     cards = [(tmp_path / how / "README.md").read_text() for how in ("crop", "fit")]
-    assert "resized: `crop`, filter `bilinear`; transparent pixels are laid on `black`" in cards[0]
+    assert "resized: `crop`, filter `bicubic`; transparent pixels are laid on `black`" in cards[0]
     assert "resized: `fit`" in cards[1]
     for how in ("crop", "fit"):
         same = ancl("learn", how, *data[:3], "--quiet")

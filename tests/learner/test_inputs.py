@@ -390,8 +390,9 @@ def test_a_first_task_of_several_sizes_is_resized_as_the_command_does(tmp_path: 
             [np.asarray(Image.open(f)) for f in files], labels, size=10, resize="crop"
         ),
         "command": taught(
-            *labelled_part(f"folder:{tmp_path}@10", "train", rule=PictureRule("crop")),
+            *labelled_part(f"folder:{tmp_path}@10", "train", rule=PictureRule("crop", "bicubic")),
             resize="crop",
+            **{"data.filter": "bicubic"},
         ),
     }
 

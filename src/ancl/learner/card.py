@@ -124,9 +124,10 @@ def _facts(recipe: Recipe, state: FinalState, method: str, parameters: int, kept
 
 def _pictures(data: TaskSpec) -> str:
     """How pictures become the input."""
+    rule = data.pictures
     return (
-        f"resized: `{data.resize}`, filter `{data.filter}`; transparent pixels are laid on "
-        f"`{data.background}`"
+        f"resized: `{rule.resize}`, filter `{rule.filter}`; transparent pixels are laid on "
+        f"`{rule.background}`"
     )
 
 

@@ -34,7 +34,8 @@ class TaskSpec:
             the same. A learner keeps that of its first task.
         resize: How: stretch, crop (what is too long is cut off) or fit (filled up with the
             background); the last two keep proportions.
-        filter: How pixels are interpolated when pictures are resized.
+        filter: How pixels are interpolated when pictures are resized; left out, bicubic with
+            data.size, else bilinear.
         background: The colour that transparent pixels are laid on, such as white or #808080.
     """
 
@@ -44,13 +45,14 @@ class TaskSpec:
     normalization: Annotated[str | tuple[float, ...] | None, LATER] = None
     size: Annotated[Annotated[int, Ge(1), Le(99_999)] | None, LATER] = None
     resize: Annotated[Resize, LATER] = PLAIN.resize
-    filter: Annotated[Filter, LATER] = PLAIN.filter
+    filter: Annotated[Filter | None, LATER] = None
     background: Annotated[str, Text("colour", read_colour), LATER] = PLAIN.background
 
     @property
     def pictures(self) -> PictureRule:
         """How pictures become images of one form."""
-        return PictureRule(self.resize, self.filter, self.background)
+        chosen = self.filter or (PLAIN.filter if self.size is None else "bicubic")
+        return PictureRule(self.resize, chosen, self.background)
 
 
 @dataclass(frozen=True, kw_only=True)
