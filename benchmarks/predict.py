@@ -3,7 +3,8 @@
     python benchmarks/predict.py LEARNER FOLDER [--pairs 3]
 
 The loop is what one writes by hand: open with Pillow, stack 64 images, normalise, run the same
-network, take the best class. Both are processes, in turn, with one thread of torch each.
+network (of a learner that answers by its logits), take the best class. Both are processes, in
+turn, with one thread of torch each.
 """
 
 import argparse
@@ -22,14 +23,17 @@ import numpy as np, torch
 from PIL import Image
 import ancl
 learner = ancl.open_learner(sys.argv[1], device="cpu")
-module, (_, h, w) = learner.module, learner.input_shape
+network, (_, h, w) = learner._built()[0].eval(), learner.input_shape
+moments = learner._setting.normalization
+mean, std = (torch.tensor(m).view(-1, 1, 1) for m in (moments.mean, moments.std))
 files = sorted(p for p in Path(sys.argv[2]).rglob("*") if p.is_file())
 answers = []
 with torch.inference_mode():
     for start in range(0, len(files), 64):
         images = [Image.open(f).convert("RGB").resize((w, h), 2) for f in files[start:start + 64]]
         batch = torch.from_numpy(np.stack([np.asarray(image) for image in images]))
-        answers += module(batch).argmax(1).tolist()
+        batch = (batch.permute(0, 3, 1, 2).float() / 255 - mean) / std
+        answers += network(batch).logits.argmax(1).tolist()
 for file, answer in zip(files, answers):
     print(file, learner.classes[answer])
 """
