@@ -52,6 +52,14 @@ torch.set_num_threads(1)
 SHORT = Training(epochs=2, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Caches of pixels of all tests, and not the user's; the processes they start have it too."""
+    place = tmp_path_factory.mktemp("cache")
+    os.environ["ANCL_CACHE"] = str(place)
+    return place
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record-golden", action="store_true", help="write tests/golden/*.json from this run"

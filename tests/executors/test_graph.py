@@ -86,9 +86,9 @@ def test_a_graph_reads_the_data_of_its_runs_once_and_the_next_graph_anew(
         specs = make_specs(["lwf", "ewc", "a-lwf"], "digits/5", settings=given)
         return [set(plan) for plan in Graph(specs).plans]
 
-    def counted(name: str, root: Path | None = None) -> Any:
+    def counted(name: str, *how: Any) -> Any:
         read.append(name)
-        return load_source(name, root)
+        return load_source(name, *how)
 
     patch_part(monkeypatch, "graph_load_source", counted)
     first, again, other = keys(0), keys(0), keys(1)
