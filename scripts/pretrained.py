@@ -33,6 +33,7 @@ from ancl.data.pictures import read_pictures
 from ancl.extend import architecture
 from ancl.methods.parts import ImageFormat
 from ancl.networks import frozen
+from ancl.picture import SIZED
 from ancl.stages.events import Events
 from ancl.stages.stage import Stage
 from ancl.store.entry import read_entry
@@ -249,7 +250,7 @@ def _stored(
 
 def pixels_of_files(files: list[Path]) -> NDArray[np.float32]:
     """Bytes of photos at 32x32 pixels, as shares."""
-    images = read_pictures(files, (3, 32, 32), 32)
+    images = read_pictures(files, (3, 32, 32), rule=SIZED)
     return images.reshape(len(images), -1).astype(np.float32) / 255
 
 
@@ -261,7 +262,7 @@ def chosen_by(learner: ancl.Learner) -> Any:
 
 def features_of_files(files: list[Path]) -> NDArray[np.float32]:
     """What the network makes of photos: for scikit-learn, from the same pixels."""
-    return extracted(ImageView.of(torch.from_numpy(read_pictures(files, None, PIXELS))))
+    return extracted(ImageView.of(torch.from_numpy(read_pictures(files, size=PIXELS, rule=SIZED))))
 
 
 def extracted(x: ImageView) -> NDArray[np.float32]:

@@ -62,6 +62,14 @@ def own_modules_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Itera
             del sys.modules[name]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Caches of pixels of all tests, and not the user's; the processes they start have it too."""
+    place = tmp_path_factory.mktemp("cache")
+    os.environ["ANCL_CACHE"] = str(place)
+    return place
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record-golden", action="store_true", help="write tests/golden/*.json from this run"

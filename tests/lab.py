@@ -32,6 +32,11 @@ PLACES = {
     "is_outside": "ancl.outside:is_outside",
     "load": "ancl.outside:load",
     "sources_of": "ancl.outside:sources_of",
+    "PictureRule": "ancl.picture:PictureRule",
+    "begins_as_picture": "ancl.picture:begins_as_picture",
+    "decode": "ancl.picture:decode",
+    "is_picture": "ancl.picture:is_picture",
+    "pixels_of": "ancl.picture:pixels_of",
     "MOST_AT_ONCE": "ancl.runtime:MOST_AT_ONCE",
     "NUMERICS": "ancl.runtime:NUMERICS",
     "deterministic": "ancl.runtime:deterministic",
@@ -80,6 +85,9 @@ PLACES = {
     "find_augmentation": "ancl.data:find_augmentation",
     "fingerprint": "ancl.data:fingerprint",
     "folder_source": "ancl.data:folder_source",
+    "cache_root": "ancl.data.caches:cache_root",
+    "clear_caches": "ancl.data.caches:clear_caches",
+    "list_caches": "ancl.data.caches:list_caches",
     "from_arrays": "ancl.data:from_arrays",
     "from_dataset": "ancl.data:from_dataset",
     "hard_digits": "ancl.data:hard_digits",
@@ -442,6 +450,7 @@ PLACES = {
     "write_export": "ancl.learner.export:write_export",
     "Form": "ancl.learner.inputs:Form",
     "read_images": "ancl.learner.inputs:read_images",
+    "predict_files": "ancl.learner.files:predict_files",
     "GIVEN": "ancl.learner.measures:GIVEN",
     "NONE": "ancl.learner.measures:NONE",
     "calibration_error": "ancl.learner.measures:calibration_error",
@@ -618,6 +627,15 @@ PLACES = {
     "AFECPlugin": "ancl.integrations.avalanche:AFECPlugin",
     "ANCLPlugin": "ancl.integrations.avalanche:ANCLPlugin",
     "Point": "ancl.integrations.curves:Point",
+    # serve
+    "Batcher": "ancl.serve.batching:Batcher",
+    "Budget": "ancl.serve.batching:Budget",
+    "Limits": "ancl.serve.app:Limits",
+    "Server": "ancl.serve.app:Server",
+    "TimedProtocol": "ancl.serve.run:TimedProtocol",
+    "find_export": "ancl.serve.model:find_export",
+    "open_model": "ancl.serve.model:open_model",
+    "serve": "ancl.serve.run:serve",
     # cli
     "start": "ancl.cli:start",
     "comparison_text": "ancl.cli.compare:comparison_text",
@@ -642,6 +660,11 @@ PLACES = {
 """What a name stands for, as ``module:attribute``."""
 
 PATCHES = {
+    # base
+    "picture_avif": ("ancl.picture._reads_avif",),
+    "picture_heif": ("ancl.picture._reads_heif",),
+    # serve
+    "WATCH_SECONDS": ("ancl.serve.app.WATCH_SECONDS",),
     # data
     "MOST_STEPS": ("ancl.data.formats.pickles.MOST_STEPS",),
     "WORTH_KEEPING": ("ancl.data.formats.folders.WORTH_KEEPING",),

@@ -56,6 +56,19 @@ def open_plain(path: Path) -> BinaryIO:
         raise
 
 
+def file_mark(path: str) -> str:
+    """The size and the time of a file: what changes when the file does.
+
+    Raises:
+        OSError: There is none.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:  # a link that leads nowhere: reading it says so
+        status = os.lstat(path)
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
 def read_json(path: Path) -> Any:
     """The content of a JSON file.
 

@@ -94,6 +94,16 @@ def byte_size(count: float) -> str:
     return f"{count / 1000:.1f} TB"
 
 
+def parse_size(text: str) -> int | None:
+    """Bytes from a size such as 2GB; nothing where it is none.
+
+    >>> parse_size("2GB"), parse_size("1.5 MB"), parse_size("100"), parse_size("much")
+    (2000000000, 1500000, 100, None)
+    """
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)B?", text.strip().upper())
+    return round(float(match[1]) * 1000 ** " KMGT".index(match[2] or " ")) if match else None
+
+
 def signed(fraction: float) -> str:
     """A difference of fractions in points, with its sign unless it rounds to zero.
 

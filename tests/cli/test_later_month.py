@@ -19,7 +19,7 @@ SETTINGS = [*fields_for(MethodRef("icarl"), "mlp")]
 MAY_CHANGE = {
     *("learner", "data", "skip_bad_images", "output", "accept_changed", "device", "threads"),
     *("data_root", "store", "overwrite", "wait", "as_json", "quiet", "test", "min_accuracy"),
-    *("max_drop", "min_recall", "keep_versions"),
+    *("max_drop", "min_recall", "keep_versions", "export"),
 }
 """Flags that say which images, where they go and what is shown: no settings of a learner."""
 OTHER = {"method": "wa", "network": "resnet8", "augment": "flip", "setting": "seed=3"}

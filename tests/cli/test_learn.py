@@ -113,7 +113,7 @@ def test_a_finished_run_is_opened_by_every_command(ancl, photos, tmp_path) -> No
         (["learn", "mine", "--data", "folder:new", "--epochs", "3"], "--epochs: mine keeps the"),
         (["predict", "none", "old"], "none does not exist. Give the directory of a run"),
         (["predict", "old", "old"], "old is neither a finished run nor a saved learner."),
-        (["predict", "mine", "none.png", "no.png"], "There is no none.png, no.png. Give image"),
+        (["predict", "mine", "none.png", "no.png"], "There is no file none.png."),
         (["predict", "mine", "mine"], "There are no images below mine"),
         (["predict", "mine", "mine/README.md"], "README.md is not an image"),
         (["predict", "mine", "old", "--task", "4"], "There is no task 4. The learner knows"),

@@ -5,7 +5,14 @@ import pytest
 from PIL import Image
 
 from ancl import ScenarioError
-from tests.lab import folder_source, known_source
+from tests.lab import (
+    PictureRule,
+    folder_source,
+    known_source,
+    load_source,
+    patch_part,
+    pixels_of,
+)
 
 
 def picture(file: Path, colour: tuple[int, ...], size: tuple[int, int] = (5, 4)) -> None:
@@ -107,6 +114,19 @@ def bad_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+GROUNDS = ("white", "black")
+
+
+def plain_folder(place: Path, add: int = 0) -> Path:
+    """Two classes of 8 images of 5x4 pixels."""
+    for name in ("cat", "dog"):
+        (place / name).mkdir(parents=True)
+        for i in range(8):
+            pixels = np.full((4, 5, 3), 20 * i + len(name) + ord(name[0]) + add, np.uint8)
+            Image.fromarray(pixels).save(place / name / f"{i}.png")
+    return place
+
+
 def test_all_bad_images_are_listed_at_once(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         folder_source(bad_folder(tmp_path))
@@ -138,3 +158,101 @@ def test_a_class_of_bad_images_alone_is_named(tmp_path: Path) -> None:
         file.write_bytes(b"")
     with pytest.raises(ScenarioError, match="no images in the folder of 'cat'"):
         folder_source(tmp_path, skip_bad=True)
+
+
+def heic(path: Path) -> None:
+    pytest.importorskip("pillow_heif").register_heif_opener()
+    Image.effect_noise((16, 16), 40).convert("RGB").save(path, "HEIF")
+
+
+def test_photos_of_a_telephone_are_read(tmp_path: Path) -> None:
+    folder = plain_folder(tmp_path)
+    heic(folder / "cat" / "IMG_1.HEIC")
+    heic(folder / "dog" / "IMG_2.heic")
+    Image.new("RGB", (16, 16), (7, 8, 9)).save(folder / "dog" / "web.avif")
+
+    source = folder_source(folder, 8)
+
+    assert len(source.train) + len(source.test) == 16 + 3
+
+
+def test_photos_that_need_the_extra_are_counted_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = plain_folder(tmp_path)
+    for number in range(3):
+        heic(folder / "cat" / f"IMG_{number}.HEIC")
+    (folder / "dog" / "torn.png").write_bytes(b"")
+    patch_part(monkeypatch, "picture_heif", lambda: False)
+
+    with pytest.raises(ScenarioError) as caught:
+        folder_source(folder, 8)
+
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"4 of 20 images in {folder} cannot be used:"
+    assert lines[1].startswith("cat/IMG_0.HEIC is a HEIC or AVIF picture")
+    assert lines[-1].startswith("3 of them can be read with pillow-heif: pip install 'ancl[heif]'.")
+    assert "--skip-bad-images" in lines[-1]
+
+
+def test_no_picture_is_passed_over_in_silence(tmp_path: Path) -> None:
+    """Pictures without an ending are read, and those outside of classes are counted."""
+    folder = plain_folder(tmp_path)
+    image = Image.new("RGB", (5, 4), (1, 2, 3))
+    image.save(folder / "cat" / "no-ending", "PNG")
+    image.save(folder / "stray.jpg")
+    (folder / "cat" / "notes.txt").write_text("not a picture")
+    (folder / "labels.csv").write_text("a,b")
+
+    source = folder_source(folder)
+
+    assert len(source.train) + len(source.test) == 17
+    assert source.notes == (
+        f"Not read, as they are in no folder of a class that is read: 1 picture (1 in {folder}).",
+    )
+
+
+def test_pictures_of_a_part_that_is_not_read_are_counted(tmp_path: Path) -> None:
+    for part in ("train", "test", "val"):
+        plain_folder(tmp_path / part, add=len(part))
+    source = folder_source(tmp_path)
+    assert (len(source.train), len(source.test)) == (16, 16)
+    assert "16 pictures (8 in" in source.notes[0]
+
+
+def test_transparent_pixels_are_laid_on_a_colour_and_that_is_said(tmp_path: Path) -> None:
+    folder = plain_folder(tmp_path)
+    Image.new("RGBA", (5, 4), (255, 0, 0, 0)).save(folder / "cat" / "logo.png")
+
+    white, black = (folder_source(folder, rule=PictureRule(background=name)) for name in GROUNDS)
+
+    assert white.notes == (
+        "1 of 17 images has transparent pixels: they are laid on white (data.background).",
+    )
+    assert "laid on black" in black.notes[0]
+    for source, value in ((white, 255), (black, 0)):
+        images = [*source.train.x[:], *source.test.x[:]]
+        assert sum(bool((image == value).all()) for image in images) == 1
+
+
+def test_the_rule_of_resizing_is_that_of_each_picture(tmp_path: Path) -> None:
+    folder = plain_folder(tmp_path)
+    found = {}
+    for how in ("stretch", "crop", "fit"):
+        rule = PictureRule(how)
+        source = load_source(f"folder:{folder}", None, 3, rule)
+        expected = {
+            pixels_of(Image.open(file), "x", rule, (3, 3))[0].tobytes()
+            for file in folder.rglob("*.png")
+        }
+        found[how] = {image.numpy().tobytes() for image in source.train.x[:]}
+        assert found[how] < expected
+    assert found["fit"] != found["crop"]
+
+
+def test_a_size_is_said_once(tmp_path: Path) -> None:
+    folder = plain_folder(tmp_path)
+    for size in (3, 5):
+        told = rf"@3 asks for images of 3x3 pixels, and data.size, .* for {size}x{size}"
+        with pytest.raises(ScenarioError, match=told):
+            load_source(f"folder:{folder}@3", None, size)

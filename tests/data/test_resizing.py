@@ -1,6 +1,7 @@
 """``data.size``: one rule of resizing, for arrays, files and published data, as they are read."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from tests.lab import (
     ImageStorage,
     ImageView,
     MappedStorage,
+    PictureRule,
     build,
     fingerprint,
     labelled_part,
     load_source,
+    pixels_of,
     resized,
     spec_hash,
 )
@@ -149,6 +152,30 @@ def test_two_sizes_are_refused_before_an_image_is_read(photos: Path) -> None:
         ancl.spec(
             "finetune", data=f"folder:{photos}@12", settings={"data.tasks": 1, "data.size": 9}
         )
+
+
+@pytest.mark.parametrize("resize", ["stretch", "crop", "fit"])
+def test_another_rule_is_that_of_pictures_and_gives_another_fingerprint(resize: Any) -> None:
+    rule = PictureRule(resize, "lanczos", "black")
+    tall = RANDOM.integers(0, 256, (3, 20, 12, 3), np.uint8)
+    images = resized(ImageView.of(torch.from_numpy(tall)), 10, rule).dense().numpy()
+    for image, pixels in zip(images, tall, strict=True):
+        assert np.array_equal(image, pixels_of(Image.fromarray(pixels), "x", rule, (10, 10))[0])
+
+    plain, other = load_source("digits", None, 20), load_source("digits", None, 20, rule)
+    assert plain.fingerprint != other.fingerprint
+
+
+def test_a_run_has_the_rule_of_its_settings() -> None:
+    size = {"data.size": 10}
+    plain = ancl.spec("finetune", "digits/5", settings=size)
+    other = ancl.spec("finetune", "digits/5", settings={**size, "data.filter": "box"})
+    assert plain.plain()["data"].keys().isdisjoint({"filter", "resize", "background"})
+    first, second = (build(chosen).stream.tasks[0].load().train for chosen in (plain, other))
+    assert fingerprint(first) != fingerprint(second)
+    keys = [{s.key for s in build(each).stages if s.name == "main"} for each in (plain, other)]
+    assert keys[0]
+    assert not keys[0] & keys[1]
 
 
 # -- runs -------------------------------------------------------------------------------------

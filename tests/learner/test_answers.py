@@ -266,3 +266,43 @@ def test_it_shows_what_it_is(icarl: Learner) -> None:
         "<Learner icarl on mlp, cil: 10 classes in 2 tasks, images 1x8x8, 100 in memory, 200 held, "
     )
     assert repr(Learner("lwf")) == "<Learner lwf on resnet32, cil: nothing learned>"
+
+
+def test_what_was_fitted_on_held_images_is_saved_with_the_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saved learner answers its first image without a look at all of its held ones."""
+    learner = taught()
+    expected, calibration = learner.top_k(digits().test.x[:5]), learner.calibration()
+    learner.save(tmp_path / "kept")
+    again, answered = Learner.load(tmp_path / "kept"), list[int]()
+    score = Learner._score
+    monkeypatch.setattr(
+        Learner, "_score", lambda self, x: (answered.append(len(x)), score(self, x))[1]
+    )
+
+    assert again.calibration() == calibration
+    assert again.top_k(digits().test.x[:5]) == expected
+    assert answered == [5]
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"temperature": "x"}, {"error": 2.0}])
+def test_a_forged_temperature_is_refused(
+    icarl: Learner, tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    icarl.save(tmp_path / "m")
+    entry = read_saved(tmp_path / "m")
+    forged = {**entry.meta, "calibration": {**entry.meta["calibration"], **wrong}}
+    write_saved(tmp_path / "m", StageResult(entry.tensors, forged))
+    with pytest.raises(StoreError, match="cannot be opened"):
+        Learner.load(tmp_path / "m")
+
+
+def test_what_was_fitted_on_other_images_counts_for_nothing(icarl: Learner, tmp_path: Path) -> None:
+    icarl.save(tmp_path / "m")
+    entry = read_saved(tmp_path / "m")
+    other = {**entry.meta["calibration"], "images": 7, "temperature": 1e6}
+    for calibration in (other, None):
+        meta = {**entry.meta, "calibration": calibration}
+        write_saved(tmp_path / "m", StageResult(entry.tensors, meta))
+        assert Learner.load(tmp_path / "m").calibration() == icarl.calibration()

@@ -1,5 +1,6 @@
 """What a learner is given: read in every form alike, converted where certain, else refused."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from ancl import Learner, Memory, ScenarioError, Training
-from tests.lab import Form, digits, read_images
+from ancl import Learner, Memory, ScenarioError, SpecError, Training
+from tests.lab import Form, PictureRule, digits, labelled_part, read_images
 
 TRAINING = Training(epochs=4, batch_size=32, lr=0.05, lr_first=0.05, schedule="cosine")
 
@@ -231,7 +232,7 @@ def test_first_pictures_of_two_sizes_are_refused_with_the_way_out() -> None:
             r"from -2 to .*learned from floats from 0 to",
         ),
         ("bytes_taught", lambda x: x[:, :, :7], r"shape \(1, 7, 8\).*began with \(1, 8, 8\)"),
-        ("bytes_taught", lambda x: x.expand(-1, 3, -1, -1), r"shape \(3, 8, 8\)"),
+        ("shares_taught", lambda x: x.expand(-1, 3, -1, -1), r"shape \(3, 8, 8\)"),
         ("bytes_taught", lambda x: x * float("nan"), "NaN"),
     ],
 )
@@ -306,3 +307,153 @@ def test_a_label_of_another_type_is_not_taken_for_a_known_one(bytes_taught: Lear
         ScenarioError, match=r"labels '0' were never learned\. Known labels: 0, 1, 2"
     ):
         bytes_taught.evaluate(part(0)[0], ["0"] * len(part(0)[1]))
+
+
+# -- pictures as people have them ------------------------------------------------------------
+
+
+def coloured(count: int = 12, size: tuple[int, int] = (8, 8)) -> list[Image.Image]:
+    """Pictures of two classes: red and blue with some noise."""
+    draw = np.random.default_rng(0)
+    pictures = []
+    for number in range(count):
+        pixels = draw.integers(0, 60, (size[1], size[0], 3), dtype=np.uint8)
+        pixels[:, :, 2 * (number % 2)] += 150
+        pictures.append(Image.fromarray(pixels))
+    return pictures
+
+
+COLOURS = ["red", "blue"] * 6
+
+
+@pytest.fixture(scope="module")
+def colour_taught() -> Learner:
+    return taught(coloured(), COLOURS)
+
+
+def as_file(image: Image.Image, kind: str) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+def with_alpha(image: Image.Image) -> Image.Image:
+    image = image.convert("RGBA")
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
+    return image
+
+
+def test_the_contents_of_files_are_pictures(colour_taught: Learner, tmp_path: Path) -> None:
+    pictures = coloured()
+    contents = [as_file(picture, "PNG") for picture in pictures]
+    paths = [tmp_path / f"{number}.png" for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    expected = colour_taught.scores(pictures)
+
+    for given in (
+        contents,
+        paths,
+        [bytearray(c) for c in contents],
+        [memoryview(c) for c in contents],
+    ):
+        assert torch.equal(colour_taught.scores(given), expected)
+    torch.testing.assert_close(colour_taught.scores(contents[3]), expected[3:4])
+    assert colour_taught.evaluate(contents, COLOURS) == 1.0
+    mixed = [paths[0], contents[1], pictures[2], np.asarray(pictures[3])]
+    torch.testing.assert_close(colour_taught.scores(mixed), expected[:4])
+    assert colour_taught.predict([as_file(pictures[0], "JPEG")]) == ["red"]
+
+
+def test_contents_that_are_no_picture_are_named(colour_taught: Learner) -> None:
+    good = as_file(coloured()[0], "PNG")
+    with pytest.raises(ScenarioError, match=r"image 1 is not an image that can be read") as caught:
+        colour_taught.predict([good, b"nothing", good, b""])
+    assert "image 3" in str(caught.value)
+    with pytest.raises(ScenarioError, match="a dict that is none"):
+        colour_taught.predict([good, {}])
+
+
+def test_a_first_task_of_several_sizes_is_resized_as_the_command_does(tmp_path: Path) -> None:
+    pictures = [
+        picture.resize((8 + number, 20 - number)) for number, picture in enumerate(coloured())
+    ]
+    for number, (picture, label) in enumerate(zip(pictures, COLOURS, strict=True)):
+        (tmp_path / label).mkdir(exist_ok=True)
+        picture.save(tmp_path / label / f"{number:02}.png")
+    files = sorted(tmp_path.rglob("*.png"))
+    labels = [file.parent.name for file in files]
+
+    made = {
+        "files": taught(files, labels, size=10, resize="crop"),
+        "arrays": taught(
+            [np.asarray(Image.open(f)) for f in files], labels, size=10, resize="crop"
+        ),
+        "command": taught(
+            *labelled_part(f"folder:{tmp_path}@10", "train", rule=PictureRule("crop", "bicubic")),
+            resize="crop",
+            **{"data.filter": "bicubic"},
+        ),
+    }
+
+    expected = made["files"].scores(files)
+    for learner in made.values():
+        assert learner.input_shape == (3, 10, 10)
+        assert torch.equal(learner.scores(files), expected)
+    with pytest.raises(ScenarioError, match=r"differ in size.*Learner\(…, size=32\)"):
+        taught(files, labels)
+
+
+@pytest.mark.filterwarnings("ignore:.*transparent pixels")
+def test_grey_and_transparent_arrays_are_converted_as_pictures_are(colour_taught: Learner) -> None:
+    pictures = coloured()
+    grey, clear = [p.convert("L") for p in pictures], [with_alpha(p) for p in pictures]
+
+    for images in (grey, clear):
+        expected = colour_taught.scores(images)
+        stack = np.stack([np.asarray(image) for image in images])
+        for given in (stack, torch.from_numpy(stack), list(stack)):
+            assert torch.equal(colour_taught.scores(given), expected)
+        torch.testing.assert_close(colour_taught.scores(stack[4]), expected[4:5])
+    unlike = [np.asarray(image) for image in (grey[0], pictures[1], clear[2])]
+    expected = colour_taught.scores([grey[0], pictures[1], clear[2]])
+    assert torch.equal(colour_taught.scores(unlike), expected)
+    larger = np.asarray(pictures[0].resize((16, 16)))
+    assert torch.equal(
+        colour_taught.scores([larger]), colour_taught.scores([Image.fromarray(larger)])
+    )
+
+
+def test_colour_is_made_grey_for_a_learner_of_grey_images(bytes_taught: Learner) -> None:
+    pictures = coloured()
+    stack = np.stack([np.asarray(picture) for picture in pictures])
+    assert torch.equal(bytes_taught.scores(stack), bytes_taught.scores(pictures))
+
+
+def test_a_background_is_kept_with_the_learner(tmp_path: Path) -> None:
+    clear = [with_alpha(picture) for picture in coloured()]
+    with pytest.warns(UserWarning, match="12 of 12 images have transparent pixels.*on black"):
+        learner = taught(clear, COLOURS, background="black", resize="fit")
+    learner.save(tmp_path / "kept")
+
+    again = Learner.load(tmp_path / "kept")
+
+    solid = [Image.alpha_composite(Image.new("RGBA", p.size, "black"), p) for p in clear]
+    with pytest.warns(UserWarning, match="on black"):
+        assert torch.equal(again.scores(clear), learner.scores(solid))
+    assert (
+        "resized: `fit`, filter `bilinear`; transparent pixels are laid on `black`" in again.card()
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"background": "grass"}, "data.background.*must be a colour"),
+        ({"resize": "squash"}, "data.resize"),
+        ({"size": 0}, "data.size"),
+    ],
+)
+def test_wrong_settings_of_pictures_are_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        Learner("wa", "mlp", **wrong)

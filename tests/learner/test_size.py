@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from ancl import Learner, ScenarioError, Training, load_run, run, spec, teach
-from tests.lab import ImageView, resized
+from tests.lab import ImageView, labelled_part, pixels_of, predict_files, resized
 
 RANDOM = np.random.default_rng(3)
 SMALL = RANDOM.integers(0, 256, (24, 6, 6, 3), np.uint8)
@@ -142,3 +142,58 @@ def test_what_cannot_be_resized_is_refused() -> None:
     own.learn(SMALL, [0, 1] * 12)
     with pytest.raises(ScenarioError, match="resizes images of any size, with 3 channels"):
         own.predict(SMALL[:2, :, :, 0])
+
+
+@pytest.mark.parametrize(
+    "chosen", [{}, {"resize": "crop"}, {"resize": "fit", "background": "#203040"}]
+)
+def test_every_form_of_an_image_comes_by_the_rule_that_was_chosen(
+    tmp_path: Path, chosen: dict[str, str]
+) -> None:
+    """Arrays, files, their contents, pictures and folders: also in the month of another size."""
+    own = learner(**chosen)
+    own.learn(SMALL, [0, 1] * 12)
+    own.learn(LARGE, [2, 3] * 12)
+    rule = own.picture_rule
+    assert rule.filter == "bicubic"
+
+    image = Image.fromarray(LARGE[0])
+    (tmp_path / "photos" / "one").mkdir(parents=True)
+    file = tmp_path / "photos" / "one" / "photo.png"
+    image.save(file)
+    expected = own.scores(pixels_of(image, "x", rule, (8, 8))[0])
+    form = {"shape": own.input_shape, "size": own.resizes_to, "rule": rule}
+    folder, _ = labelled_part(f"folder:{tmp_path / 'photos'}", "train", **form)
+    np.savez(tmp_path / "a.npz", x=LARGE[:1], y=["one"])
+    arrays, _ = labelled_part(f"arrays:{tmp_path / 'a.npz'}", "train", **form)
+    forms = {
+        "array": LARGE[0],
+        "batch": LARGE[:1],
+        "list": [LARGE[0]],
+        "shares": LARGE[:1].astype(np.float32) / 255,
+        "file": file,
+        "contents": file.read_bytes(),
+        "picture": image,
+        "opaque": np.concatenate([LARGE[:1], np.full((1, 15, 9, 1), 255, np.uint8)], axis=3),
+        "folder": folder,
+        "arrays": arrays,
+    }
+    for name, form_of_it in forms.items():
+        assert torch.equal(own.scores(form_of_it), expected), name
+    ((_, labels, *_),) = predict_files(own, [file], 4)
+    assert labels == own.top_k(LARGE[:1], 4)[0]
+
+    own.save(tmp_path / "saved")
+    opened = Learner.load(tmp_path / "saved")
+    assert opened.picture_rule == rule
+    assert torch.equal(opened.scores(file), expected)
+    assert f"`{rule.resize}`, filter `{rule.filter}`" in opened.card()
+
+
+def test_a_fourth_channel_is_a_channel_of_its_own_in_files_and_in_arrays(tmp_path: Path) -> None:
+    four = RANDOM.integers(0, 256, (8, 6, 9, 4), np.uint8)
+    own = learner(resize="fit", background="red")
+    own.learn(four, [0, 1] * 4)
+    assert own.input_shape == (4, 8, 8)
+    Image.fromarray(four[0]).save(tmp_path / "photo.png")
+    assert torch.equal(own.scores(tmp_path / "photo.png"), own.scores(four[:1]))

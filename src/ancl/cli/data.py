@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ancl.cli.flag_values import thread_limit, without_bad_images
 from ancl.cli.flags import with_flags
 from ancl.wording import byte_size, table
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ancl.data import Published, Source
     from ancl.data.download import Progress
     from ancl.data.published import Remote
+    from ancl.picture import PictureRule
 
 app = typer.Typer(no_args_is_help=True, help="List, fetch, check and import data.")
 
@@ -88,17 +91,26 @@ def fetch(
 def check(
     name: str | None = None,
     *,
+    skip_bad_images: bool = False,
+    resize: str | None = None,
+    background: str | None = None,
+    threads: str | None = None,
     data_root: Path | None = None,
     as_json: bool = False,
 ) -> None:
     """Read data and compare it with what was published; the exit code is 1 where it differs."""
     from ancl.data import data_root as root_of
     from ancl.errors import ScenarioError
+    from ancl.picture import PictureRule
 
     root = root_of(data_root)
     is_own = name is not None and ":" in name
     chosen = [] if is_own else _here(root) if name is None else [_published(name)]
-    reports = [_checked_own(str(name), root)] if is_own else []
+    given: dict[str, Any] = {"resize": resize, "background": background}
+    rule = PictureRule(**{part: value for part, value in given.items() if value is not None})
+    named = without_bad_images(name) if skip_bad_images else str(name)
+    with thread_limit(threads):
+        reports = [_checked_own(named, root, rule)] if is_own else []
     for data in chosen:
         if data.find(root) is None:
             data.load(root)  # says where it was looked for
@@ -128,15 +140,42 @@ def import_data(
     _report([_checked(data, root, import_from(data, path, root))], as_json)
 
 
-def _checked_own(name: str, root: Path) -> dict[str, Any]:
+@app.command("caches")
+@with_flags
+def list_cached(*, clear: bool = False, as_json: bool = False) -> None:
+    """Decoded pixels of image files that are kept; those whose images are gone are removed."""
+    from ancl.data.caches import cache_bound, cache_root, clear_caches, list_caches
+
+    entries = clear_caches() if clear else list_caches()
+    total, root = sum(entry.bytes for entry in entries), cache_root()
+    if as_json:
+        shown = [{**entry._asdict(), "path": str(entry.path)} for entry in entries]
+        print(json.dumps({"root": str(root), "most": cache_bound(), "caches": shown}))
+        return
+    rows = [
+        [
+            entry.place,
+            f"{entry.images:,}",
+            byte_size(entry.bytes),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used)),
+        ]
+        for entry in entries
+    ]
+    if rows:
+        print(table(["images in", "images", "size", "last used"], rows, "wrrl"))
+    what = "Removed" if clear else "Kept"
+    print(f"{what}: {byte_size(total)} of {byte_size(cache_bound())} possible, in {root}")
+
+
+def _checked_own(name: str, root: Path, rule: PictureRule) -> dict[str, Any]:
     """What your own data holds, or all that is wrong with it."""
     from ancl.data.formats.folders import SKIP_BAD
-    from ancl.data.registry import known_source
+    from ancl.data.registry import load_source
     from ancl.errors import ScenarioError
 
     place = name.partition(":")[2].removesuffix(SKIP_BAD)
     try:
-        return _contents(name, place, known_source(name).load(root))
+        return _contents(name, place, load_source(name, root, None, rule))
     except ScenarioError as error:
         bad = getattr(error.__cause__, "bad", {})
         return {"name": name, "place": place, "fault": str(error), "bad": dict(bad)}

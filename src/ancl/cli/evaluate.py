@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ancl.cli.flag_values import without_bad_images
-from ancl.cli.flags import GateFlags, Opening, with_flags
+from ancl.cli.flag_values import read_share, thread_limit, without_bad_images
+from ancl.cli.flags import GateFlags, Machine, Opening, with_flags
 from ancl.cli.text import REFUSED, gate_text
 from ancl.errors import SpecError
 
@@ -24,11 +24,12 @@ def evaluate(
     *,
     data: str,
     skip_bad_images: bool = False,
+    reject: str | None = None,
     against: int | None = None,
     gate: GateFlags,
     opening: Opening,
     data_root: Path | None = None,
-    device: str | None = None,
+    machine: Machine,
     as_json: bool = False,
 ) -> None:
     """Accuracy in total, per task and per class; on a folder's test part if it has one.
@@ -41,15 +42,25 @@ def evaluate(
     from ancl.stages.progress import Progress
 
     named, events = without_bad_images(data) if skip_bad_images else data, Progress()
-    conditions = GateConditions(**gate.conditions())
+    conditions, share = (
+        GateConditions(**gate.conditions()),
+        read_share("--reject", reject, "probability"),
+    )
     if conditions.max_drop is not None and against is None:
         raise SpecError("--max-drop compares two versions. Give the earlier one: --against N.")
-    given: dict[str, Any] = {**vars(opening), "device": device or "auto", "events": events}
-    opened = open_learner(learner, **given)
-    earlier = open_learner(learner, **{**given, "version": against}) if against else None
-    form = (opened.input_shape, events.say, opened.resizes_to)
-    x, labels = labelled_part(named, "test", data_root, *form)
-    measured = evaluate_on_test(earlier, opened, x, labels, conditions, events.say)
+    if share is not None and (conditions or against is not None):
+        raise SpecError(
+            "--reject leaves some images without an answer, so conditions and --against, which "
+            "count all images, are not possible with it. Leave out one of the two."
+        )
+    given: dict[str, Any] = {**vars(opening), "device": machine.device or "auto", "events": events}
+    with thread_limit(machine.threads):
+        opened = open_learner(learner, **given)
+        earlier = open_learner(learner, **{**given, "version": against}) if against else None
+        form: dict[str, Any] = {"size": opened.resizes_to, "rule": opened.picture_rule}
+        shape = opened.input_shape
+        x, labels = labelled_part(named, "test", data_root, shape, events.say, **form)
+        measured = evaluate_on_test(earlier, opened, x, labels, conditions, events.say, share)
     refused = conditions.unmet(measured)
     if as_json:
         compared = {"comparison": measured.json()} if earlier else {}
@@ -70,6 +81,7 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "accuracy": evaluation.accuracy,
         "images": evaluation.images,
+        "rejected": evaluation.rejected,
         "task_known": evaluation.task_known,
         "tasks": tasks,
         "classes": classes,
@@ -96,10 +108,12 @@ def evaluation_text(evaluation: Evaluation) -> str:
         if row.images
     ]
     how = ", the task of each image known" if evaluation.task_known else ""
+    rejected = f"; rejected: {evaluation.rejected} more" if evaluation.rejected else ""
     head = ["class", "task", "images", "recall %", "precision %", "mostly mistaken for"]
     return "\n\n".join(
         [
-            f"Accuracy: {percent(evaluation.accuracy)} % on {evaluation.images} images{how}",
+            f"Accuracy: {percent(evaluation.accuracy)} % on {evaluation.images} images{how}"
+            f"{rejected}",
             table(["task", "images", "accuracy %"], tasks, "lrr"),
             table(head, classes, "llrrrl"),
         ]

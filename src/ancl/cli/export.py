@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ancl.cli.flag_values import exported_name
 from ancl.cli.flags import Opening, with_flags
 
 
@@ -24,7 +25,7 @@ def export(
     from ancl.wording import byte_size
 
     opened = open_learner(learner, **vars(opening), device="cpu", events=Progress())
-    file = output or Path(f"{learner.absolute().name}.{format or 'onnx'}")
+    file = output or exported_name(learner, format or "onnx")
     exported = opened.export(file, format=format, overwrite=overwrite)
     if as_json:
         shown = {"path": str(exported.path), "card": str(exported.card)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from ancl.errors import SpecError, printable
@@ -91,8 +93,17 @@ def parse_numbers(flag: str, text: str | None) -> tuple[float, ...] | None:
         ) from None
 
 
-def read_share(flag: str, text: str | None) -> float | None:
-    """A share from 0 to 1; None where nothing is given.
+def exported_name(learner: Path, format: str = "onnx") -> Path:
+    """The file that a learner is exported to, and served from, where none is named.
+
+    >>> str(exported_name(Path("models/birds")))
+    'birds.onnx'
+    """
+    return Path(f"{learner.absolute().name}.{format}")
+
+
+def read_share(flag: str, text: str | None, kind: str = "share") -> float | None:
+    """A number from 0 to 1, a share or what ``kind`` calls it; None where nothing is given.
 
     >>> read_share("--min-accuracy", "0.85")
     0.85
@@ -104,8 +115,8 @@ def read_share(flag: str, text: str | None) -> float | None:
         return None
     if not re.fullmatch(r"0*(0(\.\d{1,18})?|1(\.0{1,18})?|\.\d{1,18})", text):
         raise SpecError(
-            f"{flag}: {printable(text, 40)!r} is not a share. Write a number from 0 to 1, such as "
-            f"0.85."
+            f"{flag}: {printable(text, 40)!r} is not a {kind}. Write a number from 0 to 1, such "
+            f"as 0.85."
         )
     return float(text)
 
@@ -126,6 +137,16 @@ def read_shares(flag: str, texts: Iterable[str]) -> dict[str | int, float]:
             raise SpecError(f"{flag}: {printable(text, 40)!r} names no class. Write robin=0.8.")
         shares[label] = read_share(flag, share) or 0.0
     return shares
+
+
+@contextmanager
+def thread_limit(text: str | None) -> Iterator[None]:
+    """Compute with the number of threads that ``--threads`` gives, if it is given."""
+    from ancl.recipe.build import threads
+
+    count = read_count("--threads", text)
+    with threads(count) if count else nullcontext():
+        yield
 
 
 def is_count(text: str | None) -> bool:

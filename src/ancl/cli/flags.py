@@ -108,6 +108,15 @@ ROWS: dict[str, Row] = {
         "N", "Also test on all tasks so far after every N epochs.", "training.evaluate_every"
     ),
     "batch_size": Row("N", "Number of images in a batch.", "training.batch_size"),
+    "resize": Row(
+        "fit|crop|stretch",
+        "How pictures of several sizes come to one: fit and crop keep proportions. [stretch]",
+        "data.resize",
+        read_text,
+    ),
+    "background": Row(
+        "COLOUR", "What transparent pixels are laid on. [white]", "data.background", read_text
+    ),
     "device": Row("D", "auto, cpu, cuda, cuda:N, mps", "device", read_text),
     "threads": Row("N", "Number of CPU threads; it changes the last bits of results.", "threads"),
     "seed": Row("N", "The seed of all randomness. [0]", "seed"),
@@ -116,6 +125,7 @@ ROWS: dict[str, Row] = {
     "benchmark": _argument("BENCHMARK", "Such as digits/5: ancl list benchmarks"),
     "seeds": Row("0-2,7", "Several runs, one per seed, and their mean."),
     "skip_bad_images": Row(None, "Leave out files of the folder that are not images."),
+    "reject": Row("P", "Reject an answer whose label is less probable than this, from 0 to 1."),
     "setting": Row(
         "KEY=VALUE",
         "Any setting; ancl list methods --options METHOD shows all. May be repeated.",
@@ -218,12 +228,14 @@ ROWS: dict[str, Row] = {
     ),
     "learn.keep_versions": Row("N", "Keep this many versions from now on. [all]"),
     "learn.store": Row("DIR", "Where stages are kept. [beside LEARNER, until it is saved]"),
+    "learn.export": Row(None, "Also write LEARNER's name.onnx here, for ancl serve."),
     "learn.wait": Row(
         "SECONDS",
         "How long to wait while another process changes the learner. [until it is done]",
         least=0,
     ),
     "predict.images": _argument("IMAGES...", "Image files, or folders of them."),
+    "predict.skip_bad_images": Row(None, "Exit with 0 also where files cannot be read."),
     "predict.top_k": Row("K", "How many labels for each image.", least=1),
     "predict.task": Row("N", "Only the classes of this task compete; 1 is the first."),
     "predict.as_csv": Row(None, "CSV on standard output: a line for each label.", flag="--csv"),
@@ -237,12 +249,22 @@ ROWS: dict[str, Row] = {
     ),
     "export.output": Row("FILE", "The file. [LEARNER's name, here]", flag="--output -o"),
     "export.format": Row("onnx|pt2", "For any ONNX runtime, or torch.export. [onnx]"),
+    "serve.name": _argument("NAME", "A learner that was exported, or its .onnx file."),
+    "serve.host": Row("ADDRESS", "Where it listens; 0.0.0.0 lets other machines ask."),
+    "serve.port": Row("N", "The port; 0 takes a free one.", least=0),
+    "serve.token_file": Row("FILE", "A file with the token that clients must send. [$ANCL_TOKEN]"),
+    "serve.no_token": Row(None, "Let everybody ask, also from other machines."),
+    "serve.max_bytes": Row("20MB", "The largest body of a request."),
+    "serve.max_pixels": Row("N", "The largest picture, in pixels.", least=1),
+    "serve.timeout": Row("SECONDS", "The longest time of a request.", least=1),
+    "serve.threads": Row("N", "Number of CPU threads. [all]"),
     "list.of": Row("METHOD", "Every setting of a method.", flag="--options"),
     "data.name": _argument("NAME", "Such as cifar100: ancl data list"),
     "check.name": _argument(
         "NAME", "One data set, or your own: folder:PATH@32. Else all that are here."
     ),
     "data.path": _argument("PATH", "The archive as published, or the folder it holds."),
+    "data.clear": Row(None, "Remove all of them."),
     "data.offline": Row(None, "Use what is here; fetch nothing."),
     "store.keep_runs": Row(
         None, "Keep what runs and searches in --runs need, or nothing.", flag="--keep-runs/--all"
@@ -333,6 +355,8 @@ class Settings:
     epochs: str | None = None
     lr: str | None = None
     batch_size: str | None = None
+    resize: str | None = None
+    background: str | None = None
     setting: list[str] | None = None
     config: Path | None = None
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ancl.cli.flag_values import read_count, without_bad_images
+from ancl.cli.flag_values import exported_name, read_count, thread_limit, without_bad_images
 from ancl.cli.flags import GateFlags, Machine, Weights, make_layer, with_flags
 from ancl.cli.text import REFUSED, gate_text, held_text
 
@@ -29,6 +28,8 @@ class Start:
     epochs: str | None = None
     lr: str | None = None
     batch_size: str | None = None
+    resize: str | None = None
+    background: str | None = None
     seed: str | None = None
     setting: list[str] | None = None
 
@@ -53,6 +54,7 @@ def learn(
     data_root: Path | None = None,
     store: Path | None = None,
     overwrite: bool = False,
+    export: bool = False,
     wait: float | None = None,
     as_json: bool = False,
     quiet: bool = False,
@@ -71,14 +73,10 @@ def learn(
     A second command on the same learner waits for the first, and learns on from there.
     """
     from ancl.learner.teach import teach
-    from ancl.recipe.build import threads
     from ancl.stages.progress import make_progress
 
-    layer, count = (
-        make_layer(weights, start),
-        read_count("--threads", machine.threads),
-    )
-    with make_progress(quiet) as events, threads(count) if count else nullcontext():
+    layer = make_layer(weights, start)
+    with thread_limit(machine.threads), make_progress(quiet) as events:
         taught = teach(
             learner,
             without_bad_images(data) if skip_bad_images else data,
@@ -98,8 +96,18 @@ def learn(
             wait=wait,
             events=events,
         )
-    print(json.dumps(taught_json(taught)) if as_json else taught_text(taught))
-    if taught.refused:
+        taken = not taught.refused
+        exported = (
+            taught.learner.export(exported_name(taught.directory)) if export and taken else None
+        )
+    if as_json:
+        file = {} if exported is None else {"exported": str(exported.path)}
+        print(json.dumps(taught_json(taught) | file))
+    else:
+        print(taught_text(taught))
+        if exported is not None:
+            print(f"Wrote {exported.path}: ancl serve {taught.directory} answers with it.")
+    if not taken:
         raise typer.Exit(REFUSED)
 
 

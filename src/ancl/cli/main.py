@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from types import FrameType
 from typing import Annotated, Any
 
@@ -26,12 +27,15 @@ from ancl.cli.report import report
 from ancl.cli.results import results
 from ancl.cli.run import run
 from ancl.cli.search import search
+from ancl.cli.serve import serve
 from ancl.cli.study import study
 from ancl.cli.versions import undo, versions
 from ancl.errors import AnclError, printable
 
 _LONGEST = 4_000
 _LIGHT = "ancl.light"
+_WITHOUT_TORCH = {"store": "ancl.store.prune", "serve": "ancl.serve.model"}
+"""Subcommands that work without torch, and what they need instead."""
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
 _STOPPED = "Stopped. What was finished is stored; the same command resumes."
 
@@ -40,8 +44,8 @@ class _Guarded(TyperGroup):
     """Turns the errors of every subcommand into messages and exit codes; a bug keeps its trace."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep whether the subcommand works without torch, before its name is taken off."""
-        ctx.meta[_LIGHT] = args[:1] == ["store"]
+        """Keep what the subcommand needs instead of torch, before its name is taken off."""
+        ctx.meta[_LIGHT] = _WITHOUT_TORCH.get(args[0]) if args else None
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -51,7 +55,7 @@ class _Guarded(TyperGroup):
         try:
             # Ctrl-C ends the process at once until the libraries are loaded.
             if ctx.meta[_LIGHT]:
-                import ancl.store.prune  # noqa: F401
+                import_module(ctx.meta[_LIGHT])
             elif not {"-h", "--help"} & {*ctx.args, *sys.argv}:
                 import torch  # noqa: F401
             with _signals_raise(terminated):
@@ -127,6 +131,7 @@ app.command("learn")(learn)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("export")(export)
+app.command("serve")(serve)
 app.command("versions")(versions)
 app.command("undo")(undo)
 app.add_typer(listing.app, name="list")

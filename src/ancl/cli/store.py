@@ -1,19 +1,17 @@
 """``ancl store``: what the store holds, whether it is whole, and what may go."""
 
 import json
-import re
 import time
 from pathlib import Path
 
 import typer
 
 from ancl.cli.flags import RUNS, with_flags
-from ancl.wording import byte_size, duration, table
+from ancl.wording import byte_size, duration, parse_size, table
 
 app = typer.Typer(no_args_is_help=True, help="List, verify and prune stored stages.")
 
 DAMAGED = 1
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 @app.command("list")
@@ -120,7 +118,7 @@ def prune(
         store,
         keep_runs=keep_runs,
         keep_searches=keep_searches,
-        max_bytes=None if max_size is None else parse_size(max_size),
+        max_bytes=None if max_size is None else _size(max_size),
         dry_run=dry_run,
     )
     root = store_place(runs, store)
@@ -132,20 +130,15 @@ def prune(
         print(f"{root}: {_entries(removed)} {verb}, {byte_size(freed)}.")
 
 
-def parse_size(text: str) -> int:
-    """Bytes from a size such as 2GB.
-
-    >>> parse_size("2GB"), parse_size("1.5 MB"), parse_size("100")
-    (2000000000, 1500000, 100)
-    """
+def _size(text: str) -> int:
     from ancl.errors import SpecError, printable
 
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)B?", text.strip().upper())
-    if match is None:
+    size = parse_size(text)
+    if size is None:
         raise SpecError(
             f"--max-size: {printable(text, 60)!r} is not a size. Write it as 500MB or 2GB."
         )
-    return round(float(match[1]) * _UNITS[match[2]])
+    return size
 
 
 def _entries(count: int) -> str:

@@ -15,7 +15,7 @@ from ancl.data.domains import Domain, domains
 from ancl.data.download import fetch, import_from
 from ancl.data.formats.arrays import arrays_classes, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
-from ancl.data.formats.folders import folder_classes, folder_source, is_picture
+from ancl.data.formats.folders import folder_classes, folder_source
 from ancl.data.published import PUBLISHED, Published
 from ancl.data.registry import data_root, labelled_part
 from ancl.data.samples import (
@@ -98,7 +98,6 @@ __all__ = [
     "hard_digits",
     "import_from",
     "interleaved",
-    "is_picture",
     "labelled_part",
     "make_source",
     "make_stream",

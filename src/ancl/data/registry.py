@@ -17,12 +17,13 @@ from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_part, folder_source
 from ancl.data.formats.imagenet_folder import imagenet_folder
 from ancl.data.published import PUBLISHED
-from ancl.data.resizing import OTHERWISE, RESAMPLING, resized
+from ancl.data.resizing import resized
 from ancl.data.samples import Label
 from ancl.data.source import Source, make_source, resized_source
 from ancl.data.storage import ImageView
 from ancl.errors import AnclError, ScenarioError, printable
 from ancl.outside import Loaded
+from ancl.picture import PictureRule, plain_rule
 
 VARIABLES = ("ANCL_DATA", "DATA_DIR")
 """Environment variables that name the data root, the first one set wins."""
@@ -115,23 +116,30 @@ def names_code(name: str) -> bool:
     return _CATALOGUE.names_code(name)
 
 
-def load_source(name: str, root: Path | None = None, size: int | None = None) -> Source:
+def load_source(
+    name: str,
+    root: Path | None = None,
+    size: int | None = None,
+    rule: PictureRule | None = None,
+) -> Source:
     """The images of a name.
 
     Args:
         name: See ``known_source``.
         root: Where data is, see ``data_root``.
         size: Height and width that they are resized to.
+        rule: How images become those of one form; see ``plain_rule`` if left out.
 
     Raises:
         ScenarioError: They cannot be read, or the name gives a size, too.
     """
     check_size(name, size)
+    rule = rule or plain_rule(size)
     kind, _, rest = name.partition(":")
-    if size is not None and kind == "folder":
-        path, _, skip = _path_and_size(rest)
-        return folder_source(path, size, skip_bad=skip, resampling=RESAMPLING)
-    return resized_source(known_source(name).load(root), size)
+    if kind == "folder":
+        path, named, skip = _path_and_size(rest)
+        return folder_source(path, size or named, skip_bad=skip, rule=rule)
+    return resized_source(known_source(name).load(root), size, rule)
 
 
 def check_size(name: str, size: int | None) -> None:
@@ -161,7 +169,9 @@ def labelled_part(
     root: str | Path | None = None,
     shape: Sequence[int] | None = None,
     say: Callable[[str], None] = warnings.warn,
+    *,
     size: int | None = None,
+    rule: PictureRule | None = None,
 ) -> tuple[ImageView, list[Label]]:
     """The images of one part of a source, each with its label, in no certain order.
 
@@ -173,28 +183,30 @@ def labelled_part(
         root: Where data is; see ``data_root``.
         shape: The shape that image files are brought to, channels first, where the name gives
             no size: they are resized, and grey ones get three channels.
-        say: Receives which files were left out, where ``folder:PATH+skip-bad`` allows it.
+        say: Receives which files were left out, where ``folder:PATH+skip-bad`` allows it, and
+            other notes.
         size: Height and width that all images are resized to, as ``data.size`` does.
+        rule: How images become those of one form; see ``plain_rule`` if left out.
     """
     check_size(name, size)
+    rule = rule or plain_rule(size)
     kind, _, rest = name.partition(":")
     if kind == "folder":
-        path, own, skip = _path_and_size(rest)
-        square = shape is not None and len(shape) == 3 and shape[1] == shape[2]
-        if own is None and shape is not None and square:
-            own = shape[1]
-        rule = OTHERWISE if size is None else RESAMPLING
+        path, named, skip = _path_and_size(rest)
+        wanted: int | tuple[int, int] | None = size or named
+        if wanted is None and shape is not None and len(shape) == 3:
+            wanted = (shape[1], shape[2])
         colour = bool(shape and shape[0] == 3)
         x, y, files = folder_part(
-            path, part, size or own, resampling=rule, colour=colour, skip_bad=skip, say=say
+            path, part, wanted, colour=colour, skip_bad=skip, rule=rule, say=say
         )
         view = as_view(x)
         view.storage.names = [str(path / file) for file in files]
         return view, as_labels(y)
     if kind == "arrays":
         arrays = arrays_part(Path(rest).expanduser(), part)
-        return resized(as_view(arrays[0]), size), as_labels(arrays[1])
-    source = load_source(name, None if root is None else Path(root), size)
+        return resized(as_view(arrays[0]), size, rule), as_labels(arrays[1])
+    source = load_source(name, None if root is None else Path(root), size, rule)
     samples = source.test if part == "test" else source.train
     return samples.x, [source.classes[number] for number in samples.y.tolist()]
 

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ancl.data.convert import Images, Labels, as_labels, as_view, read_dataset
-from ancl.data.resizing import RESAMPLING, resized
+from ancl.data.resizing import resized
 from ancl.data.samples import Label, Normalization, Samples, divide, hash_parts, ordered
 from ancl.data.storage import Digests, ImageView
 from ancl.errors import ScenarioError, SpecError, printable
+from ancl.picture import PictureRule
 from ancl.seeding import generator
 
 
@@ -87,17 +88,18 @@ def make_source(
     return Source(name, parts[0][0], parts[1][0], names, moments, hash_parts(parts), notes)
 
 
-def resized_source(source: Source, size: int | None) -> Source:
+def resized_source(source: Source, size: int | None, rule: PictureRule) -> Source:
     """The same images at this height and width, in the same order; see ``resizing``.
 
     Raises:
         ScenarioError: They are not bytes.
     """
     parts = (source.train, source.test)
-    train, test = (Samples(resized(part.x, size), part.y) for part in parts)
+    train, test = (Samples(resized(part.x, size, rule), part.y) for part in parts)
     if train.x is source.train.x:
         return source
-    text = f"{source.fingerprint} {RESAMPLING.name} {size}"
+    how = "" if rule.resize == "stretch" else f" {rule.resize} {rule.background}"
+    text = f"{source.fingerprint} {rule.filter.upper()} {size}{how}"
     mark = hashlib.sha256(text.encode()).hexdigest()
     return replace(source, train=train, test=test, fingerprint=mark)
 

@@ -37,6 +37,8 @@ class Answers(ABC):
     _say: Callable[[str], None]
     _fitted: dict[bool, Calibration]
     """What was fitted on held images, with the task known or not."""
+    _held_answers: tuple[Scorer, Tensor] | None = None
+    """The scores of held images, where they were computed: by this scorer, not by another."""
 
     @abstractmethod
     def _score(self, x: Tensor | ImageView) -> Tensor:
@@ -99,11 +101,7 @@ class Answers(ABC):
             answers = self.scores(data, task).argmax(dim=1).tolist()
             self._warn_without(task)
             return [names[index] for index in answers]
-        if not _is_number(reject) or not 0 <= reject <= 1:
-            raise ScenarioError(
-                f"reject is {reject!r}; it is a probability, from 0 to 1. Use 0.5, or "
-                f"reject_threshold(0.05) to reject 5 % of known images."
-            )
+        check_reject(reject)
         sure, best = self.predict_proba(data, task).max(dim=1)
         pairs = zip(sure.tolist(), best.tolist(), strict=True)
         return [names[index] if share >= reject else None for share, index in pairs]
@@ -277,7 +275,10 @@ class Answers(ABC):
 
     @torch.no_grad()
     def _held_scores(self, held: HeldOut, *, task_known: bool) -> Tensor:
-        scores = numbers(held.scores(self._made_scorer()))
+        scorer = self._made_scorer()
+        if self._held_answers is None or self._held_answers[0] is not scorer:
+            self._held_answers = scorer, held.scores(scorer)
+        scores = numbers(self._held_answers[1])
         return mask_other_tasks(scores, held.task, self._tasks) if task_known else scores
 
     @property
@@ -293,6 +294,19 @@ class Answers(ABC):
         if found == tasks[-1:]:
             return NEWEST
         return f"tasks {', '.join(map(str, found))}"
+
+
+def check_reject(reject: float | None) -> None:
+    """Refuse what is not a probability.
+
+    Raises:
+        ScenarioError: It is none.
+    """
+    if reject is not None and (not _is_number(reject) or not 0 <= reject <= 1):
+        raise ScenarioError(
+            f"reject is {reject!r}; it is a probability, from 0 to 1. Use 0.5, or "
+            f"reject_threshold(0.05) to reject 5 % of known images."
+        )
 
 
 def _is_whole(value: object) -> bool:

@@ -17,6 +17,7 @@ from ancl.errors import printable
 from ancl.files import MARK
 from ancl.methods.method import Method
 from ancl.networks import weights_notice
+from ancl.recipe.data_spec import TaskSpec
 from ancl.recipe.recipe import Recipe
 from ancl.stages.final_state import FinalState, TaskState
 
@@ -120,6 +121,7 @@ def _facts(
         "scenario": f"`{data.scenario}`: {_SCENARIOS[data.scenario]}",
         "network": f"{_code(network)}, {parameters:,} parameters",
         "input": _input(state),
+        **({"pictures": _pictures(data)} if len(state.input_shape) == 3 else {}),
         "images kept": f"{kept:,}" if kept else "none",
         "training": f"{recipe.training.epochs} epochs at most, augmentation `{data.augment}`",
         "seed": str(recipe.seed),
@@ -136,6 +138,15 @@ def _facts(
         rows["pretrained weights"] = notice
     lines = [f"| {name} | {value} |" for name, value in rows.items()]
     return "\n".join(["| | |", "|---|---|", *lines, ""])
+
+
+def _pictures(data: TaskSpec) -> str:
+    """How pictures become the input."""
+    rule = data.pictures
+    return (
+        f"resized: `{rule.resize}`, filter `{rule.filter}`; transparent pixels are laid on "
+        f"`{rule.background}`"
+    )
 
 
 def network_title(recipe: Recipe) -> str:

@@ -9,6 +9,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -113,9 +114,9 @@ def export_learner(learner: Learner, path: Path, format: str | None, overwrite: 
         "tasks": learner.tasks,
         "scenario": learner.scenario,
         "input": [*size, channels] if uint8 else list(shape),
-        "resize": {"resize": "stretch", "filter": learner.resampling},
         "temperature": warmth.temperature,
         "temperature_basis": warmth.basis,
+        "resize": asdict(learner.picture_rule),
     }
     texts = {f"ancl.{part}": json.dumps(fact) for part, fact in facts.items()}
     expected = learner._score(images)

@@ -1,64 +1,133 @@
 """A learner's answers for image files, and its accuracy task by task."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from ancl.data import ImageView, Label, is_picture
+from ancl.data import ImageView, Label
+from ancl.data.formats.archives import FolderTree
+from ancl.data.pictures import try_pictures
 from ancl.errors import ScenarioError
+from ancl.learner.answers import check_reject
 from ancl.learner.learner import Learner
 from ancl.learner.measures import GIVEN, ClassRates, confused, report_of
+from ancl.picture import START, Pixels, begins_as_picture, is_picture
 
-_AT_ONCE = 256
+_BYTES_AT_ONCE = 2**21
 _SHOWN = 5
 
 
 class Answer(NamedTuple):
-    """The most probable labels of a file with their probabilities, best first."""
+    """What a learner answers about a file.
+
+    Args:
+        image: The file.
+        labels: The most probable labels with their probabilities, best first; none where the file
+            cannot be read.
+        problem: Why it cannot be read.
+        rejected: Whether the best label is less probable than what was asked for.
+    """
 
     image: Path
     labels: list[tuple[Label, float]]
+    problem: str = ""
+    rejected: bool = False
 
 
 def predict_files(
-    learner: Learner, paths: Sequence[Path], k: int = 1, task: int | None = None
+    learner: Learner,
+    paths: Sequence[Path],
+    k: int = 1,
+    task: int | None = None,
+    reject: float | None = None,
 ) -> list[Answer]:
     """The most probable labels of image files, and of all those below folders.
+
+    A file that cannot be read costs no other file its answer. Files are read while those before
+    them are answered, and never more at a time than a bounded number of pixels.
 
     Args:
         learner: Who answers.
         paths: Files and folders; an image of another size is resized.
         k: The number of labels for each.
         task: The task whose classes are possible, from 0; all if left out.
+        reject: An answer is marked as rejected where its best label is less probable than this.
 
     Raises:
-        ScenarioError: A file does not exist or is not an image, or a folder holds none.
+        ScenarioError: No file can be read, or a folder holds no image.
     """
+    check_reject(reject)
     if task is not None and not 0 <= task < len(learner.tasks):
         raise ScenarioError(
             f"There is no task {task + 1}. The learner knows the tasks 1 to {len(learner.tasks)}."
         )
-    files = list(_image_files(paths))
-    found: list[Answer] = []
-    for start in range(0, len(files), _AT_ONCE):
-        some = files[start : start + _AT_ONCE]
-        answers = learner.top_k([str(file) for file in some], k, task)
-        found += [Answer(file, labels) for file, labels in zip(some, answers, strict=True)]
-    return found
+    answers: list[Answer] = []
+    for files, images in _read_ahead(learner, list(_image_files(paths))):
+        good = [image for image in images if not isinstance(image, str)]
+        rows = iter(learner.top_k(np.stack(good), k, task) if good else [])
+        for file, image in zip(files, images, strict=True):
+            if isinstance(image, str):
+                answers.append(Answer(file, [], image))
+            else:
+                labels = next(rows)
+                answers.append(Answer(file, labels, "", labels[0][1] < (reject or 0.0)))
+    problems = [answer.problem for answer in answers if answer.problem]
+    if len(problems) == len(answers):
+        more = f" And {len(problems) - _SHOWN} more." if len(problems) > _SHOWN else ""
+        raise ScenarioError("\n".join(problems[:_SHOWN]) + more)
+    return answers
+
+
+def _read_ahead(
+    learner: Learner, files: Sequence[Path]
+) -> Iterator[tuple[Sequence[Path], list[Pixels | str]]]:
+    """Files and their pixels, or what is wrong with them; the next ones are read meanwhile."""
+    form = learner._form
+    if form is None or form.picture is None:
+        raise ScenarioError("This learner has not learned from images, so it reads no image files.")
+    shape, rule, say = form.picture, form.rule, _once(learner._say)
+    count = max(1, _BYTES_AT_ONCE // int(np.prod(shape)))
+    parts = [files[start : start + count] for start in range(0, len(files), count)]
+    with ThreadPoolExecutor(1) as reader:
+
+        def begin(part: Sequence[Path]) -> Future[list[Pixels | str]]:
+            return reader.submit(try_pictures, part, shape, rule=rule, say=say)
+
+        coming = begin(parts[0])
+        for part, following in zip(parts, [*parts[1:], None], strict=True):
+            images = coming.result()
+            if following is not None:
+                coming = begin(following)
+            yield part, images
+
+
+def _once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Says the first message alone: that of many parts would be the same."""
+    said: list[str] = []
+
+    def first(message: str) -> None:
+        if not said:
+            said.append(message)
+            say(message)
+
+    return first
 
 
 def _image_files(paths: Sequence[Path]) -> Iterator[Path]:
-    missing = [str(path) for path in paths if not path.exists()]
-    if missing:
-        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        raise ScenarioError(f"There is no {', '.join(missing[:_SHOWN])}{more}. Give image files.")
     for path in paths:
         if not path.is_dir():
             yield path
             continue
-        below = sorted(file for file in path.rglob("*") if is_picture(file.name))
+        tree = FolderTree(path)
+        below = [
+            path / name
+            for name in tree.marks()
+            if is_picture(name) or begins_as_picture(tree.start(name, START))
+        ]
         if not below:
             raise ScenarioError(f"There are no images below {path} (.png, .jpg, .webp, …).")
         yield from below
@@ -77,11 +146,12 @@ class Evaluation(NamedTuple):
     """Accuracy in all, per task and per class.
 
     Args:
-        accuracy: The share of images that get the right label.
-        images: The number of images.
+        accuracy: The share of answered images that get the right label.
+        images: The number of images that are answered.
         task_known: Whether only the classes of an image's task competed.
         tasks: Every task that has images here.
         classes: Every class.
+        rejected: The number of images that are not answered, as no class is probable enough.
     """
 
     accuracy: float
@@ -89,14 +159,24 @@ class Evaluation(NamedTuple):
     task_known: bool
     tasks: list[TaskAccuracy]
     classes: list[ClassRates]
+    rejected: int = 0
 
 
-def evaluate_tasks(learner: Learner, x: ImageView, labels: Sequence[Label]) -> Evaluation:
+def evaluate_tasks(
+    learner: Learner, x: ImageView, labels: Sequence[Label], reject: float | None = None
+) -> Evaluation:
     """The accuracy of a learner; with ``til`` each image is answered within its own task.
 
+    Args:
+        learner: Who answers.
+        x: The images.
+        labels: Their labels.
+        reject: Images whose most probable class is less probable than this are not answered.
+
     Raises:
-        ScenarioError: A label was never learned.
+        ScenarioError: A label was never learned, or no image is answered.
     """
+    check_reject(reject)
     domains = learner.scenario == "dil"
     tasks = learner.tasks[:1] if domains else learner.tasks
     of = {label: number for number, names in enumerate(tasks) for label in names}
@@ -108,24 +188,43 @@ def evaluate_tasks(learner: Learner, x: ImageView, labels: Sequence[Label]) -> E
         )
     task_known = learner.scenario == "til"
     if task_known:
-        answers = _within_tasks(learner, x, [of[label] for label in labels])
+        answers = _within_tasks(learner, x, [of[label] for label in labels], reject)
     else:
-        answers = learner.predict(x)
+        answers = _answers(learner, x, None, reject)
+    pairs = [(own, got) for own, got in zip(labels, answers, strict=True) if got is not None]
+    if not pairs:
+        raise ScenarioError(
+            f"All {len(labels)} images are rejected: no class is as probable as {reject}. Give a "
+            f"smaller value."
+        )
     position = {label: index for index, label in enumerate(learner.classes)}
-    own, got = ([position[label] for label in each] for each in (labels, answers))
+    own, got = ([position[pair[side]] for pair in pairs] for side in (0, 1))
     found = report_of(confused(learner.classes, own, got, GIVEN), [of[n] for n in learner.classes])
-    right = [a == b for a, b in zip(own, got, strict=True)]
+    right = [a == b for a, b in pairs]
     rates = []
     for number, names in enumerate(tasks):
-        here = [ok for ok, label in zip(right, labels, strict=True) if of[label] == number]
+        here = [ok for ok, (label, _) in zip(right, pairs, strict=True) if of[label] == number]
         if here:
             rates.append(TaskAccuracy(number, names, len(here), sum(here) / len(here)))
-    return Evaluation(sum(right) / len(right), len(right), task_known, rates, list(found.rows))
+    share, rejected = sum(right) / len(right), len(labels) - len(right)
+    return Evaluation(share, len(right), task_known, rates, list(found.rows), rejected)
 
 
-def _within_tasks(learner: Learner, x: ImageView, tasks: Sequence[int]) -> list[Label]:
-    answers: dict[int, Label] = {}
+def _answers(
+    learner: Learner, x: ImageView, task: int | None, reject: float | None
+) -> list[Label | None]:
+    # Labels of plain scores need no probabilities, and no word on how good these are.
+    return (
+        [*learner.predict(x, task)] if reject is None else learner.predict(x, task, reject=reject)
+    )
+
+
+def _within_tasks(
+    learner: Learner, x: ImageView, tasks: Sequence[int], reject: float | None
+) -> list[Label | None]:
+    answers: dict[int, Label | None] = {}
     for task in sorted(set(tasks)):
         here = [index for index, of in enumerate(tasks) if of == task]
-        answers |= zip(here, learner.predict(x.take(torch.tensor(here)), task), strict=True)
+        some = _answers(learner, x.take(torch.tensor(here)), task, reject)
+        answers |= zip(here, some, strict=True)
     return [answers[index] for index in range(len(tasks))]

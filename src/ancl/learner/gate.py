@@ -68,7 +68,11 @@ class GateResult(NamedTuple):
 
 
 def compare_on_test(
-    before: Learner | None, after: Learner, x: ImageView, labels: Sequence[Label]
+    before: Learner | None,
+    after: Learner,
+    x: ImageView,
+    labels: Sequence[Label],
+    reject: float | None = None,
 ) -> GateResult:
     """Measure two learners on the same images; with ``til`` each image within its own task.
 
@@ -77,11 +81,12 @@ def compare_on_test(
         after: The later one.
         x: Test images.
         labels: Their labels.
+        reject: The later one leaves images without an answer that are less probable than this.
 
     Raises:
         ScenarioError: A label was never learned.
     """
-    evaluation = evaluate_tasks(after, x, labels)
+    evaluation = evaluate_tasks(after, x, labels, reject)
     rates = {row.label: row for row in evaluation.classes if row.images}
     earlier: dict[Label, float | None] = {}
     known = [place for place, label in enumerate(labels) if before and label in before.classes]
@@ -113,6 +118,7 @@ def evaluate_on_test(
     labels: Sequence[Label],
     conditions: "GateConditions",
     say: Callable[[str], None],
+    reject: float | None = None,
 ) -> GateResult:
     """Measure a learner, and an earlier version of it, on images that it should never have learned.
 
@@ -123,6 +129,7 @@ def evaluate_on_test(
         labels: Their labels.
         conditions: What must hold.
         say: Is told how many of the images were learned, where nothing depends on it.
+        reject: See ``compare_on_test``.
 
     Raises:
         ScenarioError: A label was never learned; or, with conditions, an image was.
@@ -139,7 +146,8 @@ def evaluate_on_test(
             f"is no test accuracy."
         )
     never = not count and all(after._history)
-    return compare_on_test(before, after, tested, labels)._replace(never_learned=never)
+    measured = compare_on_test(before, after, tested, labels, reject)
+    return measured._replace(never_learned=never)
 
 
 @dataclass(frozen=True)

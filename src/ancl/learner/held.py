@@ -113,7 +113,10 @@ class Answering(NamedTuple):
     @torch.no_grad()
     def right(self, held: HeldOut) -> Tensor:
         """Whether each held image gets its label; never of a class that is not known."""
-        scores = held.scores(self.scorer)
+        return self.judged(held, held.scores(self.scorer))
+
+    def judged(self, held: HeldOut, scores: Tensor) -> Tensor:
+        """The same, of scores."""
         if self.task_known:
             scores = mask_other_tasks(scores, held.task, self.tasks)
         return scores.argmax(dim=1) == held.y

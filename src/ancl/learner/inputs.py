@@ -5,7 +5,7 @@ Nothing is guessed: images whose layout or values may mean two things are refuse
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -21,21 +21,23 @@ from ancl.data.convert import (
     stacked,
     to_tensor,
 )
-from ancl.data.pictures import is_picture_like, read_pictures
+from ancl.data.pictures import is_picture_like, is_pixels, read_pictures
 from ancl.data.resizing import resized
 from ancl.data.source import value_range
 from ancl.data.storage import ImageView, in_colour
 from ancl.errors import ScenarioError, SpecError
 from ancl.methods.method import Method
 from ancl.methods.task_history import check_hold_out
+from ancl.picture import PLAIN, PictureRule
+from ancl.recipe.data_spec import TaskSpec
 from ancl.recipe.recipe import Recipe
 from ancl.recipe.resolve import memory_problems
 from ancl.stages.plan import Setting
 
 Data = Any
 """Images: an array or tensor, one image or many; a memory-mapped array, which stays in its file; a
-view (``source.train.x``); a list of arrays, of Pillow images or of files; a map-style torch
-``Dataset`` or a ``DataLoader``, of images or of (image, label)."""
+view (``source.train.x``); a list of arrays, of Pillow images, of files or of their contents as
+``bytes``; a map-style torch ``Dataset`` or a ``DataLoader``, of images or of (image, label)."""
 
 _CHANNELS = (1, 3, 4)
 _SHOWN = 5
@@ -53,19 +55,21 @@ class Form:
         shape: The shape of one image as the network sees it: channels first.
         pixels: Whether they are bytes, which are normalised; floats are read as they are.
         values: The smallest and the largest value learned from; nothing where that is not known.
-        resized: Whether images of any size are brought to this one, as ``data.size`` does.
+        rule: How pictures are brought to the shape.
+        resized: Whether arrays of any size are brought to it, too, as ``data.size`` does.
     """
 
     shape: tuple[int, ...]
     pixels: bool
     values: tuple[float, float] | None = None
+    rule: PictureRule = PLAIN
     resized: bool = False
 
     @classmethod
-    def of(cls, x: ImageView, *, resized: bool = False) -> Self:
+    def of(cls, x: ImageView, rule: PictureRule = PLAIN, *, resized: bool = False) -> Self:
         """The form of checked images."""
         shape = Samples(x, torch.zeros(len(x), dtype=torch.long)).input_shape
-        return cls(shape, x.dtype == torch.uint8, value_range(x), resized)
+        return cls(shape, x.dtype == torch.uint8, value_range(x), rule, resized)
 
     def widened(self, x: ImageView) -> Self:
         """The same after more images were learned from."""
@@ -114,7 +118,7 @@ class Form:
             c, h, w = self.picture or (0, 0, 0)
             size = x.shape[1:3] if self.resized else (h, w)
             if self.pixels and x.dtype == torch.uint8 and len(x) and x.shape[1:] == (*size, c):
-                return resized(x, self.square)
+                return resized(x, self.square, self.rule)
             x = x.dense()
         if x.numel() == 0:
             raise ScenarioError(f"There are no images: the array has the shape {tuple(x.shape)}.")
@@ -123,8 +127,8 @@ class Form:
             check_finite(x)
         if not self.pixels:
             return self._as_floats(x, say)
-        x = self._as_bytes(x)
-        return resized(ImageView.of(x), self.square) if self.resized else x
+        x = self._in_channels(self._as_bytes(x), say)
+        return resized(ImageView.of(x), self.square, self.rule) if self.resized else x
 
     def _colourful(self, x: Tensor | ImageView) -> Tensor | ImageView:
         """Grey bytes with three equal channels, where that is what was learned from."""
@@ -136,11 +140,11 @@ class Form:
 
     def _arranged(self, x: Tensor) -> Tensor:
         """With the axes (N, H, W, C) for a learner of bytes, as the network reads them else."""
-        found = self._batch(x)
-        if found is None:
-            found = self._batch(x.unsqueeze(0))
-        if found is not None:
-            return found
+        # One image comes before many grey ones without channels: (3, H, W) is one.
+        for layout in (self._batch, self._recoloured):
+            for images in (x, x.unsqueeze(0)):
+                if (arranged := layout(images)) is not None:
+                    return arranged
         own = Samples(x, torch.empty(0)).input_shape if x.ndim == 4 else tuple(x.shape)
         raise ScenarioError(
             f"The images have shape {own}, but this learner began with {self.shape} (channels "
@@ -174,11 +178,34 @@ class Form:
         # One pixel wide would be a row of a single image whose channels come last.
         return (shape[0], shape[1]) if len(shape) > 2 or shape[1:] > (1,) else (0, 0)
 
+    def _recoloured(self, x: Tensor) -> Tensor | None:
+        """Images of the same size with other channels; floats can only be repeated."""
+        if not self.is_image:
+            return None
+        c, h, w = self.shape
+        if self.resized and x.ndim == 4 and x.shape[3] in _CHANNELS:
+            h, w = x.shape[1:3]
+        x = x.unsqueeze(3) if x.ndim == 3 else x
+        shape = tuple(x.shape[1:])
+        last, first = shape[:2] == (h, w), shape[1:] == (h, w)
+        channels = shape[2] if last and len(shape) == 3 else shape[0] if first else 0
+        if channels not in _CHANNELS or (not self.pixels and (channels, c) != (1, 3)):
+            return None
+        x = self._last(x) if last else self._first(x)
+        return x if self.pixels else x.expand(-1, c, -1, -1).contiguous()
+
     def _first(self, x: Tensor) -> Tensor:
         return x.permute(0, 2, 3, 1).contiguous() if self.pixels else x
 
     def _last(self, x: Tensor) -> Tensor:
         return x if self.pixels else x.permute(0, 3, 1, 2).contiguous()
+
+    def _in_channels(self, x: Tensor, say: Callable[[str], None]) -> Tensor:
+        """Bytes in the learner's channels: converted as pictures are."""
+        if self.picture is None or x.shape[3] == self.shape[0]:
+            return x
+        pictures = list(x.numpy())
+        return torch.from_numpy(read_pictures(pictures, self.picture, rule=self.rule, say=say))
 
     # -- values ------------------------------------------------------------------------------
 
@@ -280,7 +307,7 @@ def read_images(data: Data, form: Form, say: Callable[[str], None]) -> Tensor | 
     Raises:
         ScenarioError: They cannot be read, or do not have the form.
     """
-    return form.fit(_read(data, form, ordered=True)[0], say)
+    return form.fit(_read(data, _Wanted(form, None, form.rule), say, ordered=True)[0], say)
 
 
 def read_labelled(
@@ -288,23 +315,24 @@ def read_labelled(
     labels: Any,
     form: Form | None,
     say: Callable[[str], None],
-    size: int | None = None,
+    spec: TaskSpec | None = None,
     colour: bool = False,
 ) -> tuple[ImageView, list[Label]]:
     """Images and their labels, from both or from a dataset or loader that yields pairs.
 
     Args:
-        data: The images.
-        labels: Their labels, where they do not come with them.
-        form: What images are; none before the first task.
+        data: Images, or images and labels.
+        labels: Their labels, if they have none themselves.
+        form: The learner's; none before its first task.
         say: Takes a warning.
-        size: What the first task's images are resized to.
+        spec: Says the size of images, and how they come to it, where there is no form.
         colour: Whether the first task's grey images get three channels.
 
     Raises:
         ScenarioError: They cannot be read, do not have the form, or have no labels.
     """
-    raw, own = _read(data, form, ordered=labels is not None, size=size)
+    size, rule = (spec.size, spec.pictures) if spec else (None, PLAIN)
+    raw, own = _read(data, _Wanted(form, size, rule), say, ordered=labels is not None)
     if own is not None and labels is not None:
         raise ScenarioError(
             f"This {type(data).__name__} yields labels, and others are given too. Leave them out."
@@ -317,7 +345,7 @@ def read_labelled(
         )
     if form is None:
         x = as_view(raw)
-        x = resized(in_colour(x) if colour else x, size)
+        x = resized(in_colour(x) if colour else x, size, rule)
     else:
         x = as_view(form.fit(raw, say))
     if len(x) != len(given):
@@ -334,10 +362,38 @@ def _labels(labels: Any) -> list[Label] | None:
     return as_labels([labels] if isinstance(labels, str | int) else labels)
 
 
+class _Wanted(NamedTuple):
+    """What pictures are to become: the form of a learner, or what its first task is to have."""
+
+    form: Form | None
+    size: int | None
+    rule: PictureRule
+
+    def read(self, pictures: Sequence[Any], say: Callable[[str], None]) -> Tensor:
+        """Pictures as bytes."""
+        odd = next((p for p in pictures if not is_picture_like(p) and not is_pixels(p)), None)
+        if odd is not None:
+            raise ScenarioError(
+                f"The list holds pictures, and a {type(odd).__name__} that is none. Possible: "
+                f"files, their contents as bytes, Pillow images, and arrays of bytes (H, W, C)."
+            )
+        shape, rule = (self.form.picture, self.form.rule) if self.form else (None, self.rule)
+        return torch.from_numpy(read_pictures(pictures, shape, size=self.size, rule=rule, say=say))
+
+    def are_pictures(self, arrays: Sequence[Any]) -> bool:
+        """Whether arrays are pictures one by one: of several forms, or not of the wanted size."""
+        if not all(map(is_pixels, arrays)):
+            return False
+        shapes = {array.shape for array in arrays}
+        size = self.form.shape[1:] if self.form else self.size and (self.size, self.size)
+        return len(shapes) > 1 or bool(size and {shape[:2] for shape in shapes} != {size})
+
+
 def _read(
-    data: Data, form: Form | None, *, ordered: bool, size: int | None = None
+    data: Data, wanted: _Wanted, say: Callable[[str], None], *, ordered: bool
 ) -> tuple[Tensor | ImageView, list[Label] | None]:
     """Images as bytes or floats, and labels that come with them."""
+    form = wanted.form
     if isinstance(data, ImageView):
         return data, None
     if is_mapped(data) and (form is None or data.ndim == 4):
@@ -351,9 +407,8 @@ def _read(
     if isinstance(data, Sequence) and not isinstance(data, str):
         if len(data) == 0:
             raise ScenarioError("There are no images: the list is empty.")
-        if is_picture_like(data[0]):
-            shape, square = (form.picture, form.square) if form else (None, size)
-            return torch.from_numpy(read_pictures(data, shape, square)), None
+        if is_picture_like(data[0]) or wanted.are_pictures(data):
+            return wanted.read(data, say), None
         if all(hasattr(each, "shape") for each in data):
             return stacked(data), None
     return to_tensor(data), None

@@ -19,7 +19,6 @@ from ancl.data import (
     chosen_normalization,
     raw_floats,
 )
-from ancl.data.resizing import OTHERWISE, RESAMPLING
 from ancl.errors import ScenarioError, SpecError, counted
 from ancl.inference import InferenceInputs
 from ancl.learner.answers import Answers
@@ -60,6 +59,7 @@ from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Network, network_maker
+from ancl.picture import PictureRule
 from ancl.recipe.build import make_setting
 from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, RunSpec
 from ancl.recipe.request import dotted_settings
@@ -107,9 +107,12 @@ class Learner(Answers):
         normalization: ``moments`` (each channel's own in the first task), ``none``, or numbers:
             (mean, std), or every channel's mean, then every std. Left out, bytes have moments, or
             what pretrained weights expect, and floats are read as they are.
-        size: Height and width that all images are resized to, arrays too: bytes, by bicubic
-            interpolation. Left out, it is that of pretrained weights for methods that compute
-            their classifier, and else the first task's images decide it.
+        size: Height and width that all images are resized to, arrays too, as bytes. Left out, it
+            is that of pretrained weights for methods that compute their classifier, and else the
+            first task's images decide it.
+        resize: How: ``stretch``, which it is if left out; ``crop`` and ``fit`` keep proportions,
+            and cut off what is too long or fill up with the background.
+        background: The colour that transparent pixels are laid on; white if left out.
         device: ``auto``, ``cpu``, ``cuda`` …
         store: A directory in which finished and interrupted training is kept.
         held: How many validation images of each class are kept beside what is learned, at most.
@@ -137,6 +140,8 @@ class Learner(Answers):
         augment: Augment | None = None,
         normalization: str | tuple[float, ...] | None = None,
         size: int | None = None,
+        resize: Literal["stretch", "crop", "fit"] | None = None,
+        background: str | None = None,
         device: str = GENERAL["device"].default,
         store: str | Path | None = None,
         held: int = HELD,
@@ -156,6 +161,8 @@ class Learner(Answers):
             "data.augment": augment,
             "data.normalization": normalization,
             "data.size": size,
+            "data.resize": resize,
+            "data.background": background,
         }
         given = {name: value for name, value in given.items() if value is not None} | settings
         if isinstance(method, RunSpec):
@@ -231,9 +238,9 @@ class Learner(Answers):
         return self._recipe.data.size
 
     @property
-    def resampling(self) -> str:
-        """How pictures are interpolated to its size: what another program must do, too."""
-        return (OTHERWISE if self.resizes_to is None else RESAMPLING).name.lower()
+    def picture_rule(self) -> PictureRule:
+        """How images of any form become those of its form: what another program must do, too."""
+        return self._recipe.data.pictures
 
     def learn(
         self,
@@ -251,8 +258,8 @@ class Learner(Answers):
         images are.
 
         Args:
-            data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images
-                or of files. Or both in one: a ``Dataset`` or ``DataLoader``.
+            data: Images and ``labels``: an array, a tensor, or a list of arrays, of Pillow images,
+                of files or of their contents. Or both in one: a ``Dataset`` or ``DataLoader``.
             labels: The label of each image: whole numbers or texts.
             ids: What each image is called; its file, or its position, if left out.
             accept: Decides on the learner as it would be, which it is given. If it returns
@@ -262,15 +269,16 @@ class Learner(Answers):
             Its number (``task``), new ``classes``, known ones that came again (``returning``), the
             main network's ``epochs``, ``held``: what changed on held images, and ``accepted``.
         """
+        spec = self._recipe.data
         x, given = self._read(data, labels)
         names = image_ids(data, ids, len(x))
         arrived = arrival(x, given, names, self._history, self.classes, self._held)
         task = next_task(*arrived.part(), self._tasks, self._recipe)
-        resized = self.resizes_to is not None
-        form = self._form.widened(x) if self._form else Form.of(x, resized=resized)
+        sized = spec.size is not None
+        form = self._form.widened(x) if self._form else Form.of(x, spec.pictures, resized=sized)
         setting = self._setting
         if setting is None:
-            asked = self._recipe.data.normalization
+            asked = spec.normalization
             for note in raw_floats(x, asked):
                 self._say_once("floats", note)
             moments = chosen_normalization(asked, x, channel_statistics(x))
@@ -298,7 +306,7 @@ class Learner(Answers):
 
     def _read(self, data: Data, labels: Any) -> tuple[ImageView, list[Label]]:
         """Images and labels, in the learner's form or in that which its first task will have."""
-        form = (self._form, self._say, self.resizes_to, self._in_colour)
+        form = (self._form, self._say, self._recipe.data, self._in_colour)
         return read_labelled(data, labels, *form)
 
     @property
@@ -539,5 +547,8 @@ class Learner(Answers):
         self._form, self._held = learned.form, learned.held
         self._measured, self._opened = learned.measured, len(tasks)
         self._history = learned.images or (None,) * len(tasks)
+        fitted, held = learned.calibration, self._held
+        if fitted and held and (fitted.images, fitted.basis) == (len(held.samples), self._basis):
+            self._fitted[self.scenario == "til"] = fitted
         parts = (entries, *self._built(), self._form, len(tasks))
         self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ancl.data import Task
 from ancl.learner.card import Measured
 from ancl.learner.held import (
@@ -108,7 +110,11 @@ def learner_after(
     after._descent, after._scorer = set(before._descent), None
     held, right, after._changes = after._held_out(), None, HeldChanges()
     if held:
-        right = _answering(after).right(held)
+        answering = _answering(after)
+        with torch.no_grad():
+            scores = held.scores(answering.scorer)
+        after._held_answers = answering.scorer, scores
+        right = answering.judged(held, scores)
         was = _answering(before) if before._tasks else None
         after._changes = compare_held(held, before._held_out(), was, right)
     row = task_accuracies(right, held, tasks)

@@ -1,5 +1,6 @@
 """What a learner leaves on disk, read back: checked, never trusted, and no code of it executed."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ancl.learner.card import Measured, read_measured
 from ancl.learner.held import Scorer, make_scorer
 from ancl.learner.images import USES, LearnedImages, hash_rows
 from ancl.learner.inputs import Form
+from ancl.learner.measures import Calibration
 from ancl.learner.versions import read_version
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
@@ -51,6 +53,7 @@ class Learned(NamedTuple):
         held: Its held images.
         most_held: How many images of each class it holds, at most; nothing where that is open.
         values: The smallest and the largest value learned from, where that is known.
+        calibration: What was fitted on its held images, where that is known.
         digest: That of the version, where it is a learner's.
         images: The images of every task, where they are listed.
         remedy: What to do where its parts do not fit together.
@@ -65,6 +68,7 @@ class Learned(NamedTuple):
     held: Exemplars | None = None
     most_held: int | None = None
     values: tuple[float, float] | None = None
+    calibration: Calibration | None = None
     digest: str | None = None
     images: tuple[LearnedImages | None, ...] | None = None
     remedy: str = _AGAIN
@@ -72,10 +76,12 @@ class Learned(NamedTuple):
     @property
     def form(self) -> Form:
         """What its images are."""
-        size, shape = self.recipe.data.size, self.state.input_shape
+        data, shape = self.recipe.data, self.state.input_shape
+        size = data.size
         if size is not None and (not self.state.pixels or shape[1:] != (size, size)):
             raise ValueError("the images do not have the size that they are resized to")
-        return Form(shape, self.state.pixels, self.values, resized=size is not None)
+        resized = size is not None
+        return Form(shape, self.state.pixels, self.values, data.pictures, resized)
 
 
 def read_learner(supplied: "SuppliedCode", version: int | None = None) -> Learned:
@@ -104,6 +110,7 @@ def read_learner(supplied: "SuppliedCode", version: int | None = None) -> Learne
             checked(list[str], meta["accepted_changes"]),
             most_held=checked(Count, meta["held"]),
             values=read_values(meta["values"]),
+            calibration=read_calibration(meta.get("calibration")),
             digest=saved.digest,
             images=tuple(
                 LearnedImages.of(tensors[part], classes) if part in tensors else None
@@ -435,6 +442,21 @@ def read_values(values: Any) -> tuple[float, float] | None:
     if not low <= high:
         raise ValueError("the values learned from are not a range")
     return low, high
+
+
+def read_calibration(values: Any) -> Calibration | None:
+    """What was fitted on held images, as it was saved; earlier versions did not save it.
+
+    Raises:
+        ValueError: It is not what was fitted.
+    """
+    if values is None:
+        return None
+    found: Calibration = checked(Calibration, values)
+    errors = [found.error or 0.0, found.error_before or 0.0]
+    if not 0 < found.temperature < math.inf or not all(0 <= error <= 1 for error in errors):
+        raise ValueError("the temperature that was fitted is none")
+    return found
 
 
 _UNFIT = (

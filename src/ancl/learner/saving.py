@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ancl.data import Label
-from ancl.errors import StoreError
+from ancl.errors import ScenarioError, StoreError
 from ancl.learner.images import LEFT_OUT
 from ancl.learner.saved import images_part
 from ancl.learner.versions import Note, Version, add_version, descends
@@ -46,6 +48,7 @@ def save_version(
         "accepted_changes": list(learner.accepted_changes),
         "recipe": learner._recipe.values(),
         "held": learner._most_held,
+        "calibration": _fitted(learner),
         "state": learner._final_state().model_dump(mode="json"),
         "measured": [None if row is None else row._asdict() for row in learner._measured],
         "values": learner._form.values if learner._form else None,
@@ -68,6 +71,15 @@ def save_version(
         ) from error
     learner._descent.add(version.digest)
     return version
+
+
+def _fitted(learner: Learner) -> dict[str, Any] | None:
+    """What was fitted on held images; features that are held are as fast to fit anew."""
+    if not learner._held:
+        return None
+    with suppress(ScenarioError):  # it has no answer to some of them, which is said when asked
+        return asdict(learner.calibration())
+    return None
 
 
 def _image_counts(learner: Learner) -> dict[Label, int]:

@@ -6,7 +6,7 @@ resumes what was stopped, and a call that was finished before only says so.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,6 +166,19 @@ def _check_store(store: str | Path | None, target: Path) -> None:
     check_outside_learners(Path(store))
 
 
+def _images(
+    learner: Learner,
+    data: str,
+    part: str,
+    data_root: str | Path | None,
+    say: Callable[[str], None],
+    shape: tuple[int, ...] | None = None,
+) -> tuple[ImageView, list[Label]]:
+    """The images of a source as the learner has them; before its first task, of this shape."""
+    form: dict[str, Any] = {"size": learner.resizes_to, "rule": learner.picture_rule}
+    return labelled_part(data, part, data_root, learner.input_shape or shape, say, **form)
+
+
 class _Saving(NamedTuple):
     """Where what is learned is saved, and whether that is where the learner was."""
 
@@ -223,8 +236,7 @@ class _Asked(NamedTuple):
     ) -> LearnOutcome:
         """Learn, measure and save; a refused version is saved too, and is not the current one."""
         say = (events or Events()).say
-        form = (learner.input_shape, say, learner.resizes_to)
-        x, labels = labelled_part(self.data, "train", self.data_root, *form)
+        x, labels = _images(learner, self.data, "train", self.data_root, say)
         gate = self._gate(learner, test, conditions, x, labels, say)
         if gate and saving.in_place:
             judged = self._judged_again(saving.target, learner, gate, x, labels, events)
@@ -254,8 +266,8 @@ class _Asked(NamedTuple):
         """
         if test is None:
             return None
-        shape = learner.input_shape or Samples(x, _no_labels(x)).input_shape
-        images, own = labelled_part(test, "test", self.data_root, shape, say, learner.resizes_to)
+        shape = Samples(x, _no_labels(x)).input_shape
+        images, own = _images(learner, test, "test", self.data_root, say, shape)
         given, _ = learner._read(x, labels)
         tested, own = learner._read(images, own)
         ids = image_ids(images, None, len(images))
@@ -304,8 +316,7 @@ class _Asked(NamedTuple):
             return None
         there = self._open(target, None, events)
         say = Events().say  # said once: when the images are learned
-        form = (there.input_shape, say, there.resizes_to)
-        x, labels = labelled_part(self.data, "train", self.data_root, *form)
+        x, labels = _images(there, self.data, "train", self.data_root, say)
         if not _has_learned(there, x, labels):
             return None
         self._check_settings_of(there)

@@ -44,6 +44,21 @@ def finetune(
     return with_statistics(Method("finetune", CrossEntropy(loss_over)), classifier, transport)
 
 
+def alone(*, loss_over: Over = "auto") -> Method:
+    """Learn every task with a new network, as if it were the only one.
+
+    What a method learns more of a task than this one is its forward transfer.
+
+    Args:
+        loss_over: Classes that compete in the task loss: all ``seen``, or the ``own_task``'s;
+            auto is seen with old images to learn from, else own_task.
+    """
+    fresh = "every task begins with a new network, and there is no old one to hold it to"
+    return Method(
+        "alone", CrossEntropy(loss_over), start="fresh", no_variants={"a": fresh, "afec": fresh}
+    )
+
+
 def joint(*, loss_over: Over = "auto") -> Method:
     """Learn each task with the images of all tasks so far: the upper bound.
 
@@ -300,6 +315,7 @@ def freeze(*, loss_over: Over = "auto", classifier: Classifier = "head") -> Meth
 METHODS: dict[str, Maker] = {
     "finetune": finetune,
     "joint": joint,
+    "alone": alone,
     "ewc": ewc,
     "mas": mas,
     "si": si,

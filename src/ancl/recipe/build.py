@@ -27,6 +27,7 @@ from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import Architecture, architecture
+from ancl.picture import PictureRule
 from ancl.recipe.outside_parts import Digests, own_images, own_optimizers, part_digests
 from ancl.recipe.recipe import Recipe, RunSpec
 from ancl.recipe.resolve import memory_problems
@@ -35,9 +36,9 @@ from ancl.stages.plan_notes import plan_notes, tuning_notes, untrained_notes
 from ancl.stages.stage import Stage
 from ancl.state import StateKeys
 
-Reading = Callable[[str, Path | None, int | None], Source]
-"""Loads the images of a name at a size; ``lru_cache(1)(load_source)`` reads those of many runs
-once."""
+Reading = Callable[[str, Path | None, int | None, PictureRule], Source]
+"""Loads the images of a name at a size, by a rule; ``lru_cache(1)(load_source)`` reads those of
+many runs once."""
 _COLLAPSE = (
     "Warning: {method} keeps no images of earlier tasks. In class-incremental learning the network "
     "is then expected to collapse to the newest task's classes."
@@ -109,7 +110,7 @@ def build(
     """
     data = spec.data
     use_workers(data.workers)
-    source = read(data.source, root, data.size)
+    source = read(data.source, root, data.size, data.pictures)
     stream = make_stream(
         source,
         scenario=data.scenario,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from ancl.checks import Text
 from ancl.data import Augment, class_order, task_domains, task_sizes
 from ancl.data.arrival import Arrival, check_arrival
 from ancl.data.registry import known_source, names_code
@@ -14,6 +15,7 @@ from ancl.data.repetition import check_repetition
 from ancl.data.resizing import MOST_PIXELS
 from ancl.errors import printable
 from ancl.hashing import LATER
+from ancl.picture import PLAIN, Filter, PictureRule, Resize, plain_rule, read_colour
 from ancl.runtime import MOST_AT_ONCE
 
 Scenario = Literal["til", "cil", "dil", "cir"]
@@ -32,8 +34,13 @@ class TaskSpec:
         normalization: What is subtracted from images and divided by: moments (each channel's own),
             none, or numbers such as 0.5,0.25 (mean,std; or every channel's mean, then every
             std). Left out, bytes have moments, or what pretrained weights expect, and floats none.
-        size: Height and width that images are resized to before all else: bytes, by bicubic
-            interpolation. Left out, images are as they are, or as folder:PATH@32 says.
+        size: Height and width that all images are resized to before all else, as bytes. Left out,
+            images are as they are, or as folder:PATH@32 says.
+        resize: How: stretch, crop (what is too long is cut off) or fit (filled up with the
+            background); the last two keep proportions.
+        filter: How pixels are interpolated when images are resized; left out, bicubic with
+            data.size, else bilinear.
+        background: The colour that transparent pixels are laid on, such as white or #808080.
     """
 
     scenario: Scenario = "cil"
@@ -41,6 +48,15 @@ class TaskSpec:
     augment: Augment = "none"
     normalization: Annotated[str | tuple[float, ...] | None, LATER] = None
     size: Annotated[Annotated[int, Ge(1), Le(MOST_PIXELS)] | None, LATER] = None
+    resize: Annotated[Resize, LATER] = PLAIN.resize
+    filter: Annotated[Filter | None, LATER] = None
+    background: Annotated[str, Text("colour", read_colour), LATER] = PLAIN.background
+
+    @property
+    def pictures(self) -> PictureRule:
+        """How images of any form become images of one form."""
+        chosen = self.filter or plain_rule(self.size).filter
+        return PictureRule(self.resize, chosen, self.background)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,7 @@ def outside_digests(spec: RunSpec, root: Path | None = None) -> dict[str, str]:
         augmentation_code(spec.data.augment),
         network,
         file and file.digest,
-        load_source(source, root, spec.data.size).fingerprint if own_images(source) else None,
+        _images_digest(spec, root) if own_images(source) else None,
         own_optimizers(spec),
     )
 
@@ -83,6 +83,11 @@ def own_optimizers(spec: Recipe) -> dict[str, Loaded | None]:
         "training.optimizer": optimizer_code(spec.training.optimizer),
         "auxiliary.optimizer": optimizer_code(spec.auxiliary.optimizer),
     }
+
+
+def _images_digest(spec: RunSpec, root: Path | None) -> str:
+    data = spec.data
+    return load_source(data.source, root, data.size, data.pictures).fingerprint
 
 
 def part_name(spec: RunSpec, setting: str) -> str:

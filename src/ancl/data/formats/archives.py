@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ancl.errors import ScenarioError
-from ancl.files import read_plain
+from ancl.files import file_mark, open_plain, read_plain
 
 
 class Contents(NamedTuple):
@@ -26,16 +26,16 @@ class Contents(NamedTuple):
 
 
 class Tree(Protocol):
-    """Files that can be listed and read.
-
-    ``home`` is their folder, or that of the archive.
-    """
+    """Files that can be listed and read."""
 
     place: Path
-    home: Path
 
     def marks(self) -> dict[str, str]:
         """Every file by name, with a mark that changes when the file does."""
+        ...
+
+    def origin(self, marks: dict[str, str]) -> tuple[Path, dict[str, str]]:
+        """Where files with these marks are on the disk: a folder, and marks of files of it."""
         ...
 
     def read(self, name: str) -> bytes:
@@ -47,7 +47,7 @@ class FolderTree:
     """The files of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = self.home = folder
+        self.place = folder
 
     def marks(self) -> dict[str, str]:
         """Every file that is not hidden, with its size and time."""
@@ -56,12 +56,20 @@ class FolderTree:
             folders[:] = [name for name in folders if not name.startswith(".")]
             start = "" if Path(folder) == self.place else f"{Path(folder).relative_to(self.place)}/"
             for name in (name for name in files if not name.startswith(".")):
-                try:
-                    status = os.stat(f"{folder}/{name}")
-                except OSError:  # a link that leads nowhere: reading it says so
-                    status = os.lstat(f"{folder}/{name}")
-                found[start.replace(os.sep, "/") + name] = f"{status.st_size} {status.st_mtime_ns}"
+                found[start.replace(os.sep, "/") + name] = file_mark(f"{folder}/{name}")
         return dict(sorted(found.items()))
+
+    def origin(self, marks: dict[str, str]) -> tuple[Path, dict[str, str]]:
+        """The files themselves."""
+        return self.place, marks
+
+    def start(self, name: str, count: int) -> bytes:
+        """The first bytes of a file; none where it cannot be read."""
+        try:
+            with open_plain(self.place / name) as file:
+                return file.read(count)
+        except OSError:
+            return b""
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
@@ -71,11 +79,21 @@ class FolderTree:
             raise _missing(name, self.place) from error
 
 
-class ZipTree:
+class _Archive:
+    """The file of an archive."""
+
+    place: Path
+
+    def origin(self, marks: dict[str, str]) -> tuple[Path, dict[str, str]]:
+        """The archive, whichever of its files are meant."""
+        return self.place.parent, {self.place.name: file_mark(str(self.place))}
+
+
+class ZipTree(_Archive):
     """The files of a zip archive, below the folder it holds."""
 
     def __init__(self, archive: Path, top: str) -> None:
-        self.place, self.home = archive, archive.parent
+        self.place = archive
         self._top = f"{top}/"
         try:
             self._zip = zipfile.ZipFile(archive)
@@ -100,11 +118,11 @@ class ZipTree:
             raise _damaged(self.place, error) from error
 
 
-class TarTree:
+class TarTree(_Archive):
     """The files of a tar archive, below the folder it holds, read into memory in one pass."""
 
     def __init__(self, archive: Path, top: str) -> None:
-        self.place, self.home = archive, archive.parent
+        self.place = archive
         self._files: dict[str, bytes] = {}
         try:
             with tarfile.open(archive, "r|*") as stream:

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import os
+import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import PIL
-from numpy.typing import NDArray
-from PIL import Image
+import torch
 
+from ancl.data.caches import PixelCache, remove_changed
 from ancl.data.formats.archives import FolderTree, Tree
-from ancl.data.formats.arrays import read_npy
-from ancl.data.pictures import UNREADABLE, pixels_of
-from ancl.data.resizing import OTHERWISE
+from ancl.data.pictures import transparent_note
 from ancl.data.source import Source, listed, make_source
 from ancl.errors import ScenarioError, counted
+from ancl.picture import (
+    INSTALL_HEIF,
+    NEEDS_HEIF,
+    PLAIN,
+    START,
+    PictureRule,
+    Pixels,
+    begins_as_picture,
+    decode,
+    is_grey,
+    is_picture,
+)
 from ancl.runtime import check_memory
 
+Size = int | tuple[int, int] | None
+"""Height and width to resize to; nothing where all images are of one size."""
 _TEST_NAMES = ("test", "val", "validation")
 _SHOWN = 200
 
@@ -47,15 +56,18 @@ class BadImagesError(ScenarioError):
         if len(bad) > _SHOWN:
             lines.append(f"… and {len(bad) - _SHOWN:,} more")
         them = "them" if len(bad) > 1 else "it"
-        super().__init__("\n".join(lines) + f"\nRemove or replace {them}.")
+        lines.append(f"Remove or replace {them}.")
+        if heif := sum(NEEDS_HEIF in reason for reason in bad.values()):
+            lines.append(f"{heif:,} of them can be read with pillow-heif: {INSTALL_HEIF}.")
+        super().__init__("\n".join(lines))
 
 
 def folder_source(
     path: Path,
-    size: int | None = None,
+    size: Size = None,
     *,
     skip_bad: bool = False,
-    resampling: Image.Resampling = OTHERWISE,
+    rule: PictureRule = PLAIN,
 ) -> Source:
     """The images below a folder.
 
@@ -66,43 +78,30 @@ def folder_source(
         path: The folder.
         size: Height and width to resize to; without it all images must be of one size.
         skip_bad: Whether files that are not images are left out, which a note of the source says.
-        resampling: How they are resized.
+        rule: How pictures become images of one form.
 
     Raises:
         ScenarioError: There are such files, and they are not left out; its cause has all of them.
     """
+    notes: list[str] = []
+    folder = _Folder(path, notes.append)
+    read = partial(_source, folder, size=size, rule=rule)
     try:
-        return _source(path, size, {}, resampling)
+        source = read()
     except BadImagesError as error:
-        left_out, note = _left_out(error, skip_bad)
-    found = _source(path, size, left_out, resampling)
-    return replace(found, notes=(note, *found.notes))
+        folder.leave_out(error, skip_bad)
+        source = read()
+    return replace(source, notes=(*notes, *source.notes))
 
 
-def _left_out(error: BadImagesError, skip_bad: bool) -> tuple[Mapping[str, str], str]:
-    """The files to leave out, and a note that names them; or a refusal."""
-    if not skip_bad:
-        raise ScenarioError(
-            f"{error} Or leave out bad files: --skip-bad-images, or folder:PATH{SKIP_BAD}."
-        ) from error
-    names = ", ".join(list(error.bad)[:_SHOWN]) + (", …" if len(error.bad) > _SHOWN else "")
-    files = counted(len(error.bad), "file")
-    return error.bad, f"Left out, as they are not images: {files}: {names}."
-
-
-def _source(
-    path: Path, size: int | None, left_out: Mapping[str, str], resampling: Image.Resampling
-) -> Source:
-    train, test = _parts(path)
-    classes = _classes(path / train)
-    tree = FolderTree(path)
-    marks = {name: mark for name, mark in tree.marks().items() if name not in left_out}
-    read = partial(read_pictures, tree, marks=marks, size=size, resampling=resampling)
-    names, labels = _files(marks, train, classes)
-    if test is None:
-        return make_source(path.name, read(names, colour=False), labels, classes=classes)
-    test_names, test_labels = _files(marks, test, _classes(path / test))
-    together = read([*names, *test_names], colour=False)
+def _source(folder: _Folder, size: Size, rule: PictureRule) -> Source:
+    names, labels = folder.files(folder.train)
+    path, classes = folder.path, _classes(folder.path / folder.train)
+    if folder.test is None:
+        x = folder.read(names, size, rule, colour=False)
+        return make_source(path.name, x, labels, classes=classes)
+    test_names, test_labels = folder.files(folder.test)
+    together = folder.read([*names, *test_names], size, rule, colour=False)
     x, test_x = together[: len(names)], together[len(names) :]
     return make_source(path.name, x, labels, test_x, test_labels, classes=classes)
 
@@ -110,43 +109,110 @@ def _source(
 def folder_part(
     path: Path,
     part: str,
-    size: int | None = None,
+    size: Size = None,
     *,
-    resampling: Image.Resampling = OTHERWISE,
     colour: bool = False,
     skip_bad: bool = False,
+    rule: PictureRule = PLAIN,
     say: Callable[[str], None] = warnings.warn,
-) -> tuple[NDArray[np.uint8], list[str], list[str]]:
+) -> tuple[Pixels, list[str], list[str]]:
     """Images, classes and files of one part, ``train`` or ``test``; all where there are no parts.
 
     Args:
         path: The folder, as for ``folder_source``.
         part: Which.
         size: Height and width to resize to; without it all images must be of one size.
-        resampling: How they are resized.
         colour: Give grey images three channels too.
         skip_bad: Whether files that are not images are left out.
+        rule: How pictures become images of one form.
         say: Receives which.
     """
-    train, test = _parts(path)
-    if part == "test" and train != "." and test is None:
+    folder = _Folder(path, say)
+    if part == "test" and folder.train != "." and folder.test is None:
         raise ScenarioError(
             f"{path} has a folder train and none for the test ({', '.join(_TEST_NAMES)}). Add one, "
-            f"or name the images themselves: folder:{path / train}."
+            f"or name the images themselves: folder:{path / folder.train}."
         )
-    chosen = test if part == "test" and test is not None else train
-    tree = FolderTree(path)
-    marks = tree.marks()
-    names, labels = _files(marks, chosen, _classes(path / chosen))
-    read = partial(read_pictures, tree, size=size, resampling=resampling, colour=colour)
+    chosen = folder.test if part == "test" and folder.test is not None else folder.train
+    names, labels = folder.files(chosen)
     try:
-        return read(names, marks=marks), labels, names
+        return folder.read(names, size, rule, colour=colour), labels, names
     except BadImagesError as error:
-        left_out, note = _left_out(error, skip_bad)
-    say(note)
-    good = {name: mark for name, mark in marks.items() if name not in left_out}
-    names, labels = _files(good, chosen, _classes(path / chosen))
-    return read(names, marks=good), labels, names
+        folder.leave_out(error, skip_bad)
+    names, labels = folder.files(chosen)
+    return folder.read(names, size, rule, colour=colour), labels, names
+
+
+class _Folder:
+    """The files of a folder, of which some may be left out.
+
+    Args:
+        path: The folder.
+        say: Receives what is left out, and what is done with pictures.
+    """
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self.path, self._say = path, say
+        self.train, self.test = _parts(path)
+        self._tree = FolderTree(path)
+        self._marks = self._tree.marks()
+        remove_changed(path, self._marks)
+        self._pictures = [name for name in self._marks if self._is_picture(name)]
+        self._say_unread()
+
+    def files(self, part: str) -> tuple[list[str], list[str]]:
+        """The image files of a part and the class of each; every class has some."""
+        start = "" if part == "." else f"{part}/"
+        inside = [name for name in self._pictures if _is_of_class(name, start)]
+        labels = [name.removeprefix(start).split("/")[0] for name in inside]
+        empty = sorted(set(_classes(self.path / part)) - set(labels))
+        if empty:
+            raise ScenarioError(
+                f"There are no images in the folder of {listed(empty)}. Put some there (.png, "
+                ".jpg, .webp, …), or remove the folder."
+            )
+        return inside, labels
+
+    def read(self, names: Sequence[str], size: Size, rule: PictureRule, *, colour: bool) -> Pixels:
+        """The images of these names."""
+        marks = self._marks
+        return read_pictures(
+            self._tree, names, marks, size=size, colour=colour, rule=rule, say=self._say
+        )
+
+    def leave_out(self, error: BadImagesError, skip_bad: bool) -> None:
+        """Leave out bad files and name them; or refuse them."""
+        if not skip_bad:
+            raise ScenarioError(
+                f"{error} Or leave out bad files: --skip-bad-images, or folder:PATH{SKIP_BAD}."
+            ) from error
+        self._pictures = [name for name in self._pictures if name not in error.bad]
+        names = ", ".join(list(error.bad)[:_SHOWN]) + (", …" if len(error.bad) > _SHOWN else "")
+        files = counted(len(error.bad), "file")
+        self._say(f"Left out, as they are not images: {files}: {names}.")
+
+    def _is_picture(self, name: str) -> bool:
+        return is_picture(name) or begins_as_picture(self._tree.start(name, START))
+
+    def _say_unread(self) -> None:
+        """Say which pictures belong to no class, or to a part that is not read."""
+        parts = [part for part in (self.train, self.test) if part]
+        starts = ["" if part == "." else f"{part}/" for part in parts]
+        unread = [name for name in self._pictures if not any(_is_of_class(name, s) for s in starts)]
+        if not unread:
+            return
+        where = Counter(f"{self.path / name}".rpartition("/")[0] for name in unread)
+        shown = ", ".join(f"{count:,} in {place}" for place, count in where.most_common(3))
+        more = ", …" if len(where) > 3 else ""
+        self._say(
+            f"Not read, as they are in no folder of a class that is read: "
+            f"{counted(len(unread), 'picture')} ({shown}{more})."
+        )
+
+
+def _is_of_class(name: str, start: str) -> bool:
+    """Whether a file is in a folder of a class below a part."""
+    return name.startswith(start) and "/" in name.removeprefix(start)
 
 
 def folder_classes(path: Path) -> int:
@@ -178,30 +244,12 @@ def _classes(path: Path) -> list[str]:
     return sorted(names)
 
 
-def _files(marks: dict[str, str], part: str, classes: list[str]) -> tuple[list[str], list[str]]:
-    """The image files of a part and the class of each; every class has some."""
-    start = "" if part == "." else f"{part}/"
-    found = [
-        (name, name.removeprefix(start).split("/")[0])
-        for name in marks
-        if name.startswith(start) and is_picture(name) and "/" in name.removeprefix(start)
-    ]
-    labels = [label for _, label in found]
-    empty = sorted(set(classes) - set(labels))
-    if empty:
-        raise ScenarioError(
-            f"There are no images in the folder of {listed(empty)}. Put some there (.png, .jpg, "
-            ".webp, …), or remove the folder."
-        )
-    return [name for name, _ in found], labels
-
-
 SKIP_BAD = "+skip-bad"
 """What the name of a folder ends with to leave out files that are not images."""
 WORTH_KEEPING = 5_000
 """From this many images on, what was decoded is kept."""
-
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+WORTH_MAPPING = 2**28
+"""The same in bytes of pixels: they are on the disk, then, and not in memory."""
 
 
 def read_pictures(
@@ -209,10 +257,11 @@ def read_pictures(
     names: Sequence[str],
     marks: dict[str, str],
     *,
-    size: int | None,
+    size: Size,
     colour: bool,
-    resampling: Image.Resampling = OTHERWISE,
-) -> NDArray[np.uint8]:
+    rule: PictureRule = PLAIN,
+    say: Callable[[str], None] = warnings.warn,
+) -> Pixels:
     """The images of these names, (N, H, W, C); many are cached, and mapped from the cache.
 
     Args:
@@ -221,114 +270,110 @@ def read_pictures(
         marks: Every file's mark, as the tree gives them: a changed file is decoded anew.
         size: Height and width to resize to; without it all images must be of one size.
         colour: Give grey images three channels too; otherwise only beside images in colour.
-        resampling: How they are resized.
+        rule: How pictures become images of one form.
+        say: Receives how many are transparent.
     """
-    rule = "" if resampling == OTHERWISE else f"-{resampling.name.lower()}"
-    cache = _cache_file(tree, names, marks, f"{size}px{rule}", colour)
-    cached = _from_cache(cache, len(names))
-    if cached is not None:
-        return cached
-    if size is not None:
-        check_memory(3 * len(names) * size * size, f"{len(names)} images of {size}x{size} pixels")
-    images = _decoded(tree, names, size, resampling)
-    _one_size(tree, names, images)
-    channels = 3 if colour or any(image.ndim == 3 for image in images) else 1
-    whole = np.empty((len(names), *images[0].shape[:2], channels), np.uint8)
-    for place in range(len(names)):
-        # Each is let go as it is copied, so that no two copies of all are ever there.
-        image, images[place] = images[place], _GONE
-        whole[place] = image if image.ndim == 3 else image[:, :, None]
-    if len(names) < WORTH_KEEPING:
-        return whole
-    _keep(cache, whole)
-    cached = _from_cache(cache, len(names))
-    return whole if cached is None else cached
+    size = (size, size) if isinstance(size, int) else size
+    how = [list(names), size, colour, astuple(rule), PIL.__version__]
+    cache = PixelCache(*tree.origin({name: marks[name] for name in names}), how)
+    pixels = cache.read(len(names))
+    if pixels is None:
+        pixels = _decoded(_Decoding(tree, names, size, rule), colour, cache)
+    if cache.transparent:
+        say(transparent_note(cache.transparent, len(names), rule))
+    return pixels
 
 
-_GONE = np.zeros((0, 0), np.uint8)
+def _decoded(decoding: _Decoding, colour: bool, cache: PixelCache) -> Pixels:
+    """Every image, on the disk if they are many."""
+    shape = decoding.shape(colour)
+    if shape[0] >= WORTH_KEEPING or math.prod(shape) >= WORTH_MAPPING:
+        with cache.writing(shape) as pixels:
+            if pixels is not None:
+                cache.transparent = decoding.fill(pixels)
+        written = cache.read(shape[0])
+        if written is not None:
+            return written
+    check_memory(math.prod(shape), f"{shape[0]} images of {shape[2]}x{shape[1]} pixels")
+    pixels = np.empty(shape, np.uint8)
+    cache.transparent = decoding.fill(pixels)
+    return pixels
 
 
-def is_picture(name: str) -> bool:
-    """Whether a file's name ends as an image's does."""
-    return Path(name).suffix.lower() in SUFFIXES
+class _Decoding:
+    """Image files that are decoded into one array, several at a time.
 
+    Args:
+        tree: Where they are.
+        names: Which, in which order.
+        size: Height and width to resize to; without it that of the first.
+        rule: How pictures become images of one form.
+    """
 
-def _decoded(
-    tree: Tree, names: Sequence[str], size: int | None, resampling: Image.Resampling
-) -> list[NDArray[np.uint8]]:
-    """Every image; files that are not images are refused all at once."""
-    bad: dict[str, str] = {}
+    def __init__(
+        self, tree: Tree, names: Sequence[str], size: tuple[int, int] | None, rule: PictureRule
+    ) -> None:
+        self._tree, self._names, self._size, self._rule = tree, names, size, rule
 
-    def decode(name: str) -> NDArray[np.uint8]:
-        try:
-            return _decode(tree, name, size, resampling)
-        except ScenarioError as error:
-            bad[name] = str(error).removeprefix(f"{tree.place}: {name} ")
-            return _GONE
+    def shape(self, colour: bool) -> tuple[int, int, int, int]:
+        """Of all images; they have one channel if all are grey, and colour is not asked for."""
+        height, width = self._size or self._first_size()
+        grey = not colour and all(is_grey(self._tree.read(name)) for name in self._names)
+        return len(self._names), height, width, 1 if grey else 3
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        images = list(pool.map(decode, names))
-    if bad:
-        raise BadImagesError(tree.place, {n: bad[n] for n in names if n in bad}, len(names))
-    return images
+    def fill(self, pixels: Pixels) -> int:
+        """Decode every image into its row; files that are not images are refused all at once.
 
+        Returns:
+            The number of images with transparent pixels.
+        """
+        bad: dict[str, str] = {}
+        sizes: dict[str, tuple[int, ...]] = {}
 
-def _decode(
-    tree: Tree, name: str, size: int | None, resampling: Image.Resampling
-) -> NDArray[np.uint8]:
-    """(H, W) for grey images, (H, W, 3) for all others, the way up they were taken."""
-    try:
-        with Image.open(io.BytesIO(tree.read(name))) as opened:
-            square = (size, size) if size else None
-            return pixels_of(opened, f"{tree.place}: {name}", square, resampling=resampling)
-    except UNREADABLE as error:
-        raise ScenarioError(
-            f"{tree.place}: {name} is not an image that can be read ({_reason(error)})."
-        ) from error
+        def fill(row: int) -> bool:
+            name = self._names[row]
+            try:
+                image, transparent = self._decode(name)
+            except ScenarioError as error:
+                bad[name] = str(error).removeprefix(f"{self._tree.place}: {name} ")
+                return False
+            if image.shape[:2] == pixels.shape[1:3]:
+                pixels[row] = image if image.ndim == 3 else image[:, :, None]
+            else:
+                sizes[name] = image.shape
+            return transparent
 
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            transparent = sum(pool.map(fill, range(len(self._names))))
+        if bad:
+            ordered = {name: bad[name] for name in self._names if name in bad}
+            raise BadImagesError(self._tree.place, ordered, len(self._names))
+        if sizes:
+            raise self._several_sizes(pixels.shape, sizes)
+        return transparent
 
-def _reason(error: Exception) -> str:
-    """What Pillow says, without the object in memory that it names."""
-    return str(error).partition(" <")[0]
+    def _decode(self, name: str) -> tuple[Pixels, bool]:
+        """(H, W) for grey images, (H, W, 3) for all others."""
+        data = self._tree.read(name)
+        return decode(data, f"{self._tree.place}: {name}", self._rule, self._size)
 
+    def _first_size(self) -> tuple[int, int]:
+        """The size of the first image that can be read; it decides that of all."""
+        for name in self._names:
+            try:
+                height, width = self._decode(name)[0].shape[:2]
+            except ScenarioError:  # named with all others that cannot be read
+                continue
+            return height, width
+        return 1, 1
 
-def _one_size(tree: Tree, names: Sequence[str], images: Sequence[NDArray[np.uint8]]) -> None:
-    for name, image in zip(names, images, strict=True):
-        if image.shape[:2] != images[0].shape[:2]:
-            (a, b), (c, d) = images[0].shape[:2], image.shape[:2]
-            raise ScenarioError(
-                f"The images of {tree.place} differ in size: {names[0]} is {b}x{a} and {name} "
-                f"{d}x{c} (width x height). Have all resized, to 32x32 for example: "
-                f"folder:{tree.place}@32."
-            )
-
-
-def _cache_file(
-    tree: Tree, names: Sequence[str], marks: dict[str, str], size: str, colour: bool
-) -> Path:
-    """A name that changes with the files, with how they are read and with who reads them."""
-    listing = [[name, marks[name]] for name in names]
-    decides = json.dumps([listing, size, colour, PIL.__version__])
-    mark = hashlib.sha256(decides.encode()).hexdigest()[:16]
-    return tree.home / f".ancl-{size}-{mark}.npy"
-
-
-def _from_cache(cache: Path, n: int) -> NDArray[np.uint8] | None:
-    try:
-        images = read_npy(cache, ScenarioError)
-    except ScenarioError:
-        return None
-    plain = images.dtype == np.uint8 and images.ndim == 4 and len(images) == n
-    return images if plain else None
-
-
-def _keep(cache: Path, images: NDArray[np.uint8]) -> None:
-    """Write the cache; where nothing can be written, there is no cache."""
-    temporary = cache.with_name(f"{cache.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.save(file, images, allow_pickle=False)
-        temporary.replace(cache)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    def _several_sizes(
+        self, shape: tuple[int, ...], sizes: Mapping[str, tuple[int, ...]]
+    ) -> ScenarioError:
+        name = next(name for name in self._names if name in sizes)
+        first = next(name for name in self._names if name not in sizes)
+        (c, d), place = sizes[name][:2], self._tree.place
+        return ScenarioError(
+            f"The images of {place} differ in size: {first} is {shape[2]}x{shape[1]} and {name} "
+            f"{d}x{c} (width x height). Have all resized, to 32x32 for example: folder:{place}@32."
+        )

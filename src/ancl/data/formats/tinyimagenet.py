@@ -9,8 +9,9 @@ from functools import partial
 import numpy as np
 
 from ancl.data.formats.archives import Contents, Tree
-from ancl.data.formats.folders import is_picture, read_pictures
+from ancl.data.formats.folders import read_pictures
 from ancl.errors import ScenarioError, printable
+from ancl.picture import is_picture
 
 
 def read_tinyimagenet(tree: Tree, size: int) -> Contents:

@@ -1,0 +1,1 @@
+"""An exported learner that answers over HTTP, with ONNX Runtime and without torch."""
