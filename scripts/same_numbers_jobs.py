@@ -90,7 +90,20 @@ def write_inputs(directory: Path) -> None:
 # -- every method, in every variant and scenario ---------------------------------------------
 
 WITHOUT_MEMORY = (
-    *("finetune", "joint", "freeze", "ewc", "mas", "si", "rwalk", "lwf", "lfl", "lwm", "dmc"),
+    *(
+        "finetune",
+        "alone",
+        "joint",
+        "freeze",
+        "ewc",
+        "mas",
+        "si",
+        "rwalk",
+        "lwf",
+        "lfl",
+        "lwm",
+        "dmc",
+    ),
     *("connector", "ccgn"),
 )
 WITH_MEMORY = ("icarl", "eeil", "bic", "wa", "lucir", "podnet")

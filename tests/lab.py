@@ -489,7 +489,7 @@ PLACES = {
     "measured_options": "ancl.recipe.paper:measured_options",
     "paper_rows": "ancl.recipe.paper:_rows",
     "Verdict": "ancl.experiments.groups:Verdict",
-    "joint_gap": "ancl.experiments.pairing:joint_gap",
+    "reference_gap": "ancl.experiments.pairing:reference_gap",
     "verdict": "ancl.experiments.groups:verdict",
     "verdict_json": "ancl.experiments.groups:verdict_json",
     "read_run": "ancl.experiments.read_results:read_run",

@@ -41,10 +41,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ccgn": {"hidden": 4},
     "gdumb": {"passes": 2},
 }
-WITHOUT_REGULARIZER = ("finetune", "joint", "freeze", "der", "connector", "ccgn")
+WITHOUT_REGULARIZER = ("finetune", "alone", "joint", "freeze", "der", "connector", "ccgn")
 WITHOUT_REGULARIZER += ("er", "er-ace", "agem", "mir", "gdumb", "fetril")
 NO_BACKBONE_TO_HOLD = ("freeze",)
-WITHOUT_VARIANTS = ("dmc", "der", "connector", "ccgn", "gdumb", "fetril")
+WITHOUT_VARIANTS = ("alone", "dmc", "der", "connector", "ccgn", "gdumb", "fetril")
 READS_MAPS = ("lwm", "podnet")
 NEED_RESNET = ("ccgn", "aanets-lucir")
 VARIANTS = [

@@ -161,6 +161,20 @@ def intransigence(r: Matrix, joint: Matrix) -> float:
     return float((_born(joint) - _born(r)).mean())
 
 
+def forward_transfer(r: Matrix, alone: Matrix) -> float:
+    """Mean over later tasks of the accuracy when a task came minus that of a new network alone.
+
+    ``alone`` is the matrix of a run of the method ``alone`` on the same stream; the first task
+    has nothing before it.
+
+    >>> first = np.array([[0.8, np.nan], [0.6, 0.9]])
+    >>> round(forward_transfer(first, np.array([[0.7, np.nan], [0.1, 0.8]])), 6)
+    0.1
+    """
+    gains = (_born(r) - _born(alone))[1:]
+    return float(gains.mean()) if len(gains) else math.nan
+
+
 def learning_accuracy(r: Matrix) -> float:
     """Mean of the diagonal: how well each task was learned when it came."""
     return float(_born(r).mean())

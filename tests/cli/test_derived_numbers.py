@@ -10,7 +10,7 @@ import pytest
 
 import ancl as package
 from ancl import StoreError
-from tests.lab import joint_gap, prune, read_run, read_stages
+from tests.lab import prune, read_run, read_stages, reference_gap
 
 from ..reporting.conftest import write_synthetic_analysis, write_synthetic_search
 
@@ -75,10 +75,10 @@ def test_a_damaged_joint_run_gives_no_gap(run: Path) -> None:
     joint = run.with_name(run.name.replace("_lwf_", "_joint_"))
     shutil.copytree(run, joint)
     edit(joint / "result.json", lambda found: found["spec"].update(method="joint"))
-    assert joint_gap([result], run.parent) is not None
+    assert reference_gap([result], run.parent, "joint") is not None
     edit(joint / "result.json", lambda found: found["metrics"].update(aac=0.9999))
 
-    assert joint_gap([result], run.parent) is None
+    assert reference_gap([result], run.parent, "joint") is None
 
 
 def test_a_mean_that_is_not_its_scores_is_not_reported(ancl, run: Path, no_figures: None) -> None:

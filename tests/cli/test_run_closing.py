@@ -56,6 +56,20 @@ def test_intransigence_needs_a_joint_run_on_the_same_stream(ancl: Any) -> None:
     assert f"Intransigence: {100 * sum(gaps) / 5:.1f} points" in text
 
 
+def test_forward_transfer_needs_a_run_of_every_task_alone(ancl: Any) -> None:
+    without = ancl(*RUN, "--json").json
+    alone = ancl("run", "alone", "digits/5", "--epochs", "1", "--quiet", "--json").json
+    both, text = ancl(*RUN, "--json").json, ancl(*RUN).out
+
+    assert without["forward_transfer"] is alone["forward_transfer"] is None
+    gains = [
+        both["runs"][0]["matrices"]["taw"][j][j] - alone["runs"][0]["matrices"]["taw"][j][j]
+        for j in range(1, 5)
+    ]
+    assert both["forward_transfer"]["mean"] == pytest.approx(sum(gains) / 4, abs=1e-6)
+    assert f"Forward transfer: {100 * sum(gains) / 4:.1f} points".replace("-", "−") in text
+
+
 def test_a_quick_look_is_one_epoch_on_few_images_and_says_so(ancl: Any) -> None:
     quick = ("run", "a-lwf", "digits/5", "--quick", "--quiet")
     shown = ancl(*quick, "--dry-run", "--json").json["runs"][0]

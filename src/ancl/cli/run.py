@@ -26,10 +26,15 @@ if TYPE_CHECKING:
     from ancl.experiments.groups import Verdict
     from ancl.experiments.results import Places, RunResult
     from ancl.experiments.run import Outcome
-    from ancl.metrics import Estimate
     from ancl.recipe.request import Request
 
-_INTRANSIGENCE = "1/T sum_j (R_joint[j,j] - R[j,j])"
+_GAPS = {
+    "joint": "Intransigence: {} points, 1/T sum_j (R_joint[j,j] - R[j,j]), against joint training "
+    "in --runs.",
+    "alone": "Forward transfer: {} points, 1/(T-1) sum_j>1 (R[j,j] - R_alone[j,j]), against "
+    "networks that learn each task alone in --runs.",
+}
+"""What is said of reference runs, by their method."""
 
 
 @with_flags
@@ -127,17 +132,15 @@ def outcome_json(outcome: Outcome, seconds: float) -> dict[str, Any]:
 def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[str]:
     """The lines after the numbers: the gap to joint training, and the paper's numbers."""
     from ancl.experiments.groups import verdict
-    from ancl.experiments.pairing import joint_gap
     from ancl.recipe.request import QUICK_LOOK
 
     found = None if quick else verdict(results)
-    gap = joint_gap(results, runs)
     notes = list(dict.fromkeys(note for each in results for note in each.notes))
     return [
         *(["\n".join(notes)] if notes else []),
         *choice_lines(results),
         *drift_lines(results),
-        *([joint_gap_text(gap)] if gap else []),
+        *reference_lines(results, runs),
         *([QUICK_LOOK] if quick else []),
         *([verdict_text(found, results)] if found else []),
     ]
@@ -166,26 +169,26 @@ def drift_lines(results: Sequence[RunResult]) -> list[str]:
 def closing_json(results: Sequence[RunResult], runs: Path, quick: bool) -> dict[str, Any]:
     """The same as JSON; what does not exist is null."""
     from ancl.experiments.groups import verdict, verdict_json
-    from ancl.experiments.pairing import joint_gap
+    from ancl.experiments.pairing import REFERENCES, reference_gap
     from ancl.experiments.results import estimate_json
 
     found = verdict(results) if results and not quick else None
-    gap = joint_gap(results, runs) if results else None
+    gaps = {n: reference_gap(results, runs, n) if results else None for n in REFERENCES}
     return {
-        "intransigence": estimate_json(gap) if gap else None,
+        "intransigence": estimate_json(gaps["joint"]) if gaps["joint"] else None,
+        "forward_transfer": estimate_json(gaps["alone"]) if gaps["alone"] else None,
         "quick": quick,
         "paper": verdict_json(found, results) if found else None,
     }
 
 
-def joint_gap_text(gap: Estimate) -> str:
-    """Intransigence in a line."""
+def reference_lines(results: Sequence[RunResult], runs: Path) -> list[str]:
+    """Intransigence and forward transfer, a line each, where --runs holds their references."""
+    from ancl.experiments.pairing import reference_gap
     from ancl.wording import with_error
 
-    return (
-        f"Intransigence: {with_error(gap)} points, {_INTRANSIGENCE}, against joint training in "
-        f"--runs."
-    )
+    gaps = {name: reference_gap(results, runs, name) for name in _GAPS}
+    return [text.format(with_error(gap)) for name, text in _GAPS.items() if (gap := gaps[name])]
 
 
 def verdict_text(found: Verdict, results: Sequence[RunResult]) -> str:

@@ -5,7 +5,7 @@ Every output that takes a difference asks here: comparisons, tables, figures and
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,16 @@ from ancl.experiments.groups import Group
 from ancl.experiments.read_results import read_run
 from ancl.experiments.results import ParameterCount, RunResult
 from ancl.methods.registry import later_options
-from ancl.metrics import Estimate, Interval, intransigence, mean_and_error, paired, t_interval
+from ancl.metrics import (
+    Estimate,
+    Interval,
+    Matrix,
+    forward_transfer,
+    intransigence,
+    mean_and_error,
+    paired,
+    t_interval,
+)
 from ancl.recipe.recipe import RunSpec
 from ancl.wording import SIGNS, setting_text, split_method, value_text
 
@@ -289,30 +298,34 @@ def _swept(group: Group) -> str:
     return "lamb" if group.variant == "CL" else "lamb_a"
 
 
-# -- runs against joint training ---------------------------------------------------------------
+# -- runs against reference runs ---------------------------------------------------------------
+
+References = Mapping[str, Callable[[Matrix, Matrix], float]]
+REFERENCES: References = {"joint": intransigence, "alone": forward_transfer}
+"""Methods that others are measured against, and the metric of both accuracy matrices."""
 
 
-def joint_gap(results: Sequence[RunResult], runs: Path) -> Estimate | None:
-    """Intransigence against joint runs on the same stream, where every seed has one."""
-    if results[0].spec.method == "joint":
+def reference_gap(results: Sequence[RunResult], runs: Path, reference: str) -> Estimate | None:
+    """A metric against runs of a reference on the same stream, where every seed has one."""
+    if results[0].spec.method == reference:
         return None
     values = []
     for result in results:
-        joint = _joint_run(result, runs)
-        if joint is None:
+        other = _reference_run(result, runs, reference)
+        if other is None:
             return None
-        values.append(intransigence(result.counted, joint.counted))
+        values.append(REFERENCES[reference](result.counted, other.counted))
     return mean_and_error(values)
 
 
-def _joint_run(result: RunResult, runs: Path) -> RunResult | None:
+def _reference_run(result: RunResult, runs: Path, reference: str) -> RunResult | None:
     spec, ours = result.spec, conditions(result)
-    name = f"{spec.benchmark.replace('/', '-')}_joint_s{spec.seed}_*"
+    name = f"{spec.benchmark.replace('/', '-')}_{reference}_s{spec.seed}_*"
     for directory in sorted(runs.glob(name)):
-        # A joint run that is incomplete or damaged must not hide this run's numbers.
+        # A run that is incomplete or damaged must not hide this run's numbers.
         with suppress(StoreError):
-            joint = read_run(directory)
-            refused = pairing(ours, conditions(joint)).refused
-            if not refused and joint.spec.training == spec.training:
-                return joint
+            other = read_run(directory)
+            refused = pairing(ours, conditions(other)).refused
+            if not refused and other.spec.training == spec.training:
+                return other
     return None
