@@ -65,7 +65,7 @@ def test_a_rate_counts_for_the_first_task_unless_it_has_its_own() -> None:
 
 
 def test_every_flag_of_a_setting_is_in_a_group() -> None:
-    groups = (Weights, Seeding, Settings, Machines)
+    groups = (Weights, Seeding, PresetSettings, Machines)
     names = [name for group in groups for name in inspect.signature(group).parameters]
 
     assert {name for name, row in ROWS.items() if row.key} <= set(names)
