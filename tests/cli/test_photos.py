@@ -114,6 +114,15 @@ def test_a_level_that_is_no_probability_is_refused(ancl: Ancl, kept: Path, comma
     assert (ended.code, "--reject: '60%' is not a probability" in ended.err) == (2, True)
 
 
+@pytest.mark.parametrize("more", [["--min-accuracy", "0.5"], ["--against", "1"]])
+def test_conditions_count_all_images_so_none_is_rejected(
+    ancl: Ancl, kept: Path, more: list[str]
+) -> None:
+    given = ["evaluate", str(kept / "digits"), "--data", f"folder:{kept}/photos"]
+    ended = ancl(*given, "--reject", "0.5", *more)
+    assert (ended.code, "which count all images, are not possible" in ended.err) == (2, True)
+
+
 def test_check_advises_flags_that_it_has(ancl: Ancl, photos: Path) -> None:
     name = f"folder:{photos}@8"
     refused = ancl("data", "check", name)
