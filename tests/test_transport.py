@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ancl import StoreError
-from ancl.errors import ScenarioError
+from ancl import ScenarioError, StoreError
 from tests.lab import Grid, Ledger, Lift, Statistics, drift_of, fit_map, transported
 
 X = torch.tensor(
