@@ -56,6 +56,7 @@ def fields_of(method: str, network: str) -> dict[str, Field]:
 # -- neighbours of a value -----------------------------------------------------------------------
 
 TEXTS: dict[str, Sequence[str]] = {
+    "data.background": ("black", "#808080"),
     "data.order": ("natural", "seed:1", "seed:2"),
     "data.domains": ("rotation", "rotation:0,30", "permutation", "corruption"),
     "data.augment": tuple(AUGMENTATIONS),
