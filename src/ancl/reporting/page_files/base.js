@@ -1,6 +1,8 @@
 "use strict";
 // What every section uses: elements, numbers, colours, the view in the address, the theme.
 const DATA = JSON.parse(document.getElementById("data").textContent);
+// What a method is compared with: one baseline for all, or each variant's own host.
+const OTHER = Object.keys(DATA.baselines).length ? "baseline" : "host";
 const STREAMS = [...new Set(DATA.groups.map((group) => group.stream))];
 const METRIC = Object.fromEntries(DATA.metrics.map((metric) => [metric.name, metric]));
 const SVG = "http://www.w3.org/2000/svg";

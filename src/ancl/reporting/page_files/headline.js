@@ -28,14 +28,14 @@ function differencesChart(pairs) {
     const [low, high] = reach();
     const x = (v) => box.left + ((box.right - box.left) * (v - low)) / (high - low);
     const root = draw("svg", { viewBox: `0 0 ${width} ${box.bottom + 44}`, height: box.bottom + 44, role: "img",
-      tabindex: 0, "aria-label": "Differences to the host by seed, with their 95 % interval. Arrow keys read the rows." });
+      tabindex: 0, "aria-label": `Differences to the ${OTHER} by seed, with their 95 % interval. Arrow keys read the rows.` });
     for (const value of ticks(100 * low, 100 * high, narrow ? 4 : 6)) {
       root.append(draw("line", { class: value ? "grid" : "zero", x1: x(value / 100), x2: x(value / 100), y1: box.top, y2: box.bottom }),
         draw("text", { x: x(value / 100), y: box.bottom + 16, "text-anchor": "middle" }, plain(Number(value.toPrecision(6))).replace("-", "−")));
     }
     const label = METRIC[shown[0].decisive].label;
     root.append(draw("text", { x: (box.left + box.right) / 2, y: box.bottom + 36, "text-anchor": "middle" },
-      `${label} minus the host’s, points`));
+      `${label} minus the ${OTHER}’s, points`));
     shown.forEach((group, index) => row(root, group, { index, x, box, step, narrow, low, high }));
     root.addEventListener("keydown", keys);
     root.addEventListener("pointermove", (event) => read(Math.floor((event.clientY - root.getBoundingClientRect().top - box.top) / step)));

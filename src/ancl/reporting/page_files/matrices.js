@@ -49,7 +49,7 @@ function methodLegend() {
   return host;
 }
 
-const MINUS = Object.keys(DATA.baselines).length ? "minus the baseline" : "minus the host";
+const MINUS = `minus the ${OTHER}`;
 
 function heatCells(group, minus) {
   if (!minus) return group.cells.map((row) => row.map((cell) => cell && cell[0]));
@@ -87,7 +87,7 @@ function heatTable(group, minus, most, reading) {
     const estimate = group.cells[i][j];
     const fresh = group.cells.map((row) => row[j]).find(Boolean);
     reading.textContent = `${group.title}, on ${taskName(group, j)} after task ${i + 1}: ${withError(estimate)} % (n=${estimate[2]}); ` +
-      `when it was new: ${withError(fresh)} %${minus ? `; minus the host: ${plus(values[i][j])} points` : ""}`;
+      `when it was new: ${withError(fresh)} %${minus ? `; ${MINUS}: ${plus(values[i][j])} points` : ""}`;
   }
 
   function keys(event) {
@@ -160,7 +160,7 @@ function matrices() {
     ...groups.flatMap((group) => heatCells(group, minus).flatMap((row, i) => row.flatMap((value, j) => (value === null ? []
       : [[group.title, modes[minus ? 1 : 0], i + 1, taskOf(group, j), 100 * value]]))))];
   section("matrices", "Accuracy matrices",
-    "Test accuracy on each task (columns) after each task (rows), mean over seeds; or the same minus the host’s, in points.",
+    `Test accuracy on each task (columns) after each task (rows), mean over seeds; or the same ${MINUS}’s, in points.`,
     el("div", { class: "controls" }, mode), methodLegend(), host, reading,
     saveBar(() => `matrices ${STREAMS[STREAM.index]}`, rows, drawing), classes, unseen);
   SHOWN.listeners.push(show);
