@@ -329,3 +329,15 @@ def test_a_benchmarks_network_is_one_to_train() -> None:
 def test_random_features_are_named_as_such() -> None:
     with pytest.warns(UserWarning, match="ncm trains no weight, and those of mlp are random"):
         Learner("ncm", "mlp").learn(*FIRST)
+
+
+def test_a_small_share_is_held_by_hash_and_seed_whenever_an_image_comes() -> None:
+    def held(made: Learner) -> set[str]:
+        return {entry.hash for entry in made.ledger if entry.held}
+
+    at_once = held(learner(month(0, 240), val_fraction=0.25))
+    in_parts = held(learner(month(120, 240), month(0, 120), val_fraction=0.25))
+
+    assert at_once == in_parts
+    assert 35 <= len(at_once) <= 85  # 60 of 240 on average, a deviation of 6.7
+    assert at_once != held(learner(month(0, 240), val_fraction=0.25, seed=1))
