@@ -263,7 +263,7 @@ class LogisticRule(ClassifierRule):
     """
 
     penalty: Penalty = "auto"
-    balanced: bool = False
+    balanced: bool = True
 
     def fit(self, data: FitData) -> FittedClassifier:
         """The minimum."""
