@@ -36,7 +36,6 @@ from ancl.networks import frozen
 from ancl.picture import SIZED
 from ancl.stages.events import Events
 from ancl.stages.stage import Stage
-from ancl.store.entry import read_entry
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "evidence" / "pretrained"
@@ -160,8 +159,9 @@ def saved(learner: ancl.Learner) -> dict[str, int]:
         directory = Path(place) / "learner"
         learner.save(directory)
         size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
-        tensors = read_entry(directory).tensors.values()
-        images = sum(len(t) for t in tensors if t.dtype == torch.uint8 and t.ndim == 4)
+    tensors = [t for entry in learner._entries().values() for t in entry.tensors.values()]
+    images = sum(len(t) for t in tensors if t.dtype == torch.uint8 and t.ndim == 4)
+    images += len(learner._held.samples) if learner._held else 0
     return {"disk_bytes": size, "images_kept": images}
 
 
@@ -241,7 +241,7 @@ def months_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
         "seconds": seconds,
         "stages": clock.months,
         "answer_seconds": answer_seconds,
-        "chosen": chosen_by(learner),
+        "chosen": learner.choice.json() if learner.choice else None,
         **saved(learner),
     }
 
@@ -289,12 +289,6 @@ def pixels_of_files(files: list[Path]) -> NDArray[np.float32]:
     """Bytes of photos at 32x32 pixels, as shares."""
     images = read_pictures(files, (3, 32, 32), rule=SIZED)
     return images.reshape(len(images), -1).astype(np.float32) / 255
-
-
-def chosen_by(learner: ancl.Learner) -> Any:
-    """What was chosen after the last month, and what held images said; none of trained methods."""
-    metas = [entry.meta for entry in learner._entries().values()]
-    return next((meta["classifier"] for meta in metas if "classifier" in meta), None)
 
 
 def features_of_files(files: list[Path]) -> NDArray[np.float32]:
