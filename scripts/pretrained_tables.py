@@ -173,7 +173,7 @@ def _unequal(results: Sequence[Result]) -> Iterator[str]:
 
 SHORT = {
     "auto": "photos, and pretrained weights: the default, `auto`",
-    "logistic": "the same, one classifier by its name: `logistic`",
+    "sklearn": "the same features by hand: scikit-learn's logistic regression, all months at once",
     "icarl": "the same network, its classifier trained: `icarl`",
     "bic": "the same, `bic`",
     "scratch": "no pretrained weights: `icarl`, ResNet-8 from scratch, 32 px",
