@@ -390,6 +390,7 @@ PLACES = {
     # what of a network learns
     "Adapted": "ancl.networks.adapters:Adapted",
     "limit": "ancl.networks.learnable:limit",
+    "narrow": "ancl.networks.learnable:narrow",
     "ComputedAnswers": "ancl.methods.moving:ComputedAnswers",
     # statistics
     "Grid": "ancl.statistics:Grid",

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +13,13 @@ from torch import Tensor
 from ancl.data import Augment, Batches, Normalization, Samples, Split
 from ancl.data.samples import as_input
 from ancl.errors import MethodError
+from ancl.hashing import LATER
 from ancl.inference import Infer, InferenceInputs
 from ancl.losses import TaskLoss
 from ancl.memory import Exemplars, Memory, Record
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Architecture, Network
+from ancl.networks.learnable import ALL
 from ancl.regularizers import Watcher
 from ancl.state import BASE, MEMORY
 from ancl.step_hooks import Constraint
@@ -128,12 +130,16 @@ class AuxiliaryTraining:
         watcher: What follows the training.
         frozen_blocks: The number of the head's first blocks that are frozen.
         combined: Whether it also learns from the memory, and all classes compete.
+        trains: What learns of its backbone, of what learns of the main network's.
+        cleared: Whether its adapters begin at 0.
     """
 
     training: Training
     watcher: type[Watcher] | None = None
     frozen_blocks: int = 0
     combined: bool = False
+    trains: Annotated[str, LATER] = ALL
+    cleared: Annotated[bool, LATER] = False
 
 
 class _NotHeld(Enum):

@@ -28,6 +28,8 @@ from ancl.methods.parts import (
     with_features,
 )
 from ancl.networks import Network
+from ancl.networks.adapters import clear_adapters
+from ancl.networks.learnable import narrow
 from ancl.regularizers import Evidence, Watcher, WeightRegularizer
 from ancl.seeding import generator, seeded
 from ancl.state import (
@@ -351,7 +353,7 @@ class TaskWork:
         if of.combined and self.exemplars:
             train.append(self.exemplars.part(held=False))
         fit = self.fit(
-            self.auxiliary_network(of.frozen_blocks),
+            self.auxiliary_network(of),
             Objective(self.task_loss, own_classes=not of.combined),
             train,
             [self.split.val] if validated else [],
@@ -363,13 +365,16 @@ class TaskWork:
             fit.view = self.alone
         return fit
 
-    def auxiliary_network(self, frozen_blocks: int) -> Network:
+    def auxiliary_network(self, of: AuxiliaryTraining) -> Network:
         """The network the auxiliary training begins with."""
         network = self.network(START)
         if CARRIED in self.inputs:
             carried = self.state(CARRIED) or strip_prefix(NETWORK, self.inputs[CARRIED].tensors)
             network.load(network.tensors() | carried)
-        network.freeze(self._absent(frozen_blocks))
+        if of.cleared:
+            clear_adapters(network.backbone)
+        network.freeze(self._absent(of.frozen_blocks))
+        narrow(network.backbone, of.trains)
         return network
 
     def _absent(self, blocks: int) -> list[int]:
@@ -389,8 +394,12 @@ class TaskWork:
         watched: Params,
         role: str,
         epoch: int = 0,
+        start: Network | None = None,
     ) -> Importance:
-        """Importance of a trained network's weights, from this task's own images."""
+        """Importance of a trained network's weights, from this task's own images.
+
+        Weights that learned nothing in it, as the auxiliary network's may, have none.
+        """
         batches = self._training_batches([self.split.train], self._parts.images.batch_size, role)
         path = (self.seed, self.index, role, "importance", epoch)
 
@@ -399,12 +408,15 @@ class TaskWork:
                 yield batch.x, batch.y
 
         weights = {n: w for n, w in network.weights().items() if w.requires_grad}
-        start = {n: w.detach() for n, w in self.network(START).weights().items()}
+        began = (self.network(START) if start is None else start).weights()
+        before = {n: w.detach() for n, w in began.items()}
         watched = {name: value.to(self.device) for name, value in watched.items()}
+        seen = (self.history.tasks, watched, self.present)
         with seeded(*path):
-            return omega.importance(
-                Evidence(network, weights, start, images, self.history.tasks, watched, self.present)
-            )
+            found = omega.importance(Evidence(network, weights, before, images, *seen))
+        still = [n for n, w in began.items() if w.requires_grad and n not in weights]
+        none = {name: torch.zeros_like(before[name]) for name in still}
+        return {kind: {**values, **none} for kind, values in found.items()} if none else found
 
     # -- the main network's loss -------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import Architecture, architecture
+from ancl.networks.learnable import ALL
 from ancl.picture import PictureRule
 from ancl.recipe.outside_parts import Digests, own_images, own_optimizers, part_digests
 from ancl.recipe.recipe import Recipe, RunSpec
@@ -184,6 +185,7 @@ def make_setting(
         growth=method.growth and method.growth.told(recipe.task_aware),
         **options,
     )
+    _check_auxiliary(network, method)
     memory, image_bytes = recipe.memory, math.prod(input_shape) * (1 if pixels else 4)
     return Setting(
         architecture=network,
@@ -196,6 +198,13 @@ def make_setting(
         seed=recipe.seed,
         device=device,
     )
+
+
+def _check_auxiliary(network: Architecture, method: Method) -> None:
+    """Refuse a part that the network has not, before anything is trained."""
+    auxiliary = method.auxiliary
+    if auxiliary and (auxiliary.trains != ALL or auxiliary.start == "zero"):
+        network.check_auxiliary(auxiliary.trains, cleared=auxiliary.start == "zero")
 
 
 def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
@@ -330,6 +339,12 @@ def equal_epochs(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> int:
         )
     if spec.training.epochs_by_task or spec.auxiliary.epochs_by_task:
         raise SpecError("Equal computation needs one number of epochs, not a list by task.")
+    if spec.options.get("auxiliary_trains", ALL) != ALL:
+        raise SpecError(
+            f"auxiliary_trains is {spec.options['auxiliary_trains']}: a backward pass of that part "
+            f"costs less than one of the main network, and equal computation counts passes. Leave "
+            f"auxiliary_trains out."
+        )
     main_epochs, auxiliary_epochs = spec.training.epochs, spec.auxiliary.epochs
     later = images_per_epoch(spec, images)[1:]
     main = main_epochs * sum(each for each, _ in later)

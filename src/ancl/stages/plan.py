@@ -345,12 +345,13 @@ class _Planner:
             training, task_aware=training.combined and self.setting.task_aware
         )
         fields = self.common({**shared, **extra}, **parts)
-        key = self.add(TrainAuxiliary(**fields, combined=training.combined))
+        begins: dict[str, Any] = {"trains": training.trains, "cleared": training.cleared}
+        key = self.add(TrainAuxiliary(**fields, combined=training.combined, **begins))
         made = {AUXILIARY: key}
         if isinstance(auxiliary.regularizer, WeightRegularizer):
             inputs = {NETWORK: key, START: shared[START]}
             fields = self.common(inputs, images=self.varied, data=self.data)
-            stage = AuxiliaryImportance(**fields, regularizer=auxiliary.regularizer)
+            stage = AuxiliaryImportance(**fields, regularizer=auxiliary.regularizer, **begins)
             made[AUXILIARY_IMPORTANCE] = self.add(stage)
         return made
 
@@ -486,7 +487,14 @@ class _Planner:
         combined = auxiliary.data == "combined"
         blocks = self.frozen_parts()[0] if combined else self.history.earlier_blocks
         training = self.training(self.setting.auxiliary, True)
-        return AuxiliaryTraining(training, self.method.auxiliary_watcher, blocks, combined)
+        return AuxiliaryTraining(
+            training,
+            self.method.auxiliary_watcher,
+            blocks,
+            combined,
+            auxiliary.trains,
+            auxiliary.start == "zero",
+        )
 
     def training(self, training: Training, task_loss_alone: bool) -> Training:
         """A training with the values of this task, and what patience judges by decided.
