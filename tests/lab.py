@@ -389,6 +389,7 @@ PLACES = {
     "inference_inputs": "ancl.methods.parts:inference_inputs",
     # what of a network learns
     "Adapted": "ancl.networks.adapters:Adapted",
+    "pieces": "ancl.stages.windows:pieces",
     "limit": "ancl.networks.learnable:limit",
     "narrow": "ancl.networks.learnable:narrow",
     "ComputedAnswers": "ancl.methods.moving:ComputedAnswers",

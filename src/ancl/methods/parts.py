@@ -61,10 +61,12 @@ class TaskImages:
     Args:
         key: The key of the images.
         held: The number of images per class that nothing is trained on (BiC).
+        piece: Which of them are learned, in the order in which they came; all if left out.
     """
 
     key: str
     held: int = 0
+    piece: Annotated[tuple[int, int] | None, LATER] = None
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ class TaskParts:
             to validate on.
         records: What the memory keeps of each image besides.
         retrieve: Which images of the memory are replayed, if not any.
+        old_task: The task whose head the network in ``old`` has, if not that of the last.
     """
 
     architecture: Architecture = _NOT_HELD
@@ -208,6 +211,7 @@ class TaskParts:
     kept: tuple[int, int] = _NOT_HELD
     records: tuple[Record, ...] = ()
     retrieve: Interference | None = None
+    old_task: int | None = None
 
     def __getattribute__(self, name: str) -> Any:
         value = object.__getattribute__(self, name)

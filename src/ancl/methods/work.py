@@ -142,7 +142,10 @@ class TaskWork:
     @cached_property
     def split(self) -> Split:
         """The task's images, without those held out for the memory's validation part."""
-        return replace(self.images(self._parts.data.key), train=self._held_out[0])
+        train, piece = self._held_out[0], self._parts.data.piece
+        if piece is not None:
+            train = train.take(self.arrival(len(train))[slice(*piece)])
+        return replace(self.images(self._parts.data.key), train=train)
 
     @cached_property
     def held(self) -> Samples:
@@ -342,10 +345,16 @@ class TaskWork:
             self.batches(val) if sum(map(len, val)) else None,
             self.view,
             training,
-            (self.seed, self.index, role),
+            (self.seed, self.index, role, *self._piece),
             watcher,
             constrain or self._parts.constrain,
         )
+
+    @property
+    def _piece(self) -> tuple[str, ...]:
+        """Where randomness of a piece of the task comes from."""
+        piece = self._parts.data.piece
+        return () if piece is None else (f"from {piece[0]}",)
 
     def auxiliary_fit(self, of: AuxiliaryTraining, training: Training, *, validated: bool) -> Fit:
         """The auxiliary network's training: the task loss alone."""
@@ -401,10 +410,10 @@ class TaskWork:
         Weights that learned nothing in it, as the auxiliary network's may, have none.
         """
         batches = self._training_batches([self.split.train], self._parts.images.batch_size, role)
-        path = (self.seed, self.index, role, "importance", epoch)
+        path: list[int | str] = [self.index, role, *self._piece, "importance", epoch]
 
         def images(augmented: bool) -> Iterator[tuple[Tensor, Tensor]]:
-            for batch in batches.shuffled(generator(*path), augmented=augmented):
+            for batch in batches.shuffled(generator(self.seed, *path), augmented=augmented):
                 yield batch.x, batch.y
 
         weights = {n: w for n, w in network.weights().items() if w.requires_grad}
@@ -412,7 +421,7 @@ class TaskWork:
         before = {n: w.detach() for n, w in began.items()}
         watched = {name: value.to(self.device) for name, value in watched.items()}
         seen = (self.history.tasks, watched, self.present)
-        with seeded(*path):
+        with seeded(self.seed, *path):
             found = omega.importance(Evidence(network, weights, before, images, *seen))
         still = [n for n, w in began.items() if w.requires_grad and n not in weights]
         none = {name: torch.zeros_like(before[name]) for name in still}
@@ -476,8 +485,13 @@ class TaskWork:
             return Anchor(self.history.stored_classes, stored=True)
         # As the last task left it; rows for new classes, if it has any, are not used.
         before = (OLD, self.history.blocks_before) if OLD in self.inputs else (START, None)
+        classes, copied = self.history.old_classes, self._parts.old_task
+        if copied is not None:
+            then = self.history.up_to(copied)
+            before = (OLD, then.blocks)
+            classes = classes if copied == self.index else slice(0, then.current.stop)
         network, importance = self.network(*before), self.importance_of(IMPORTANCE)
-        return anchor_for(old.regularizer, network, self.history.old_classes, importance)
+        return anchor_for(old.regularizer, network, classes, importance)
 
     def auxiliary_term(
         self, auxiliary: Auxiliary, network: Network, importance: Importance

@@ -35,6 +35,7 @@ from ancl.recipe.resolve import memory_problems
 from ancl.stages.plan import Setting, plan_each
 from ancl.stages.plan_notes import plan_notes, tuning_notes, untrained_notes
 from ancl.stages.stage import Stage
+from ancl.stages.windows import Windows
 from ancl.state import StateKeys
 
 Reading = Callable[[str, Path | None, int | None, PictureRule], Source]
@@ -140,7 +141,8 @@ def build(
     sizes = [len(task.names) for task in stream.tasks]
     memory = affordable(spec.memory, network, sizes, images.x.row_bytes)
     rows = stream.tasks[-1].classes.stop if method.all_classes else None
-    setting = replace(plain, memory=memory, rows=rows)
+    windows = _windows(spec, method)
+    setting = replace(plain, memory=memory, rows=rows, windows=windows)
     for count in range(1, len(stream.tasks) + 1):
         check_hold_out(setting.memory, method.hold_out, stream.tasks[:count])
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
@@ -198,6 +200,17 @@ def make_setting(
         seed=recipe.seed,
         device=device,
     )
+
+
+def _windows(spec: RunSpec, method: Method) -> Windows | None:
+    """How parts of a stream are learned piece by piece, where that is asked for."""
+    data, size = spec.data, spec.training.batch_size
+    if data.every is None or (data.window is None and data.old_every is None):
+        return None
+    window, copy = data.window or data.every, data.old_every or data.every
+    windows = Windows(data.every * size, window * size, copy * size)
+    windows.check(method)
+    return windows
 
 
 def _check_auxiliary(network: Architecture, method: Method) -> None:

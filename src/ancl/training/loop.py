@@ -28,8 +28,8 @@ from ancl.training.quadratic import like
 from ancl.training.retrieval import Interference
 from ancl.types import Anchor, Output, Params, Step, prefixed, split_output, strip_prefix
 
-RandomPath = tuple[int, int, str]
-"""(seed, task, role): where a training's random streams come from."""
+RandomPath = tuple[int, int, str, *tuple[str, ...]]
+"""(seed, task, role), and of a task's piece which: where random streams come from."""
 
 
 @dataclass(frozen=True)
@@ -412,7 +412,7 @@ class Fit:
         for name in _non_finite(train, val):
             lamb = self._objective.lambs.get(name)
             blamed.append(name if lamb is None else f"{name} (λ = {lamb:g})")
-        task, role = self.path[1:]
+        task, role = self.path[1:3]
         fuller = ", or training.precision=bf16" if self._scale else ""
         return (
             f"Training the {role} network on task {task + 1} found no finite loss down to a rate "
