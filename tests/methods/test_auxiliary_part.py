@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ancl import Events, Learner, SpecError, Store, make_method, run, spec
 from ancl.extend import adapt, architecture
@@ -169,3 +169,44 @@ def test_equal_computation_counts_whole_passes() -> None:
     own = {**SMALL, "auxiliary_trains": "last", "training.schedule": "cosine"}
     with pytest.raises(SpecError, match=r"auxiliary_trains is last: a backward pass"):
         equal_epochs(spec("a-lwf", "digits/5", settings=own), [(20, 2, 10)] * 2)
+
+
+class Adapters(nn.Sequential):
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__(nn.Flatten(), nn.Linear(36, 12), nn.ReLU(), nn.Linear(12, 8))
+
+
+@pytest.mark.parametrize("host", ["lwf", "ewc", "si"])
+def test_adapters_may_begin_at_zero_and_not_where_the_old_network_left_them(
+    host: str, lab: Any
+) -> None:
+    setting = lab.setting(architecture(adapt(Adapters(), 3), (1, 6, 6)))
+    still = replace(setting.auxiliary, lr=1e-12, lr_first=None, schedule="constant", epochs=1)
+    setting = replace(setting, auxiliary=replace(still, momentum=0.0))
+    found = {}
+    for start in ("old", "zero"):
+        method = make_method(f"a-{host}", lamb_a=1.0, auxiliary_start=start)
+        learned = lab.learn(method, setting)
+        found[start] = [network(learned.entry(name, 1)) for name in ("grow", "auxiliary")]
+    # Nothing learns at this rate, so that what is left is what was begun with.
+    for start, (old, auxiliary) in found.items():
+        adapters = [name for name in old if name.endswith(".b")]
+        assert adapters
+        assert all(bool(old[name].any()) for name in adapters)
+        for name in adapters:
+            began = old[name] if start == "old" else torch.zeros_like(old[name])
+            assert torch.allclose(auxiliary[name], began, atol=1e-7)
+
+
+def test_si_measures_the_way_of_adapters_from_zero(lab: Any) -> None:
+    setting = lab.setting(architecture(adapt(Adapters(), 3), (1, 6, 6)))
+    method = make_method("a-si", lamb_a=1.0, auxiliary_start="zero", damping=0.1)
+    learned = lab.learn(method, setting)
+    entry = learned.entry("auxiliary", 1)
+    ends, paths = network(entry), network(entry, "watched/")
+
+    importance = learned.entry("auxiliary importance", 1).tensors
+    for name, path in paths.items():
+        expected = (path / (ends[name].square() + 0.1)).clamp(min=0)
+        assert torch.allclose(importance[f"importance/path/{name}"], expected, atol=1e-6)

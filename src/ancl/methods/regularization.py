@@ -298,7 +298,12 @@ def dmc(*, centring: Literal["sample", "batch"] = "sample") -> Method:
     )
 
 
-def freeze(*, loss_over: Over = "auto", classifier: Classifier = "head") -> Method:
+def freeze(
+    *,
+    loss_over: Over = "auto",
+    classifier: Classifier = "head",
+    head: Annotated[Literal["linear", "cosine"], LATER] = "linear",
+) -> Method:
     """Learn the backbone with the first task, then heads alone.
 
     Args:
@@ -306,8 +311,9 @@ def freeze(*, loss_over: Over = "auto", classifier: Classifier = "head") -> Meth
             auto is seen with old images to learn from, else own_task.
         classifier: What answers: the ``head`` that is trained; or one computed from statistics
             of all images: ncm, slda, ridge, logistic, auto.
+        head: What the first task is learned by: linear, or cosine: η cos(w, f) with a learned η.
     """
-    method = Method("freeze", CrossEntropy(loss_over), trains="head")
+    method = Method("freeze", CrossEntropy(loss_over), trains="head", head=head)
     if classifier == HEAD:
         return method
     return with_statistics(replace(method, main="first"), classifier)
