@@ -28,6 +28,7 @@ from ancl.training.config import Training
 from ancl.training.loop import Drive
 from ancl.training.objective import Auxiliary, Extra, Term
 from ancl.training.outer import Outer
+from ancl.training.renewal import Renewal
 from ancl.training.retrieval import Interference
 from ancl.types import Output, Params, strip_prefix
 
@@ -184,6 +185,7 @@ class TaskParts:
             to validate on.
         records: What the memory keeps of each image besides.
         retrieve: Which images of the memory are replayed, if not any.
+        renewal: How the memory takes every batch that is learned, if it does.
         old_task: The task whose head the network in ``old`` has, if not that of the last.
     """
 
@@ -211,6 +213,7 @@ class TaskParts:
     kept: tuple[int, int] = _NOT_HELD
     records: tuple[Record, ...] = ()
     retrieve: Interference | None = None
+    renewal: Renewal | None = None
     old_task: int | None = None
 
     def __getattribute__(self, name: str) -> Any:

@@ -253,8 +253,14 @@ class TaskWork:
             return None
         exemplars, read = self.exemplars.marked(held=False), self.split.train.features is not None
         samples = exemplars.samples if read else replace(exemplars.samples, features=None)
-        batches = self._training_batches([samples], self._parts.replay, "replay")
-        return ReplayStream(replace(batches, exemplars=len(samples)), exemplars.extra)
+        parts, renewal = [samples], self._parts.renewal
+        if renewal:
+            parts.append(self.split.train if read else replace(self.split.train, features=None))
+        batches = self._training_batches(parts, self._parts.replay, "replay")
+        batches = replace(batches, exemplars=len(batches.samples))
+        if renewal:
+            return renewal.stream(batches, exemplars.extra, len(samples), self.seed)
+        return ReplayStream(batches, exemplars.extra)
 
     @property
     def augment(self) -> Augment:
@@ -482,7 +488,10 @@ class TaskWork:
 
     def _old_anchor(self, old: Term) -> Anchor:
         if old.stored:
-            return Anchor(self.history.stored_classes, stored=True)
+            classes = self.history.stored_classes
+            if self._parts.renewal:  # answers for new classes are stored in the task itself
+                classes = slice(0, max(classes.stop, self.history.current.stop))
+            return Anchor(classes, stored=True)
         # As the last task left it; rows for new classes, if it has any, are not used.
         before = (OLD, self.history.blocks_before) if OLD in self.inputs else (START, None)
         classes, copied = self.history.old_classes, self._parts.old_task

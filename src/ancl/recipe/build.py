@@ -142,7 +142,8 @@ def build(
     memory = affordable(spec.memory, network, sizes, images.x.row_bytes)
     rows = stream.tasks[-1].classes.stop if method.all_classes else None
     windows = _windows(spec, method)
-    setting = replace(plain, memory=memory, rows=rows, windows=windows)
+    renewed = spec.memory.renewed == "batch"
+    setting = replace(plain, memory=memory, rows=rows, windows=windows, renewed=renewed)
     for count in range(1, len(stream.tasks) + 1):
         check_hold_out(setting.memory, method.hold_out, stream.tasks[:count])
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
@@ -210,6 +211,11 @@ def _windows(spec: RunSpec, method: Method) -> Windows | None:
     window, copy = data.window or data.every, data.old_every or data.every
     windows = Windows(data.every * size, window * size, copy * size)
     windows.check(method)
+    if spec.memory.renewed == "batch" and len(windows.pieces(method, windows.part)) > 1:
+        raise SpecError(
+            f"memory.renewed is batch, and {method.name} learns a part in pieces (data.window, "
+            f"data.old_every): its memory is renewed within a piece alone. Leave one of them out."
+        )
     return windows
 
 

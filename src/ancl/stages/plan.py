@@ -55,6 +55,7 @@ from ancl.state import (
 from ancl.training.config import TRIALS, Training
 from ancl.training.lambda_rules import Auto, weight_at
 from ancl.training.objective import Auxiliary, Extra
+from ancl.training.renewal import Renewal
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,7 @@ class Setting:
         seed: Where all randomness comes from.
         device: Where to compute.
         rows: The number of classes of a head that has all of them from the start; none if it grows.
+        renewed: Whether the memory takes every batch of a task that is learned, and not the task.
         windows: How tasks are learned piece by piece, where they are parts of a stream that comes
             once.
     """
@@ -86,6 +88,7 @@ class Setting:
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     rows: int | None = None
+    renewed: bool = False
     windows: Windows | None = None
 
     def __post_init__(self) -> None:
@@ -261,6 +264,8 @@ class _Planner:
         if self.setting.memory and method.data == "current" and not yielded:
             before = {MEMORY: state[MEMORY]} if not self.first else {}
             before |= self.features(state, [self.task])
+            if self.setting.renewed and not self.first:
+                before["main"] = ends["main"]  # it holds what the memory took
             fields = self.common(
                 {NETWORK: ends[NETWORK], **before},
                 images=self.setting.images,
@@ -533,6 +538,9 @@ class _Planner:
             terms["outer"] = replace(method.outer, memory=self.chooser(self.setting.memory))
         if method.replays and self.setting.memory:
             terms |= {"replay": self.setting.memory.batch, "retrieve": method.retrieve}
+            if self.setting.renewed:
+                rule = self.setting.memory.selection
+                terms["renewal"] = Renewal(rule, self.kept[0], method.records)
         if method.old:
             terms["old"] = replace(method.old, lamb=weight_at(method.old.lamb, *counts))
         if method.auxiliary:

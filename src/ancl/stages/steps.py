@@ -15,7 +15,7 @@ from ancl.hashing import LATER
 from ancl.inference import Infer
 from ancl.losses import View, correct_answers
 from ancl.memory import Exemplars, recorded
-from ancl.methods.memory_update import memory_after
+from ancl.methods.memory_update import memory_after, renewed_memory
 from ancl.methods.method import Finish, MainTrainer
 from ancl.methods.parts import (
     IMAGE_PARTS,
@@ -42,6 +42,7 @@ from ancl.state import (
     MEMORY,
     NETWORK,
     OLD,
+    RENEWED,
     START,
     WATCHED,
     write_importance,
@@ -420,6 +421,9 @@ class UpdateMemory(Stage):
         """Cut the old ones, choose the new ones."""
         work = self.work(inputs, context)
         network = work.network()
+        renewed = strip_prefix(RENEWED, inputs["main"].tensors) if "main" in inputs else {}
+        if renewed:
+            return StageResult(prefixed(MEMORY, renewed_memory(work, renewed).tensors()), {})
         old, *new = memory_after(work, network)
         answer, records = work.answer(network), self.parts.records
         parts = [old, *(recorded(part, records, answer) for part in new)]
