@@ -147,6 +147,8 @@ def test_methods_learn_so_and_a_run_is_resumed(method: str, tmp_path: Path) -> N
     assert one.keys[:2] == part.keys[:2]
     assert one.keys[-1] != part.keys[-1]
     assert "renewed" not in part.spec.plain()["memory"]
+    directory = next(path for path in tmp_path.glob("digits*") if path.is_dir())
+    assert len(ancl.load_run(directory).classes) == 10
 
 
 @pytest.mark.parametrize(

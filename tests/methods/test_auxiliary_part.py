@@ -130,8 +130,8 @@ def test_at_its_default_no_key_and_no_spec_knows_it(lab: Any) -> None:
     [
         ({"network.name": "mlp"}, r"auxiliary_trains is last, but Mlp has no part named .*layers"),
         ({"auxiliary_trains": "layer4"}, r"has no part 'layer4'\. Did you mean 'layer\d'"),
-        ({"auxiliary_trains": "head"}, r"is to have a part that learns"),
-        ({"auxiliary_trains": "adapter"}, r"gets no adapters"),
+        ({"auxiliary_trains": "head"}, r"would learn nothing"),
+        ({"auxiliary_trains": "adapter"}, r"has adapters by network.trains alone"),
         ({"auxiliary_start": "zero"}, r"auxiliary_start is zero, .* resnet8 has none"),
     ],
 )

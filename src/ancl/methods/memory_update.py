@@ -10,7 +10,8 @@ from ancl.memory import Exemplars, Memory
 from ancl.methods.work import TaskWork
 from ancl.networks import Network
 from ancl.reservoirs import share
-from ancl.types import Params, strip_prefix
+from ancl.training.renewal import recorded_extra
+from ancl.types import Params
 
 
 def memory_after(work: TaskWork, network: Network) -> list[Exemplars]:
@@ -47,9 +48,8 @@ def renewed_memory(work: TaskWork, renewed: Params) -> Exemplars:
     """
     old, new = work.exemplars or _none(work), work.split.train
     came = Exemplars(new, torch.full((len(new),), work.index), torch.zeros(len(new)).bool())
-    whole = replace(Exemplars.joined([replace(old, extra={}), came]))
-    both = replace(whole, extra=strip_prefix("extra", renewed))
-    return both.take(renewed["held"])
+    both = Exemplars.joined([replace(old, extra={}), came])
+    return replace(both, extra=recorded_extra(renewed)).take(renewed["held"])
 
 
 def _shared(work: TaskWork, memory: Memory, count: int) -> list[Exemplars]:

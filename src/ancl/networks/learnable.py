@@ -65,7 +65,7 @@ def narrow(module: nn.Module, trains: str) -> None:
     setting, words = "auxiliary_trains", (ALL, "affine", "last")
     learning = {name for name, weight in module.named_parameters() if weight.requires_grad}
     if trains in (HEAD, ADAPTER):
-        why = "is to have a part that learns" if trains == HEAD else "gets no adapters beside it"
+        why = "would learn nothing" if trains == HEAD else "has adapters by network.trains alone"
         raise _misfit(module, setting, trains, words, why)
     _choose(module, setting, trains, words)
     for name, weight in module.named_parameters():
@@ -116,7 +116,7 @@ def _last(module: nn.Module, rank: int) -> None:
     stages |= {name: [children[name]] for name in numbered[-1:]}
     name = next((name for name, parts in stages.items() if parts), "")
     if not name:
-        raise _MissingPartError(f"has no part named {', '.join(_STAGES)} or layer1, layer2 …")
+        raise _MissingPartError(f"has no part named {', '.join(_STAGES)} or layer1")
     module.requires_grad_(False)
     after = list(children.values())[list(children).index(name) + 1 :]
     for part in (stages[name][-1], *after):

@@ -74,12 +74,21 @@ class RenewedStream(ReplayStream):
         self.held = both[stays]
 
     def state(self) -> Params:
-        """What the memory holds, as positions, and what was recorded."""
-        return {"held": self.held.clone(), **prefixed("extra", self.extra)}
+        """What the memory holds, as positions, and what was recorded; see ``recorded_extra``."""
+        known = {name: ~rows.isnan() for name, rows in self.extra.items()}
+        values = {name: rows.nan_to_num(nan=0.0) for name, rows in self.extra.items()}
+        return {"held": self.held.clone(), **prefixed("known", known), **prefixed("extra", values)}
 
     def restore(self, state: Params) -> None:
         """Go back to an earlier ``state()``."""
-        self.held, self.extra = state["held"], strip_prefix("extra", state)
+        self.held, self.extra = state["held"], recorded_extra(state)
+
+
+def recorded_extra(state: Params) -> Params:
+    """What was recorded, of a state, which holds no NaN: a network is stored beside it."""
+    known = strip_prefix("known", state)
+    extra = strip_prefix("extra", state)
+    return {name: rows.masked_fill(~known[name], math.nan) for name, rows in extra.items()}
 
 
 def _padded(values: Tensor, rows: int, columns: int) -> Tensor:
