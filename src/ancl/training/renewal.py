@@ -14,7 +14,7 @@ from ancl.types import Output, Params, prefixed, strip_prefix
 
 @dataclass(frozen=True)
 class Renewal:
-    """How a memory is renewed within a task.  Equation: [reservoir].
+    """How a memory is renewed within a task.
 
     Args:
         selection: ``reservoir`` or ``balanced``.
