@@ -1,12 +1,13 @@
 """Pretrained networks that move: the runs and tables of docs/evidence/moving.md.
 
 Run:  python scripts/moving.py --data-root DIR   # in a fixed order; the same command resumes
-      python scripts/moving.py --part rates      # the table of rates alone; also: lite0, vit
+      python scripts/moving.py --part rates      # the tables of rates alone; also: lite0, vit
       python scripts/moving.py --dry-run         # runs to do
       python scripts/moving.py --tables          # tables from the results alone
       python scripts/moving.py --smoke           # every row, tiny: does it work? nothing is kept
 
-Every finished run is a small file in docs/evidence/moving/results.
+Every finished run is a small file in docs/evidence/moving/results. Runs of the transformer need
+timm and --weights FILE; the others do without both.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import ancl
 from ancl.data import class_order
 from ancl.errors import TrainingError
 from ancl.experiments.results import environment, spec_hash
+from ancl.hashing import digest
 from ancl.metrics import aiac
 from ancl.recipe.build import validation_weights
 
@@ -70,8 +72,17 @@ RATE_DATA = {
     "data.size": 96,
     "data.per_class": 40,
     "data.test_per_class": 50,
-    "network.name": "efficientnet_lite0",
     **MACHINE,
+}
+VIT = {"network.name": "timm:vit_small_patch14_dinov2", "data.size": 112}
+RATE_NETWORKS: dict[str, dict[str, Any]] = {
+    "rates": {"network.name": "efficientnet_lite0"},
+    "rates-vit": VIT,
+}
+"""The tables of rates, and the network of each."""
+RATE_ROWS = {
+    "rates": tuple(RATES),
+    "rates-vit": tuple(row for row in RATES if not row.startswith("affine")),
 }
 RATE_TRAINING = {
     "training.epochs": 4,
@@ -128,16 +139,7 @@ LITE0 = {"network.name": "efficientnet_lite0", "data.size": 128}
 BACKBONES = {
     "lite0-affine": Backbone({**LITE0, "network.trains": "affine"}, 4),
     "lite0-last": Backbone({**LITE0, "network.trains": "last"}, 4),
-    "vit-adapter": Backbone(
-        {
-            "network.name": "timm:vit_small_patch14_dinov2",
-            "network.trains": "adapter",
-            "data.size": 112,
-        },
-        3,
-        SEEDS[:1],
-        LAMBS[:1],
-    ),
+    "vit-adapter": Backbone({**VIT, "network.trains": "adapter"}, 3, SEEDS[:1], LAMBS[:1]),
 }
 PARTS = ("rates", "lite0", "vit")
 
@@ -156,7 +158,22 @@ class Task:
         """The name of its result."""
         row = self.row.replace(" ", "").replace(",", "-")
         kind = "" if self.transport else "-stale"
-        return f"{self.table}_{row}{kind}_s{self.spec.seed}_{spec_hash(self.spec)[:8]}.json"
+        return f"{self.table}_{row}{kind}_s{self.spec.seed}_{self.mark}.json"
+
+    @property
+    def mark(self) -> str:
+        """What tells its settings from others; a file of weights counts by its name."""
+        if not self.settings["network"].get("weights"):
+            return spec_hash(self.spec)[:8]
+        return digest(self.settings)[:8]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides it, as a file holds it: the same on every machine."""
+        settings: dict[str, Any] = json.loads(json.dumps(self.spec.plain()))
+        if weights := settings["network"].get("weights"):
+            settings["network"]["weights"] = Path(weights).name
+        return settings
 
 
 @dataclass(frozen=True)
@@ -181,14 +198,22 @@ class Scale:
         return {**own, **tiny, **epochs, "data.order": order, "data.tasks": tasks}
 
 
-def rate_task(row: str, seed: int, scale: Scale) -> Task:
+def rate_task(row: str, seed: int, scale: Scale, table: str = "rates") -> Task:
     """One rate, or a classifier on frozen features, on the ten classes of a seed."""
-    if row in FROZEN:
-        spec = ancl.spec(row, None, seed=seed, settings=scale.settings(RATE_DATA, 10, seed))
-    else:
-        own = {**RATE_DATA, **RATE_TRAINING, **RATES[row]}
-        spec = ancl.spec("finetune", None, seed=seed, settings=scale.settings(own, 10, seed))
-    return Task("rates", row, True, spec)
+    method, own = row, {**RATE_DATA, **RATE_NETWORKS[table]}
+    if row not in FROZEN:
+        method, own = "finetune", {**own, **RATE_TRAINING, **RATES[row]}
+    spec = ancl.spec(method, None, seed=seed, settings=scale.settings(own, 10, seed))
+    return Task(table, row, True, spec)
+
+
+def rate_tasks(table: str, scale: Scale) -> list[Task]:
+    """Every run of a table of rates, seed by seed; none of a network without its weights."""
+    if table != "rates" and scale.weights is None:
+        return []
+    rows = (*FROZEN, *RATE_ROWS[table])
+    seeds = SEEDS[: 1 if scale.smoke else None]
+    return [rate_task(row, seed, scale, table) for seed in seeds for row in rows]
 
 
 def make_task(table: str, row: str, seed: int, lamb: float, transport: bool, scale: Scale) -> Task:
@@ -221,7 +246,7 @@ class Results:
         if not file.is_file():
             return None
         stored: dict[str, Any] = json.loads(file.read_text())
-        if stored["spec"] != json.loads(json.dumps(task.spec.plain())):
+        if stored["spec"] != task.settings:
             raise SystemExit(f"{file} is of another run. Move it.")
         return stored
 
@@ -254,7 +279,8 @@ class Results:
 def steps(results: Results, parts: Sequence[str]) -> Iterator[list[Task]]:
     """Runs in the order of the protocol; whoever asks for the next list has finished the last."""
     if "rates" in parts:
-        yield [rate_task(row, seed, results.scale) for seed in SEEDS for row in (*FROZEN, *RATES)]
+        for table in RATE_NETWORKS:
+            yield rate_tasks(table, results.scale)
     for table in BACKBONES:
         if table.partition("-")[0] not in parts:
             continue
@@ -271,7 +297,7 @@ def compute(task: Task, work: Path, data_root: str | None) -> dict[str, Any]:
         "table": task.table,
         "row": task.row,
         "transport": task.transport,
-        "spec": spec.plain(),
+        "spec": task.settings,
         "commit": commit(),
         "environment": environment(spec),
         "failed": "",
@@ -303,24 +329,25 @@ def run(results: Results, parts: Sequence[str], work: Path, data_root: str | Non
             print(
                 time.strftime("%F %T"), task.file, f"{time.monotonic() - began:.0f} s", flush=True
             )
-        for seed in {task.spec.seed for task in tasks}:
+        for seed in {task.spec.seed for task in tasks}:  # none where there is no task
             shutil.rmtree(work / f"{tasks[0].table}-s{seed}", ignore_errors=True)
 
 
 # -- tables ----------------------------------------------------------------------------------
 
 
-def rate_lines(results: Results) -> Iterator[str]:
+def rate_lines(results: Results, table: str = "rates") -> Iterator[str]:
     """Test accuracy of every rate on the classes of every seed, the frozen classifiers beside."""
+    tasks = rate_tasks(table, results.scale)
     yield (
         "| rate of the head x factor of the backbone | "
         + " | ".join([*(f"classes {seed}" for seed in SEEDS), "mean", "seconds"])
         + " |"
     )
     yield "|" + "---|" * (len(SEEDS) + 3)
-    for row in (*FROZEN, *RATES):
-        found = [results.get(rate_task(row, seed, results.scale)) for seed in SEEDS]
-        if any(each is None or each["failed"] for each in found):
+    for row in (*FROZEN, *RATE_ROWS[table]):
+        found = [results.get(task) for task in tasks if task.row == row]
+        if not found or any(each is None or each["failed"] for each in found):
             continue
         done = [each for each in found if each]
         values = [100 * each["metrics"]["final_accuracy"] for each in done]
@@ -397,7 +424,8 @@ def main() -> None:
 def show(results: Results, parts: Sequence[str]) -> None:
     """Print all tables."""
     if "rates" in parts:
-        print("\n".join(rate_lines(results)))
+        for table in RATE_NETWORKS:
+            print(f"\n`{table}`:\n\n" + "\n".join(rate_lines(results, table)))
     for table in BACKBONES:
         if table.partition("-")[0] in parts:
             print("\n" + "\n".join(table_lines(results, table)))

@@ -29,6 +29,7 @@ from ancl.errors import TrainingError
 from ancl.experiments.results import environment, spec_hash
 from ancl.metrics import aac, aiac
 from ancl.recipe.build import equal_epochs, images_per_epoch, validation_weights
+from ancl.training.cost import Cost
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "evidence" / "regimes"
@@ -40,8 +41,10 @@ ROWS = {
     "ancl": "ANCL, balance",
     "equal": "CL, equal compute",
     "third": "ANCL, a third of the auxiliary epochs",
+    "last": "ANCL, the auxiliary network's last stage alone",
 }
 """Rows of a table by name; ``search`` is the name of a trial of λ."""
+WITH_AUXILIARY = ("ancl", "third", "last")
 GRIDS = {
     "lwf": (3.0, 10.0, 30.0),
     "ewc": (4000.0, 16000.0, 64000.0),
@@ -66,6 +69,8 @@ ON_WEIGHTS = ("ewc", "mas", "si", "rwalk")
 """Methods with proximal steps, as in the small protocols: plain ones diverge at a large λ."""
 MILLISECONDS = {"main": (0.9, 0.45), "auxiliary": (0.7, 0.35)}
 """Of one image forwards and backwards at 16x16, ResNet-14 and ResNet-8: measured, see the page."""
+LAST_STAGE = 0.53
+"""FLOPs of a pass whose last stage alone learns, of those of a whole one: both networks."""
 EVALUATION_SECONDS = 25
 
 
@@ -102,7 +107,7 @@ SHORT_TRAINING = {"training.epochs": 15, "training.epochs_first": 30}
 PATIENCE = {"training.schedule": "patience", "training.patience": 5}
 REGIMES = {
     "20x5-60": Regime(20, 5, LONG_TRAINING),
-    "5x10-60": Regime(5, 10, LONG_TRAINING, rows=("cl", "ancl", "equal", "third")),
+    "5x10-60": Regime(5, 10, LONG_TRAINING, rows=("cl", "ancl", "equal", "third", "last")),
     "5x10-15": Regime(5, 10, SHORT_TRAINING),
     "20x5-15": Regime(20, 5, SHORT_TRAINING),
     "5x10-patience": Regime(
@@ -132,6 +137,7 @@ STEPS: tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...] = (
     ("blind", SEARCH_SEEDS, ("search",)),
     ("blind", TABLE_SEEDS, ("cl", "ancl")),
     ("5x10-60", TABLE_SEEDS, ("third",)),
+    ("5x10-60", TABLE_SEEDS, ("last",)),
 )
 """All runs in their order: regime, seeds, rows. A cut leaves out what is at the end."""
 
@@ -183,11 +189,13 @@ def make_task(
     if method == "eeil":
         own["enlarge"] = False
     own["lamb"] = lamb
-    auxiliary = row in ("ancl", "third")
+    auxiliary = row in WITH_AUXILIARY
     if auxiliary:
         own["lamb_a"] = BALANCE
     if row == "third":
         own["auxiliary.epochs"] = regime.training["training.epochs"] // 3
+    if row == "last":
+        own["auxiliary_trains"] = "last"
     spec = ancl.spec(f"a-{method}" if auxiliary else method, known, seed=seed, settings=own)
     return Task(name, row, method, spec)
 
@@ -283,6 +291,12 @@ def passes(spec: ancl.RunSpec, log: Sequence[Mapping[str, Any]], sizes: Any) -> 
     return counted
 
 
+def flops(costs: Mapping[str, Cost]) -> dict[str, float]:
+    """Floating-point operations by network, counted while it was trained."""
+    roles = ("main", "auxiliary")
+    return {r: sum(c.flops for name, c in costs.items() if name.split()[0] == r) for r in roles}
+
+
 def commit() -> str:
     """The commit of the code, marked where files were changed since."""
     git = ["git", "-C", str(ROOT)]
@@ -321,6 +335,7 @@ def compute(task: Task, work: Path, data_root: str | None) -> dict[str, Any]:
         "score": aac(val) if spec.task_aware else aiac(val, weights),
         "metrics": {k: None if math.isnan(v) else v for k, v in result.metrics.items()},
         "passes": passes(spec, result.log, result.images),
+        "flops": flops(result.costs),
         "seconds": round(sum(result.seconds.values()), 1),
         "notes": list(result.notes),
         "images": result.images,
@@ -384,14 +399,14 @@ def guess(task: Task) -> float:
     spec, regime = task.spec, REGIMES[task.regime]
     pixels = 4 if regime.source == "tinyimagenet" else 1
     small = not spec.task_aware
-    both = task.row in ("ancl", "third")
+    both, share = task.row in WITH_AUXILIARY, LAST_STAGE if task.row == "last" else 1
     found = 0.0
     for index, (main, auxiliary) in enumerate(images_per_epoch(spec, images(regime))):
         epochs = spec.training.at(index).epochs
         found += main * epochs * MILLISECONDS["main"][small] * (1.2 if both else 1)
         if both and index:
             other = spec.auxiliary.at(index).epochs
-            found += auxiliary * other * MILLISECONDS["auxiliary"][small]
+            found += share * auxiliary * other * MILLISECONDS["auxiliary"][small]
     return pixels * (found / 1000 + EVALUATION_SECONDS * regime.tasks * regime.classes / 100)
 
 

@@ -389,7 +389,9 @@ PLACES = {
     "inference_inputs": "ancl.methods.parts:inference_inputs",
     # what of a network learns
     "Adapted": "ancl.networks.adapters:Adapted",
+    "pieces": "ancl.stages.windows:pieces",
     "limit": "ancl.networks.learnable:limit",
+    "narrow": "ancl.networks.learnable:narrow",
     "ComputedAnswers": "ancl.methods.moving:ComputedAnswers",
     # statistics
     "Grid": "ancl.statistics:Grid",

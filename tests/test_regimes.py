@@ -72,3 +72,34 @@ def test_a_result_of_other_settings_is_refused(regimes, tmp_path):
     (tmp_path / task.file).write_text(json.dumps({"spec": {}, "failed": ""}))
     with pytest.raises(SystemExit, match="of another run"):
         results.get(task)
+
+
+def test_a_pass_of_the_last_stage_alone_counts_as_its_share(regimes, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "regimes_tables", raising=False)
+    tables = __import__("regimes_tables")
+    results = regimes.Results(tmp_path)
+    for seed in regimes.SEARCH_SEEDS:
+        for lamb in regimes.GRIDS["lwf"]:
+            task = regimes.make_task("5x10-60", "search", "lwf", seed, lamb, {})
+            finish(regimes, results, task, score=lamb)
+    costs = {"ancl": (100, 800.0), "third": (30, 240.0), "last": (100, 200.0)}
+    for row, (auxiliary, flops) in costs.items():
+        task = results.task("5x10-60", row, "lwf", 20, 30.0)
+        counted = {"passes": {"main": 50, "auxiliary": auxiliary}}
+        counted["flops"] = {"main": 500.0, "auxiliary": flops}
+        finish(regimes, results, task, **counted)
+    last = results.task("5x10-60", "last", "lwf", 21, 30.0)  # the ANCL row of its seed is missing
+    finish(regimes, results, last, passes={"main": 1, "auxiliary": 1}, flops={"auxiliary": 1.0})
+
+    table = tables.Table("5x10-60", results)
+    counts = {row: table.passes("lwf", row) for row in costs}
+    assert counts == {"ancl": 150, "third": 80, "last": 75}
+    assert results.task("5x10-60", "last", "lwf", 20, 30.0).spec.options["auxiliary_trains"] == (
+        "last"
+    )
+
+
+def test_flops_are_added_up_by_network(regimes):
+    cost = regimes.Cost
+    costs = {"main 0": cost(1, 1, 2.0), "auxiliary 1": cost(1, 1, 3.0), "main 1": cost(1, 1, 4.0)}
+    assert regimes.flops(costs | {"bias 1": cost(1, 1, 9.0)}) == {"main": 6.0, "auxiliary": 3.0}

@@ -212,10 +212,13 @@ def make_result(
     for stage in stages:
         meta = metas[stage.key]
         if "cost" in meta:
-            costs[f"{stage.name} {stage.task}"] = Cost(**meta["cost"])
+            before = costs.get(f"{stage.name} {stage.task}", Cost(0, 0, 0.0))
+            costs[f"{stage.name} {stage.task}"] = before.plus(Cost(**meta["cost"]))
         where = {"task": stage.task, "stage": stage.name}
         log += [{**where, **epoch} for epoch in meta.get("log", [])]
-        seconds[f"{stage.name} {stage.task}"] = meta["seconds"]
+        # A part of a stream may be learned in several pieces, each a stage of its own.
+        spent = seconds.get(f"{stage.name} {stage.task}", 0)
+        seconds[f"{stage.name} {stage.task}"] = spent + meta["seconds"]
         if stage.name == "evaluate":
             for name in MATRICES:
                 rows[name].append(meta[name])

@@ -271,5 +271,7 @@ def _reasons(method: Method) -> list[str]:
         and auxiliary.data == "combined",
         "its auxiliary network is carried from task to task": auxiliary
         and auxiliary.start == "carried",
+        "a part alone of its auxiliary network learns, or its adapters begin at zero": auxiliary
+        and (auxiliary.trains != "all" or auxiliary.start == "zero"),
     }
     return [reason for reason, holds in reasons.items() if holds]
