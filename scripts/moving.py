@@ -10,29 +10,24 @@ Every finished run is a small file in docs/evidence/moving/results. Runs of the 
 timm and --weights FILE; the others do without both.
 """
 
-import argparse
 import json
 import math
-import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from regimes import commit, passes, write
+from protocol_runs import ROOT, ResultFiles, Stored, best_value, carry_out, compute, parser_of
 
 import ancl
 from ancl.data import class_order
-from ancl.errors import TrainingError
-from ancl.experiments.results import environment, spec_hash
+from ancl.experiments.results import spec_hash
 from ancl.hashing import digest
-from ancl.metrics import aiac
-from ancl.recipe.build import validation_weights
 
-ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "evidence" / "moving"
 SEARCH_SEED = 10
 SEEDS = (20, 21, 22)
@@ -163,12 +158,12 @@ class Task:
     @property
     def mark(self) -> str:
         """What tells its settings from others; a file of weights counts by its name."""
-        if not self.settings["network"].get("weights"):
+        if not self.plain["network"].get("weights"):
             return spec_hash(self.spec)[:8]
-        return digest(self.settings)[:8]
+        return digest(self.plain)[:8]
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Any]:
         """Everything that decides it, as a file holds it: the same on every machine."""
         settings: dict[str, Any] = json.loads(json.dumps(self.spec.plain()))
         if weights := settings["network"].get("weights"):
@@ -234,21 +229,12 @@ def make_task(table: str, row: str, seed: int, lamb: float, transport: bool, sca
     return Task(table, row, transport, spec)
 
 
-class Results:
+class Results(ResultFiles):
     """Finished runs, and what they decide."""
 
     def __init__(self, folder: Path, scale: Scale) -> None:
-        self.folder, self.scale = folder, scale
-
-    def get(self, task: Task) -> dict[str, Any] | None:
-        """What is stored of a run; nothing where it is not done."""
-        file = self.folder / task.file
-        if not file.is_file():
-            return None
-        stored: dict[str, Any] = json.loads(file.read_text())
-        if stored["spec"] != task.settings:
-            raise SystemExit(f"{file} is of another run. Move it.")
-        return stored
+        super().__init__(folder)
+        self.scale = scale
 
     def searched(self, table: str) -> list[Task]:
         """The trials of λ, by validation accuracy of LFL with transport."""
@@ -260,11 +246,10 @@ class Results:
     def lamb(self, table: str) -> float | None:
         """λ of LFL, the smallest of equals; nothing while runs are missing."""
         tasks, grid = self.searched(table), BACKBONES[table].grid
-        found = [self.get(task) for task in tasks]
         if not tasks:
             return grid[0]
-        scores = [-math.inf if each["failed"] else each["score"] for each in found if each]
-        return grid[int(np.argmax(scores))] if len(scores) == len(grid) else None
+        tried = zip(grid, tasks, strict=True)
+        return best_value({value: self.scores([task]) for value, task in tried}, 1)
 
     def table(self, table: str, lamb: float) -> list[Task]:
         """Every run of a table."""
@@ -276,13 +261,23 @@ class Results:
         ]
 
 
-def steps(results: Results, parts: Sequence[str]) -> Iterator[list[Task]]:
-    """Runs in the order of the protocol; whoever asks for the next list has finished the last."""
+def steps(results: Results, parts: Sequence[str]) -> Iterator[tuple[str, list[Task]]]:
+    """Runs of one table and seed at a time, in the order of the protocol.
+
+    Whoever asks for the next list has finished the last.
+    """
+    for tasks in _in_order(results, parts):
+        for seed, of_seed in groupby(tasks, key=lambda task: task.spec.seed):
+            yield f"{tasks[0].table}-s{seed}", list(of_seed)
+
+
+def _in_order(results: Results, parts: Sequence[str]) -> Iterator[list[Task]]:
     if "rates" in parts:
         for table in RATE_NETWORKS:
             yield rate_tasks(table, results.scale)
     for table in BACKBONES:
-        if table.partition("-")[0] not in parts:
+        part = table.partition("-")[0]
+        if part not in parts or (part == "vit" and results.scale.weights is None):
             continue
         yield results.searched(table)
         lamb = results.lamb(table)
@@ -290,47 +285,11 @@ def steps(results: Results, parts: Sequence[str]) -> Iterator[list[Task]]:
             yield results.table(table, lamb)
 
 
-def compute(task: Task, work: Path, data_root: str | None) -> dict[str, Any]:
-    """Carry out a run; rows of one seed share the stages that are equal."""
-    spec = task.spec
-    stored: dict[str, Any] = {
-        "table": task.table,
-        "row": task.row,
-        "transport": task.transport,
-        "spec": task.settings,
-        "commit": commit(),
-        "environment": environment(spec),
-        "failed": "",
-    }
-    try:
-        result = ancl.run(spec, runs=work, data_root=data_root)
-    except TrainingError as error:
-        return {**stored, "failed": str(error)}
-    val = result.matrices[f"{spec.accuracy}_val"]
-    return {
-        **stored,
-        "score": float(aiac(val, validation_weights(spec, result.images))),
-        "metrics": {k: None if math.isnan(v) else v for k, v in result.metrics.items()},
-        "drifts": [drift.json() for drift in result.drifts],
-        "passes": passes(spec, result.log, result.images),
-        "seconds": round(sum(result.seconds.values()), 1),
-        "images": result.images,
-    }
-
-
-def run(results: Results, parts: Sequence[str], work: Path, data_root: str | None) -> None:
-    """Carry out all that is missing, in order."""
-    for tasks in steps(results, parts):
-        for task in tasks:
-            if results.get(task) is not None:
-                continue
-            stages, began = work / f"{task.table}-s{task.spec.seed}", time.monotonic()
-            write(results.folder / task.file, compute(task, stages, data_root))
-            print(
-                time.strftime("%F %T"), task.file, f"{time.monotonic() - began:.0f} s", flush=True
-            )
-        for seed in {task.spec.seed for task in tasks}:  # none where there is no task
-            shutil.rmtree(work / f"{tasks[0].table}-s{seed}", ignore_errors=True)
+def carry_out_task(task: Task, work: Path, data_root: str | None) -> Stored:
+    """What is stored of a run, after it was carried out."""
+    named = {"table": task.table, "row": task.row, "transport": task.transport}
+    stored, result = compute(task, work, data_root, named)
+    return {**stored, "drifts": [drift.json() for drift in result.drifts]} if result else stored
 
 
 # -- tables ----------------------------------------------------------------------------------
@@ -392,33 +351,27 @@ def _spread(values: Sequence[float]) -> str:
 
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, "moving")
     parser.add_argument("--part", choices=PARTS, action="append", help="this alone")
-    parser.add_argument("--dry-run", action="store_true", help="show what is left, and stop")
-    parser.add_argument("--tables", action="store_true", help="train nothing: tables")
     parser.add_argument("--smoke", action="store_true", help="tiny runs of every row; not kept")
-    parser.add_argument("--data-root", help="where data sets are")
     parser.add_argument("--weights", help="the file of the transformer's weights")
-    parser.add_argument("--results", type=Path, default=FOLDER / "results")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "moving")
     given = parser.parse_args()
     parts = given.part or PARTS
+    computing = partial(carry_out_task, data_root=given.data_root)
     if given.smoke:
         with tempfile.TemporaryDirectory() as place:
             results = Results(Path(place) / "results", Scale(True, given.weights))
-            run(results, parts, Path(place) / "work", given.data_root)
+            carry_out(results, Path(place) / "work", steps(results, parts), computing)
             show(results, parts)
         return
     results = Results(given.results, Scale(weights=given.weights))
     if given.tables:
         show(results, parts)
     elif given.dry_run:
-        for tasks in steps(results, parts):
-            for task in tasks:
-                if results.get(task) is None:
-                    print(task.file)
+        for _, tasks in steps(results, parts):
+            print("".join(f"{task.file}\n" for task in tasks if results.get(task) is None), end="")
     else:
-        run(results, parts, given.work, given.data_root)
+        carry_out(results, given.work, steps(results, parts), computing)
 
 
 def show(results: Results, parts: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ PAGE = SCRIPTS.parent / "docs" / "evidence" / "moving.md"
 @pytest.fixture(name="moving")
 def _moving(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    for name in ("moving", "regimes"):
+    for name in ("moving", "protocol_runs"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     try:
         script = __import__("moving")
@@ -53,7 +53,7 @@ def test_lamb_is_the_smaller_of_equals_and_a_failed_one_never_wins(
             results.searched("lite0-last"), (first, second), strict=True
         ):
             stored = {"spec": task.spec.plain(), "score": score, "failed": failed}
-            moving.write(results.folder / task.file, stored)
+            results.write(task, stored)
         assert results.lamb("lite0-last") == wanted
     assert results.lamb("lite0-affine") is None
     assert results.lamb("vit-adapter") == 400.0
@@ -86,6 +86,6 @@ def test_a_file_of_weights_counts_by_its_name_and_not_by_its_place(moving: Modul
         network = {**task.spec.network, "weights": place}
         placed = replace(task, spec=task.spec.model_copy(update={"network": network}))
         files.add(placed.file)
-        assert placed.settings["network"]["weights"] == Path(place).name
+        assert placed.plain["network"]["weights"] == Path(place).name
     assert len(files) == 2
     assert task.file not in files
