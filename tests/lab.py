@@ -256,6 +256,7 @@ PLACES = {
     "MARK": "ancl.store.index:MARK",
     "part_name": "ancl.store.bundle:part_name",
     "read_bundle": "ancl.store.bundle:read_bundle",
+    "read_bundle": "ancl.store.bundle:read_bundle",
     "write_bundle": "ancl.store.bundle:write_bundle",
     "is_ours": "ancl.store.places:is_ours",
     "HEADER": "ancl.store.places:HEADER",

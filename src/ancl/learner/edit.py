@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -47,7 +48,7 @@ class Edit(NamedTuple):
 
     kind: str
     removed: frozenset[bytes] = frozenset()
-    names: Mapping[Label, Label] = {}
+    names: Mapping[Label, Label] = MappingProxyType({})
     images: ImageView | None = None
     keep_networks: bool = False
 
@@ -200,7 +201,9 @@ def _removed_from(
         if not bool(trained.any()):
             continue
         part = images.take(trained)
-        missing = [name for name, row in zip(part.ids, part.rows(), strict=True) if row not in given]
+        missing = [
+            name for name, row in zip(part.ids, part.rows(), strict=True) if row not in given
+        ]
         if missing:
             raise ScenarioError(
                 f"This learner keeps sums of features alone (keep=sums): it can take out only what "
@@ -281,7 +284,7 @@ def _without_images(learner: Learner, edit: Edit) -> Learner:
             f"become one without training: give --retrain (retrain=True), which learns again from "
             f"the images that are kept."
         )
-    masks = [images and edit.kept(images.rows()) for images in learner._history]
+    masks = [edit.kept(images.rows()) if images else None for images in learner._history]
     pairs = list(zip(learner._history, masks, strict=True))
     _check_classes_stay(learner, pairs)
     history = tuple(
@@ -355,15 +358,11 @@ def _fewer(task: Task, edit: Edit, images: LearnedImages | None, mask: Tensor | 
         for position, count in zip(task.present, task.counts, strict=True)
     )
     held = max(0, task.sizes[1] - int((gone.use == VALIDATED).sum()))
-    load, removed = task.load, edit.removed
+    load = task.load
 
     def without() -> Split:
         split = load()
-        parts = []
-        for samples in (split.train, split.val):
-            stay = [row not in removed for row in hash_rows(samples.x.digests())]
-            parts.append(samples.take(torch.tensor(stay).nonzero().squeeze(1)))
-        return Split(*parts, split.test)
+        return Split(_stay(split.train, edit), _stay(split.val, edit), split.test)
 
     content = [task.key, sorted(row.hex() for row in gone.rows())]
     return replace(
@@ -373,3 +372,7 @@ def _fewer(task: Task, edit: Edit, images: LearnedImages | None, mask: Tensor | 
         counts=counts,
         load=without,
     )
+
+
+def _stay(samples: Samples, edit: Edit) -> Samples:
+    return samples.take(edit.kept(hash_rows(samples.x.digests())).nonzero().squeeze(1))

@@ -119,7 +119,9 @@ class Forgotten(NamedTuple):
         found = [False] * len(rows)
         for salt, hashes in self.groups:
             known = set(hashes)
-            found = [was or _salted(salt, row) in known for was, row in zip(found, rows, strict=True)]
+            found = [
+                was or _salted(salt, row) in known for was, row in zip(found, rows, strict=True)
+            ]
         return found
 
     def added(self, rows: Collection[bytes]) -> "Forgotten":
@@ -329,8 +331,8 @@ def check_one_label(
         more = f"\n… and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise ScenarioError(
             "The same image has two labels:\n" + "\n".join(problems[:_SHOWN]) + more + "\nRemove "
-            "the image, or correct its label. If the earlier label was wrong, go back to a version "
-            "before it (ancl undo), and learn the corrected images."
+            "the image, or correct its label. If the earlier label was wrong, forget the image "
+            "(ancl forget LEARNER --images FILE --allow-again), and learn it with the right one."
         )
 
 

@@ -22,7 +22,7 @@ from ancl.memory import Exemplars
 from ancl.stages.plan import plan_again
 from ancl.stages.runner import Layered, Runner
 from ancl.stages.stage import Stage
-from ancl.state import STATISTICS
+from ancl.state import STATISTICS, StateKeys
 from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
 from ancl.types import Params, prefixed, strip_prefix
@@ -69,7 +69,8 @@ def relearn(
         why: What the pieces were made of, as JSON: it names them.
     """
     setting, keys = learner._learned(), {name: digest({name: why}) for name in pieces}
-    memory, state = learner._memory, {**learner._state, **keys}
+    memory = learner._memory
+    state: StateKeys = {**learner._state, **keys}
     for name, tensors in pieces.items():
         memory.save(keys[name], StageResult(prefixed(name, tensors), {}))
     try:

@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ancl.data import ImageView, Label
-from ancl.errors import ScenarioError, SpecError, did_you_mean, one_line
+from ancl.data.caches import remove_holding
+from ancl.errors import ScenarioError, SpecError, counted, did_you_mean, one_line
 from ancl.learner.edit import FORGET, MERGE_CLASSES, RENAME, Edit, edited, what_it_means
 from ancl.learner.images import hash_rows, image_ids
 from ancl.learner.inputs import Data
 from ancl.learner.retrain import retrained
 from ancl.learner.versions import LEARNED_FROM
+from ancl.store.store import Store
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
@@ -35,23 +37,25 @@ class EditReport(NamedTuple):
 
     Args:
         kind: ``forget``, ``rename`` or ``merge-classes``.
+        title: The same in a few words, without anything of what was forgotten.
         images: The number of images that were forgotten.
         classes: The labels that are gone: of classes without images, or replaced by others.
         exact: Whether the learner is, to the bit, as if it had been taught so from the start.
         meaning: What was done, and what was not, in words.
         unknown: What those of the given images are called that were never learned.
-        names: What those are called that were forgotten: nothing of it is stored.
-        hashes: The sha256 of each: the same.
+        entries: How many entries of stores were removed.
+        caches: How many caches of pixels were removed.
     """
 
     kind: str
+    title: str
     images: int
     classes: tuple[Label, ...]
     exact: bool
     meaning: str
     unknown: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    hashes: tuple[bytes, ...] = ()
+    entries: int = 0
+    caches: int = 0
 
 
 # -- forget ----------------------------------------------------------------------------------
@@ -79,20 +83,28 @@ def forget_images(
         raise _never_learned(unknown, listed)
     forgotten = learner._forgotten
     forgotten = forgotten.without({*rows, *removed}) if allow_again else forgotten.added(removed)
-    if not removed:
+    called = {image.id for image in listed if bytes.fromhex(image.sha256) in removed}
+    if not removed:  # a command that was killed may have left caches
         learner._forgotten = forgotten
-        return EditReport(FORGET, 0, (), True, _already(allow_again), unknown, names, (*rows,))
+        caches = len(remove_holding(names, {*rows}))
+        told = _already(allow_again)
+        return EditReport(FORGET, "", 0, (), True, told, unknown, caches=caches)
     edit = Edit(FORGET, frozenset(removed), images=view, keep_networks=keep_networks)
     after = _changed(learner, edit, retrain)
-    after._forgotten = forgotten
-    after._removals = (*learner._removals, edit)
+    entries = _remove_entries(learner, after)
+    caches = len(remove_holding({*called, *names}, removed))
+    after._forgotten, after._removals = forgotten, (*learner._removals, edit)
     gone = tuple(label for label in learner.classes if label not in after.classes)
-    exact, meaning = what_it_means(learner, retrain)
-    called = tuple(image.id for image in listed if bytes.fromhex(image.sha256) in removed)
+    n, meaning = len(removed), what_it_means(learner, retrain)
+    report = EditReport(FORGET, counted(n, "image"), n, gone, *meaning, unknown)
     learner._become(after)
-    return EditReport(
-        FORGET, len(removed), gone, exact, meaning, unknown, (*called, *names), tuple(removed)
-    )
+    return report._replace(entries=entries, caches=caches)
+
+
+def _remove_entries(learner: Learner, after: Learner) -> int:
+    """Remove what was computed for a learner from its stores, but not what it now is."""
+    anew = {key for keys in after._stored.values() for key in keys}
+    return sum(Store(root).remove(keys - anew) for root, keys in learner._stored.items())
 
 
 def _changed(learner: Learner, edit: Edit, retrain: bool) -> Learner:
@@ -100,6 +112,8 @@ def _changed(learner: Learner, edit: Edit, retrain: bool) -> Learner:
     again = retrain and not learner.method.trains_nothing
     after = retrained(learner, edit) if again else edited(learner, edit)
     after._since = (*learner._since, edit.kind)
+    if edit.removed and not again:
+        after._stored = {}
     tainted = bool(edit.removed) and not learner.method.trains_nothing
     marks = (*learner._marks, LEARNED_FROM) if tainted else learner._marks
     after._marks = () if again else tuple(dict.fromkeys(marks))
@@ -223,8 +237,9 @@ def rename_classes(learner: Learner, names: Mapping[Label, Label]) -> EditReport
             f"merge them: ancl merge-classes LEARNER A B --into NAME (learner.merge_classes)."
         )
     learner._become(_changed(learner, edit, False))
-    shown = ", ".join(f"{one_line(old)} → {one_line(name)}" for old, name in new.items())
-    return EditReport(RENAME, 0, (*new,), True, f"{shown}: all answers stay, with the new names.")
+    title = ", ".join(f"{one_line(old)} → {one_line(name)}" for old, name in new.items())
+    told = f"{title}: all answers stay, with the new names."
+    return EditReport(RENAME, title, 0, (*new,), True, told)
 
 
 def _checked_name(name: Label) -> Label:
@@ -256,14 +271,17 @@ def merge_into(
             "classes of one task."
         )
     if len(labels) == len(learner.classes):
-        raise ScenarioError("These are all classes: one would be left, and no other to tell it from.")
+        raise ScenarioError(
+            "These are all classes: one would be left, and no other to tell it from."
+        )
     edit = Edit(MERGE_CLASSES, names=dict.fromkeys(labels, name))
     exact, _ = what_it_means(learner, retrain)
     learner._become(_changed(learner, edit, retrain))
-    shown = ", ".join(map(one_line, labels))
-    how = "to the bit as if learned so from the start" if exact else "learned again from what is kept"
+    title = f"{', '.join(map(one_line, labels))} → {one_line(name)}"
+    again = "to the bit as if they had been learned so from the start"
+    told = f"{title}: {again if exact else 'learned again from what is kept'}."
     gone = tuple(label for label in labels if label != name)
-    return EditReport(MERGE_CLASSES, 0, gone, exact, f"{shown} are {one_line(name)} now, {how}.")
+    return EditReport(MERGE_CLASSES, title, 0, gone, exact, told)
 
 
 def _task_of(learner: Learner, label: Label) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -82,7 +83,7 @@ class Learned(NamedTuple):
     digest: str | None = None
     images: tuple[LearnedImages | None, ...] | None = None
     forgotten: Forgotten = Forgotten()
-    stored: StoredKeys = {}
+    stored: StoredKeys = MappingProxyType({})
     marks: tuple[str, ...] = ()
     remedy: str = _AGAIN
 

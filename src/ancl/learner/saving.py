@@ -205,6 +205,4 @@ def _opened(learner: Learner, place: Path, number: int) -> Learner:
     }
     supplied = SuppliedCode(place, "Learner.load", **outside, accept_changed=True)
     learned = read_learner(supplied, number)
-    return type(learner)._of(
-        learned, place, device=learner._device, verbose=False, events=Events()
-    )
+    return type(learner)._of(learned, place, device=learner._device, verbose=False, events=Events())

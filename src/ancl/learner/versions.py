@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from annotated_types import Ge
@@ -39,8 +40,10 @@ StoredKeys = Mapping[str, frozenset[str]]
 """The keys of all that was computed for a learner, by the directory of the store that has them."""
 _T = TypeVar("_T")
 _UNTAKEN = f"<!-- A model card, {MARK}. -->\n\nNo version of this learner was taken yet.\n"
-_FIELDS = ("number", "parent", "made", "ancl", "kind", "data", "refused", "images", "held", "test")
-_FIELDS += ("marks",)
+_FIELDS = (
+    *("number", "parent", "made", "ancl", "kind", "data"),
+    *("refused", "images", "held", "test", "marks"),
+)
 
 
 class Version(NamedTuple):
@@ -113,7 +116,7 @@ class VersionHistory(NamedTuple):
     kept: dict[int, Version]
     forgotten: Forgotten = Forgotten()
     floor: int = 0
-    stored: StoredKeys = {}
+    stored: StoredKeys = MappingProxyType({})
 
     @property
     def now(self) -> Version | None:
@@ -135,13 +138,13 @@ class VersionHistory(NamedTuple):
 class Note(NamedTuple):
     """What is noted of a new version besides what was learned; see ``Version``."""
 
-    kind: str = "learn"
-    marks: tuple[str, ...] = ()
     data: str = ""
     refused: tuple[str, ...] = ()
     images: tuple[tuple[int | str, int], ...] = ()
     held: tuple[tuple[str | int, int, float | None, float], ...] = ()
     test: dict[str, Any] | None = None
+    kind: str = "learn"
+    marks: tuple[str, ...] = ()
 
 
 class Rewritten(NamedTuple):
@@ -156,10 +159,10 @@ class Rewritten(NamedTuple):
     """
 
     versions: Mapping[int, Version] | None = None
-    files: Mapping[str, bytes] = {}
+    files: Mapping[str, bytes] = MappingProxyType({})
     forgotten: Forgotten = Forgotten()
     forgets: bool = False
-    stored: StoredKeys = {}
+    stored: StoredKeys = MappingProxyType({})
 
 
 # -- reading ---------------------------------------------------------------------------------
