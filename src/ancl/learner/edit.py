@@ -44,6 +44,8 @@ class Edit(NamedTuple):
         names: The new name of classes, by the old one; of two with one new name one class.
         images: The images that are forgotten, where they were given: sums need them.
         keep_networks: Whether earlier versions stay whose network learned from what is forgotten.
+        whole: Those of the hashes that are all of a class: other versions lose all of it, too.
+        allow_again: Whether what is forgotten may be learned again.
     """
 
     kind: str
@@ -51,6 +53,8 @@ class Edit(NamedTuple):
     names: Mapping[Label, Label] = MappingProxyType({})
     images: ImageView | None = None
     keep_networks: bool = False
+    whole: frozenset[bytes] = frozenset()
+    allow_again: bool = False
 
     def labels(self, classes: Sequence[Label]) -> list[Label]:
         """What classes are called then."""

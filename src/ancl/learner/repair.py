@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from ancl.data import ImageView, Label
@@ -12,12 +13,12 @@ from ancl.learner.edit import FORGET, MERGE_CLASSES, RENAME, Edit, edited, what_
 from ancl.learner.images import hash_rows, image_ids
 from ancl.learner.inputs import Data
 from ancl.learner.retrain import retrained
+from ancl.learner.saved import ListedImage
 from ancl.learner.versions import LEARNED_FROM
 from ancl.store.store import Store
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
-    from ancl.learner.saved import ListedImage
 
 _SHORTEST = 8
 """The fewest characters of a hash that name an image."""
@@ -25,11 +26,19 @@ _SHOWN = 5
 
 
 class Selection(NamedTuple):
-    """Which images are to be forgotten; see ``Learner.forget``."""
+    """Which images are to be forgotten; see ``Learner.forget``.
+
+    Args:
+        images: The images themselves.
+        classes: Labels.
+        ids: What images are called.
+        elsewhere: What other versions of the learner know.
+    """
 
     images: Data | None = None
     classes: Iterable[Label] | None = None
     ids: Iterable[str] | None = None
+    elsewhere: Sequence[ListedImage] = ()
 
 
 class EditReport(NamedTuple):
@@ -66,16 +75,17 @@ def forget_images(
 ) -> EditReport:
     """See ``Learner.forget``."""
     learner._learned()
-    if all(part is None for part in wanted):
+    if all(part is None for part in wanted[:3]):
         raise SpecError(
             "Say what is to be forgotten: images=, classes= or ids= (--images PATH, --class NAME "
             "or --id ID)."
         )
-    listed = learner.images
+    here = learner.images
+    listed = [*here, *wanted.elsewhere]
     view, rows, names = _given(learner, wanted.images)
     known = {bytes.fromhex(image.sha256) for image in listed}
-    removed = {row for row in rows if row in known}
-    removed |= _of_classes(learner, listed, wanted.classes) | _called(listed, wanted.ids)
+    whole = _of_classes(learner, here, wanted.classes)
+    removed = {row for row in rows if row in known} | whole | _called(listed, wanted.ids)
     before = learner._forgotten.mask(rows)
     columns = zip(rows, names, before, strict=True)
     unknown = tuple(name for row, name, was in columns if row not in known and not was)
@@ -89,8 +99,16 @@ def forget_images(
         caches = len(remove_holding(names, {*rows}))
         told = _already(allow_again)
         return EditReport(FORGET, "", 0, (), True, told, unknown, caches=caches)
-    edit = Edit(FORGET, frozenset(removed), images=view, keep_networks=keep_networks)
-    after = _changed(learner, edit, retrain)
+    edit = Edit(
+        FORGET,
+        frozenset(removed),
+        images=view,
+        keep_networks=keep_networks,
+        whole=frozenset(whole),
+        allow_again=allow_again,
+    )
+    concerned = any(bytes.fromhex(image.sha256) in removed for image in here)
+    after = _changed(learner, edit, retrain) if concerned else copy(learner)
     entries = _remove_entries(learner, after)
     caches = len(remove_holding({*called, *names}, removed))
     after._forgotten, after._removals = forgotten, (*learner._removals, edit)

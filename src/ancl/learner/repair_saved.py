@@ -20,7 +20,8 @@ from ancl.learner.export import Exported, is_export
 from ancl.learner.files import image_files
 from ancl.learner.learner import Learner
 from ancl.learner.place import claimed, learner_place
-from ancl.learner.repair import EditReport
+from ancl.learner.repair import EditReport, Selection, forget_images
+from ancl.learner.saved import list_images
 from ancl.learner.saving import save_version
 from ancl.learner.versions import Note, Version, read_versions
 from ancl.methods.method import Method
@@ -93,10 +94,12 @@ def forget(
     files = None if images is None else list(image_files([Path(image) for image in images]))
 
     def change(opened: Learner) -> EditReport:
-        return opened.forget(
-            files,
-            classes=classes,
-            ids=ids,
+        place = learner_place(learner)
+        others = [number for number in read_versions(place).kept]
+        elsewhere = [image for number in others for image in list_images(place, number)]
+        return forget_images(
+            opened,
+            Selection(files, classes, ids, elsewhere),
             retrain=retrain,
             keep_networks=keep_networks,
             allow_again=allow_again,

@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ancl.data import Label
+from ancl.data.caches import remove_holding
 from ancl.errors import AnclError, ScenarioError, StoreError
 from ancl.learner.edit import Edit, edited
-from ancl.learner.images import LEFT_OUT, LearnedImages
+from ancl.learner.images import LEFT_OUT
 from ancl.learner.place import working_directory
-from ancl.learner.saved import SuppliedCode, images_part, kept_images, read_learner
+from ancl.learner.saved import (
+    ListedImage,
+    SuppliedCode,
+    images_part,
+    list_images,
+    read_learner,
+)
 from ancl.learner.versions import (
     LEARNED_FROM,
     STRIPPED,
@@ -23,7 +30,6 @@ from ancl.learner.versions import (
     Version,
     add_version,
     descends,
-    read_version,
     read_versions,
 )
 from ancl.outside import is_outside
@@ -141,24 +147,28 @@ def _rewritten(learner: Learner, place: Path, follows: bool) -> Rewritten:
     versions: dict[int, Version] = {}
     files: dict[str, bytes] = {}
     for number, version in read_versions(place).kept.items():
-        rows = _known_rows(place, number)
-        edits = [edit for edit in learner._removals if edit.removed & rows]
+        listed = {bytes.fromhex(image.sha256): image for image in list_images(place, number)}
+        edits = [_widened(edit, listed) for edit in learner._removals]
+        edits = [edit for edit in edits if edit.removed & listed.keys()]
+        for edit in edits:
+            more = edit.removed & listed.keys()
+            remove_holding([listed[row].id for row in more], more)
+            if not edit.allow_again:
+                whole = whole._replace(forgotten=whole.forgotten.added(more))
         if not edits:
             versions[number] = version
         elif changed := _without(learner, place, version, edits):
             versions[number] = changed[0]
             files |= changed[1]
+    learner._forgotten = whole.forgotten
     return whole._replace(versions=versions, files=files, forgets=True)
 
 
-def _known_rows(place: Path, number: int) -> set[bytes]:
-    """The hashes of all images that a version has learned or keeps."""
-    _, tensors = read_version(place, number)
-    rows = {row for images in kept_images(tensors).values() for row in images}
-    for part, columns in tensors.items():
-        if part.startswith("images of task "):
-            rows |= {*LearnedImages.of(columns, 1 << 62).rows()}
-    return rows
+def _widened(edit: Edit, listed: Mapping[bytes, ListedImage]) -> Edit:
+    """An edit with all that a version knows of the classes that are forgotten as a whole."""
+    labels = {listed[row].label for row in edit.whole & listed.keys()}
+    more = {row for row, image in listed.items() if image.label in labels}
+    return edit._replace(removed=edit.removed | more)
 
 
 def _without(
