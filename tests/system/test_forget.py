@@ -36,8 +36,9 @@ def fresh():
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree("before", "L")
 
-def names(place="L"):
-    return {i.id for v in ancl.versions(place) for i in Learner.load(place, version=v.number).images}
+def names():
+    kept = [Learner.load("L", version=version.number) for version in ancl.versions("L")]
+    return {image.id for learner in kept for image in learner.images}
 
 def forked(work):
     child = os.fork()
