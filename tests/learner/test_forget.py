@@ -294,6 +294,28 @@ def test_retraining_learns_from_what_is_kept_alone() -> None:
     made.learn(PIXELS[:20] // 2, ["kind 9", "kind 8"] * 10)
 
 
+def test_a_saved_learner_finds_its_pretrained_weights_to_begin_anew(tmp_path: Path) -> None:
+    made = Learner(
+        "icarl",
+        "efficientnet_lite0",
+        size=32,
+        network_options={"trains": "head"},
+        training={"epochs": 1, "batch_size": 8, "schedule": "cosine"},
+        memory=3,
+        val_fraction=0,
+        events=Events(),
+    )
+    made.learn(PIXELS[:16].repeat(1, 2, 2, 3), [NAMES[n][:5] + str(n % 2) for n in range(16)])
+    made.save(tmp_path / "L")
+    again = Learner.load(tmp_path / "L", events=Events())
+    kept = next(image for image in again.images if image.kept)
+
+    again.forget(ids=[kept.sha256], retrain=True)
+
+    assert len(again.images) == 5
+    assert again._final_state().pretrained == made._final_state().pretrained
+
+
 def test_a_class_of_a_trained_network_needs_training() -> None:
     made = trained()
 

@@ -95,8 +95,8 @@ def forget(
 
     def change(opened: Learner) -> EditReport:
         place = learner_place(learner)
-        others = [number for number in read_versions(place).kept]
-        elsewhere = [image for number in others for image in list_images(place, number)]
+        numbers = read_versions(place).kept
+        elsewhere = [image for number in numbers for image in list_images(place, number)]
         return forget_images(
             opened,
             Selection(files, classes, ids, elsewhere),
