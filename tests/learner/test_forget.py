@@ -665,6 +665,8 @@ def test_versions_whose_network_learned_from_it_are_dropped_or_marked(tmp_path: 
         kept = {version.number: version.marks for version in ancl.versions(place)}
         assert kept == {1: (mark,), 2: (mark,), 3: (mark,)} if keep else {3: (mark,)}
         assert outcome.dropped == (() if keep else (1, 2))
+        with pytest.raises(StoreError, match="version 3 forgot images, and nobody goes back"):
+            ancl.undo(place)
         again = forget(place, ids=["shot 1.png"], retrain=True)
         assert again.version.marks == ()
 

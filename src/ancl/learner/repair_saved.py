@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ancl.data import Label
-from ancl.errors import StoreError
+from ancl.errors import AnclError, StoreError
 from ancl.learner.directory import is_run, open_learner
+from ancl.learner.edit import RENAME
 from ancl.learner.export import Exported, is_export
 from ancl.learner.files import image_files
 from ancl.learner.learner import Learner
@@ -179,8 +180,8 @@ def _edit(
         before = read_versions(place)
         report = change(opened)
         outcome = EditOutcome(opened, place, before.of(before.current or 1, place), report)
-        # Nothing of a month that was stopped is resumed: it may hold what is forgotten.
-        Store(working).clear()
+        if report.kind != RENAME:  # a month that was stopped may hold what is forgotten
+            Store(working).clear()
         if report.images and not export:
             outcome = outcome._replace(exports=_removed_exports(exports))
         version = save_version(opened, place, overwrite=False, note=Note(report.title))
@@ -191,8 +192,17 @@ def _edit(
             changed=tuple(n for n, v in before.kept.items() if n in after and after[n] != v),
         )
         if export:
-            outcome = outcome._replace(exported=opened.export(export))
+            outcome = outcome._replace(exported=_exported(opened, Path(export), exports))
     return outcome
+
+
+def _exported(learner: Learner, file: Path, earlier: Sequence[str | Path]) -> Exported:
+    """Export a learner; where that fails, no file stays that answers as it did before."""
+    try:
+        return learner.export(file)
+    except AnclError:
+        _removed_exports(earlier)
+        raise
 
 
 def _removed_exports(files: Sequence[str | Path]) -> tuple[Path, ...]:

@@ -388,14 +388,14 @@ def undo(
         number = to or (versions.now.parent if versions.now else None)
         if number is None:
             raise StoreError(f"{place} has no version before the one that it is at.")
-        version = versions.of(number, place)
         if number < versions.floor:
             raise StoreError(
                 f"{place} cannot go back to version {number}: version {versions.floor} forgot "
                 f"images, and nobody goes back before that. Possible: "
                 f"{', '.join(str(n) for n in versions.kept if n >= versions.floor)}. To look at "
-                f"an earlier version, open it: --version {number}."
+                f"an earlier version that is kept, open it: --version N."
             )
+        version = versions.of(number, place)
         _rewrite(place, versions._replace(current=number))
     return version
 
