@@ -689,6 +689,20 @@ def test_what_a_refused_month_alone_has_is_forgotten_too(place: Path) -> None:
     assert "b" not in {image.id for image in Learner.load(place, version=4).images}
 
 
+def test_a_class_that_a_refused_month_alone_has_is_forgotten_too(place: Path) -> None:
+    learner = Learner.load(place)
+    extra, labels = VECTORS[:4] + 0.25, ["typo", "typo", "class 1", "class 2"]
+    told = learner.learn(extra, labels, accept=lambda new: False)
+    add_candidate(told["candidate"], place)
+
+    forget(place, classes=["typo"])
+
+    assert "typo" not in Learner.load(place, version=4).classes
+    assert not [
+        file for file in place.rglob("*") if file.is_file() and b"typo" in file.read_bytes()
+    ]
+
+
 def add_candidate(candidate: Learner, place: Path) -> Any:
     """Keep a learner as a version that was refused."""
     with claimed(place, print):

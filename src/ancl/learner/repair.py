@@ -84,7 +84,7 @@ def forget_images(
     listed = [*here, *wanted.elsewhere]
     view, rows, names = _given(learner, wanted.images)
     known = {bytes.fromhex(image.sha256) for image in listed}
-    whole = _of_classes(learner, here, wanted.classes)
+    whole = _of_classes(listed, wanted.classes, learner.classes)
     removed = {row for row in rows if row in known} | whole | _called(listed, wanted.ids)
     before = learner._forgotten.mask(rows)
     columns = zip(rows, names, before, strict=True)
@@ -156,20 +156,20 @@ def _given(
 
 
 def _of_classes(
-    learner: Learner, listed: Sequence[ListedImage], classes: Iterable[Label] | None
+    listed: Sequence[ListedImage], classes: Iterable[Label] | None, names: Sequence[Label]
 ) -> set[bytes]:
     """All images of some classes."""
-    labels = known_labels(learner, [classes] if isinstance(classes, str) else classes or ())
+    possible = list(dict.fromkeys([*names, *(image.label for image in listed)]))
+    labels = known_labels(possible, [classes] if isinstance(classes, str) else classes or ())
     return {bytes.fromhex(image.sha256) for image in listed if image.label in labels}
 
 
-def known_labels(learner: Learner, given: Iterable[Label]) -> list[Label]:
+def known_labels(names: Sequence[Label], given: Iterable[Label]) -> list[Label]:
     """The labels that are meant: a number may come as text.
 
     Raises:
         ScenarioError: Some are not known.
     """
-    names = learner.classes
     texts = {str(name): name for name in names}
     labels, wrong = [], []
     for label in given:
@@ -241,8 +241,10 @@ def _some(names: Sequence[str]) -> str:
 def rename_classes(learner: Learner, names: Mapping[Label, Label]) -> EditReport:
     """See ``Learner.rename``."""
     learner._learned()
-    known_labels(learner, names)
-    new = {known_labels(learner, [old])[0]: _checked_name(name) for old, name in names.items()}
+    known_labels(learner.classes, names)
+    new = {
+        known_labels(learner.classes, [old])[0]: _checked_name(name) for old, name in names.items()
+    }
     new = {old: name for old, name in new.items() if name != old}
     if not new:
         raise ScenarioError("The new name is the old one: nothing was changed.")
@@ -271,7 +273,7 @@ def merge_into(
 ) -> EditReport:
     """See ``Learner.merge_classes``."""
     learner._learned()
-    labels = list(dict.fromkeys(known_labels(learner, classes)))
+    labels = list(dict.fromkeys(known_labels(learner.classes, classes)))
     if len(labels) < 2:
         raise ScenarioError(
             "Give at least two classes that become one. To give one class another name: ancl "
