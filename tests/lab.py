@@ -367,7 +367,7 @@ PLACES = {
     "Features": "ancl.stages.steps:Features",
     "read_importance": "ancl.state:read_importance",
     "TaskParts": "ancl.methods.parts:TaskParts",
-    "Setting": "ancl.stages.plan:Setting",
+    "Setting": "ancl.stages.setting:Setting",
     "plan": "ancl.stages.plan:plan",
     "plan_task": "ancl.stages.plan:plan_task",
     "plan_notes": "ancl.stages.plan_notes:plan_notes",

@@ -20,8 +20,8 @@ from ancl.recipe.build import Experiment
 from ancl.regularizers import Regularizer
 from ancl.seeding import generator, seeded
 from ancl.stages.events import Events
-from ancl.stages.plan import Setting
 from ancl.stages.runner import MemoryStore, StageStorage
+from ancl.stages.setting import Setting
 from ancl.training.lambda_rules import Balance, weight_at
 from ancl.types import Params
 

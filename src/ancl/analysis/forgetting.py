@@ -11,7 +11,7 @@ from ancl.analysis.interpolation import distance
 from ancl.data import Batches
 from ancl.networks import Network
 from ancl.seeding import generator
-from ancl.stages.plan import Setting
+from ancl.stages.setting import Setting
 from ancl.types import Params
 
 

@@ -17,8 +17,8 @@ from ancl.hashing import digest
 from ancl.methods.growing.connector import between, estimate_statistics
 from ancl.networks import Network
 from ancl.runtime import numerics
-from ancl.stages.plan import Setting
 from ancl.stages.runner import CheckpointWriter, StageStorage, obtained
+from ancl.stages.setting import Setting
 from ancl.store.entry import StageResult
 from ancl.types import Params
 

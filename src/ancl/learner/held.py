@@ -15,7 +15,7 @@ from ancl.methods.method import Method
 from ancl.methods.parts import inference_inputs, read_base
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.networks import Network
-from ancl.stages.plan import Setting
+from ancl.stages.setting import Setting
 from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
 from ancl.types import Output, strip_prefix

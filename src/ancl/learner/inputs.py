@@ -32,7 +32,7 @@ from ancl.picture import PLAIN, PictureRule
 from ancl.recipe.data_spec import TaskSpec
 from ancl.recipe.recipe import Recipe
 from ancl.recipe.resolve import memory_problems
-from ancl.stages.plan import Setting
+from ancl.stages.setting import Setting
 
 Data = Any
 """Images: an array or tensor, one image or many; a memory-mapped array, which stays in its file; a

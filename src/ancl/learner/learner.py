@@ -80,8 +80,8 @@ from ancl.recipe.resolve import CALL, resolve_recipe
 from ancl.runtime import resolve_device
 from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState
-from ancl.stages.plan import Setting
 from ancl.stages.runner import MemoryStore, StageStorage
+from ancl.stages.setting import Setting
 from ancl.state import CHOICE, CLASSIFIER, StateKeys
 from ancl.statistics import Choice
 from ancl.store.entry import StageResult

@@ -29,8 +29,9 @@ from ancl.learner.versions import StoredKeys
 from ancl.memory import Exemplars
 from ancl.stages.events import Events
 from ancl.stages.final_state import TaskState
-from ancl.stages.plan import Setting, plan_task
+from ancl.stages.plan import plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner
+from ancl.stages.setting import Setting
 from ancl.stages.stage import Stage
 from ancl.state import StateKeys
 from ancl.store.entry import StageResult

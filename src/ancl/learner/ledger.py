@@ -12,7 +12,7 @@ from ancl.hashing import describe, digest
 from ancl.methods.method import Method
 from ancl.methods.task_history import adds_classes
 from ancl.recipe.recipe import Recipe
-from ancl.stages.plan import Setting
+from ancl.stages.setting import Setting
 from ancl.state import BASE, NETWORK
 from ancl.statistics import Statistics
 from ancl.store.entry import StageResult

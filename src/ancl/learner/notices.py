@@ -18,9 +18,9 @@ from ancl.methods.method import Method
 from ancl.networks import Architecture
 from ancl.seeding import seeded
 from ancl.stages.events import Events, Forward
-from ancl.stages.plan import Setting
 from ancl.stages.plan_notes import left_out, plan_notes, tuning_notes, untrained_notes
 from ancl.stages.progress import Progress, make_progress
+from ancl.stages.setting import Setting
 from ancl.stages.stage import Stage
 from ancl.wording import percent
 

@@ -32,8 +32,9 @@ from ancl.picture import PictureRule
 from ancl.recipe.outside_parts import Digests, own_images, own_optimizers, part_digests
 from ancl.recipe.recipe import Recipe, RunSpec
 from ancl.recipe.resolve import memory_problems
-from ancl.stages.plan import Setting, plan_each
+from ancl.stages.plan import plan_each
 from ancl.stages.plan_notes import plan_notes, tuning_notes, untrained_notes
+from ancl.stages.setting import Setting
 from ancl.stages.stage import Stage
 from ancl.stages.windows import Windows
 from ancl.state import StateKeys

@@ -15,7 +15,7 @@ from ancl.data import Augment, Normalization, Split, Task
 from ancl.errors import MethodError
 from ancl.hashing import UnstorableError, describe, digest
 from ancl.methods.method import Method
-from ancl.stages.plan import Setting
+from ancl.stages.setting import Setting
 from ancl.state import StateKeys
 
 Key = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]

@@ -7,7 +7,7 @@ from ancl.methods.method import Method
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Architecture
-from ancl.stages.plan import Setting
+from ancl.stages.setting import Setting
 from ancl.training.lambda_rules import Rule
 
 
