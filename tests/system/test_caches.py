@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.lab import folder_source, list_caches, patch_part, program
+from tests.lab import folder_source, list_caches, patch_part, patching, program
 
-READ = program("""
-import sys, time
+READ = patching("WORTH_KEEPING", "1") + program("""
+import sys
 from pathlib import Path
-import ancl.data.formats.folders as folders
 from tests.lab import folder_source
 
-folders.WORTH_KEEPING = 1
 source = folder_source(Path(sys.argv[1]))
 print(source.fingerprint, *source.notes, flush=True)
 sys.stdin.readline()
