@@ -1,17 +1,18 @@
 """Images beyond memory: a run from files, its peak memory, and its speed beside a DataLoader.
 
-    python benchmarks/beyond_ram.py [--images 6000] [--workers 2] [--rounds 5] [--place FOLDER]
+    python benchmarks/beyond_ram.py [--images 6000] [--workers 2] [--rounds 5] [--timed 6000]
 
 It generates JPEGs of 256x256 pixels, once, and runs two tasks of them with a network that costs
 nothing (mean pool, one layer), in a process of its own: peak anonymous memory of that process and
-all that it starts. Then epochs from the same files, in turn by the library and by a plain loop over
-torch's DataLoader with the same decoder, flips, network and number of workers: images per second,
-and the ratio of each pair. At last a few of them from memory, from a map and from files: the same
-weights to the bit.
+all that it starts. Then epochs of some of the files, in turn by the library and by a plain loop
+over torch's DataLoader with the same random parts, flips, network and number of workers: images per
+second, and the ratio of each pair. At last a few of them from memory, from a map and from files:
+the same weights to the bit.
 """
 
 import argparse
 import json
+import math
 import os
 import random
 import subprocess
@@ -37,7 +38,6 @@ from ancl.data.encoded import use_workers
 from ancl.data.formats.imagenet_folder import NORMALIZATION, SIZE, imagenet_folder
 from ancl.data.samples import Samples
 from ancl.data.source import Source, make_source
-from ancl.decoder import decode
 from ancl.seeding import generator
 
 CLASSES, PIXELS, BATCH = 10, 256, 64
@@ -82,10 +82,10 @@ def run_two_tasks(place: Path, workers: int) -> dict[str, Any]:
     use_workers(workers)
     source = imagenet_folder(place)
     read = time.perf_counter() - began
-    return {"hashing": round(read, 1), "digest": digest(learn(source))}
+    return {"hashing": round(read, 1), "digest": digest(learn(source, "resized"))}
 
 
-def learn(source: Source) -> dict[str, Tensor]:
+def learn(source: Source, augment: str) -> dict[str, Tensor]:
     """The weights after two tasks of one epoch each, and of a validation."""
     from ancl.extend import architecture
     from ancl.methods.registry import make_method
@@ -99,7 +99,7 @@ def learn(source: Source) -> dict[str, Tensor]:
     )
     tasks = make_stream(source, tasks=2, val_fraction=0.1).tasks
     network = architecture(Pooled(), (3, SIZE, SIZE))
-    setting = Setting(network, training, training, source.normalization, "flip", ancl.Memory(5))
+    setting = Setting(network, training, training, source.normalization, augment, ancl.Memory(5))
     stages = plan(make_method("finetune"), tasks, setting)
     runner = Runner(stages, tasks, setting.device, MemoryStore(), Events())
     results = {(stage.name, stage.task): runner.obtain(stage.key) for stage in stages}
@@ -177,7 +177,7 @@ class Step:
 
 def library_epoch(samples: Samples, step: Step) -> Callable[[int], None]:
     """An epoch of the library's batches."""
-    batches = Batches(samples, BATCH, NORMALIZATION, "flip")
+    batches = Batches(samples, BATCH, NORMALIZATION, "resized")
 
     def epoch(number: int) -> None:
         for batch in batches.shuffled(generator(0, number)):
@@ -187,11 +187,12 @@ def library_epoch(samples: Samples, step: Step) -> Callable[[int], None]:
 
 
 class Files(Dataset[tuple[Tensor, int]]):
-    """The same files, decoded and flipped one by one, as DataLoaders are used."""
+    """The same files, each decoded, cut and flipped by itself, as DataLoaders are used."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, count: int) -> None:
         folders = sorted((place / "imagenet" / "train").iterdir())
-        self.files = [(str(f), n) for n, folder in enumerate(folders) for f in folder.iterdir()]
+        files = [(str(f), n) for n, folder in enumerate(folders) for f in sorted(folder.iterdir())]
+        self.files = [files[number] for number in spread(len(files), count).tolist()]
         self.mean, self.std = (
             torch.tensor(v).view(3, 1, 1) for v in (NORMALIZATION.mean, NORMALIZATION.std)
         )
@@ -201,17 +202,37 @@ class Files(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         path, label = self.files[index]
-        pixels = decode(path, SIZE)
+        with Image.open(path) as opened:
+            picture = opened.convert("RGB")
+        left, top, width, height = random_part(*picture.size)
+        picture = picture.crop((left, top, left + width, top + height))
+        picture = picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
         if random.random() < 0.5:
-            pixels = pixels[:, ::-1]
-        x = torch.from_numpy(pixels.copy()).permute(2, 0, 1).float().div_(255)
-        return (x - self.mean) / self.std, label
+            picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        x = torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous().float().div_(255)
+        return x.sub_(self.mean).div_(self.std), label
 
 
-def loader_epoch(place: Path, workers: int, step: Step) -> Callable[[int], None]:
+def random_part(width: int, height: int) -> tuple[int, int, int, int]:
+    """Left, top, width and height, as torchvision's RandomResizedCrop draws them."""
+    for _ in range(10):
+        area = width * height * random.uniform(0.08, 1.0)
+        aspect = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return random.randint(0, width - w), random.randint(0, height - h), w, h
+    return 0, 0, width, height
+
+
+def spread(images: int, count: int) -> Tensor:
+    """Some positions of all, evenly spread."""
+    return torch.linspace(0, images - 1, min(images, count)).long()
+
+
+def loader_epoch(files: Files, workers: int, step: Step) -> Callable[[int], None]:
     """An epoch of torch's DataLoader, whose processes stay from epoch to epoch."""
     loader = DataLoader(
-        Files(place), BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+        files, BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0
     )
 
     def epoch(number: int) -> None:
@@ -221,11 +242,13 @@ def loader_epoch(place: Path, workers: int, step: Step) -> Callable[[int], None]
     return epoch
 
 
-def compare(place: Path, workers: int, rounds: int) -> None:
-    """Epochs in turn, each timed; the first of both does not count."""
+def compare(place: Path, workers: int, rounds: int, timed: int) -> None:
+    """Epochs of some images in turn, each timed; the first of both does not count."""
     use_workers(workers)
-    samples = imagenet_folder(place).train
-    ours, theirs = library_epoch(samples, Step()), loader_epoch(place, workers, Step())
+    every = imagenet_folder(place).train
+    samples = every.take(spread(len(every), timed))
+    ours = library_epoch(samples, Step())
+    theirs = loader_epoch(Files(place, timed), workers, Step())
     speeds: dict[str, list[float]] = {"library": [], "loader": []}
     for number in range(rounds + 1):
         for name, epoch in (("library", ours), ("loader", theirs)):
@@ -235,7 +258,7 @@ def compare(place: Path, workers: int, rounds: int) -> None:
                 speeds[name].append(len(samples) / (time.perf_counter() - began))
     ratios = sorted(a / b for a, b in zip(speeds["library"], speeds["loader"], strict=True))
     for name, values in speeds.items():
-        print(f"{name}: {median(values):,.0f} images/s (of {len(values)} epochs)")
+        print(f"{name}: {median(values):,.0f} images/s ({len(values)} epochs of {len(samples):,})")
     print(f"library / loader: {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
 
 
@@ -247,13 +270,13 @@ def same_bits(place: Path, workers: int, images: int) -> None:
     digests = {}
     for name, count in (("files", workers), ("files, no workers", 0)):
         use_workers(count)
-        digests[name] = digest(learn(part(imagenet_folder(place), images)))
+        digests[name] = digest(learn(part(imagenet_folder(place), images), "flip"))
     source = part(imagenet_folder(place), images)
     arrays = [samples.x.dense().numpy() for samples in (source.train, source.test)]
     labels = [[source.classes[n] for n in s.y.tolist()] for s in (source.train, source.test)]
     given = {"classes": source.classes, "normalization": NORMALIZATION}
     digests["memory"] = digest(
-        learn(from_arrays(arrays[0], labels[0], arrays[1], labels[1], **given))
+        learn(from_arrays(arrays[0], labels[0], arrays[1], labels[1], **given), "flip")
     )
     with tempfile.TemporaryDirectory() as folder:
         maps = []
@@ -261,7 +284,7 @@ def same_bits(place: Path, workers: int, images: int) -> None:
             np.save(f"{folder}/{number}.npy", array)
             maps.append(np.load(f"{folder}/{number}.npy", mmap_mode="r"))
         mapped = make_source("map", maps[0], labels[0], maps[1], labels[1], **given)
-        digests["map"] = digest(learn(mapped))
+        digests["map"] = digest(learn(mapped, "flip"))
     print("weights:", ", ".join(f"{name} {value}" for name, value in digests.items()))
     assert len(set(digests.values())) == 1, "the storage has changed bits"
 
@@ -286,6 +309,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=6000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--timed", type=int, default=6000, help="images of an epoch that is timed")
     parser.add_argument("--part", type=int, default=400, help="images of the comparison of bits")
     parser.add_argument(
         "--place", type=Path, default=Path(tempfile.gettempdir()) / "ancl-beyond-ram"
@@ -294,6 +318,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     place = chosen.place / str(chosen.images)
+    os.environ["ANCL_CACHE"] = str(place / "cache")
     if chosen.only_run:
         print(json.dumps(run_two_tasks(place, chosen.workers)))
         return
@@ -308,7 +333,7 @@ def main() -> None:
         seconds = time.perf_counter() - began
         memory = f"{anonymous / 1e6:,.0f} MB anonymous, {shared / 1e6:,.0f} MB shared"
         print(f"{which}: {seconds:.0f} s, {memory}; {output.strip()}")
-    compare(place, chosen.workers, chosen.rounds)
+    compare(place, chosen.workers, chosen.rounds, chosen.timed)
     same_bits(place, chosen.workers, chosen.part)
 
 

@@ -87,6 +87,8 @@ PLACES = {
     "folder_source": "ancl.data:folder_source",
     "cache_root": "ancl.data.caches:cache_root",
     "clear_caches": "ancl.data.caches:clear_caches",
+    "as_view": "ancl.data.convert:as_view",
+    "cache_checksum": "ancl.data.caches:_checksum",
     "list_caches": "ancl.data.caches:list_caches",
     "from_arrays": "ancl.data:from_arrays",
     "from_dataset": "ancl.data:from_dataset",

@@ -1,5 +1,6 @@
 """Decoded pixels: in the cache directory, bounded, and gone with their images."""
 
+import gc
 import json
 import os
 import time
@@ -124,14 +125,77 @@ def test_a_directory_that_cannot_be_written_costs_the_cache_alone(
     assert len(folder_source(photos(tmp_path / "photos")).train) == 4
 
 
-def test_a_damaged_cache_is_no_cache(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["pixels.npy", "origin.json"])
+@pytest.mark.parametrize("damage", ["short", "gone", "byte"])
+def test_a_damaged_cache_is_said_and_made_again(tmp_path: Path, name: str, damage: str) -> None:
+    folder = photos(tmp_path / "photos")
+    first = folder_source(folder)
+    (entry,) = list_caches()
+    file = entry.path / name
+    content = bytearray(file.read_bytes())
+    file.unlink()
+    if damage == "byte":
+        content[-3] ^= 1  # one bit of a pixel, or of what the cache says of itself
+    if damage != "gone":
+        file.write_bytes(content[:50] if damage == "short" else content)
+
+    again, later = folder_source(folder), folder_source(folder)
+
+    assert first.fingerprint == again.fingerprint == later.fingerprint
+    # What does not say where it comes from is removed with all that belongs to other files.
+    silent = name == "origin.json" and damage != "byte"
+    assert len(again.notes) == (not silent)
+    assert all(f"The cache {entry.path}" in n and "is damaged" in n for n in again.notes)
+    assert later.notes == ()
+    assert [cache.path for cache in list_caches()] == [entry.path]
+
+
+def test_a_cache_without_a_checksum_is_made_again(tmp_path: Path) -> None:
+    """Earlier versions wrote none."""
     folder = photos(tmp_path / "photos")
     first = folder_source(folder).fingerprint
-    for name in ("pixels.npy", "origin.json"):
-        (entry,) = list_caches()
-        file = entry.path / name
-        file.write_bytes(file.read_bytes()[:50])
-        assert folder_source(folder).fingerprint == first
+    (entry,) = list_caches()
+    origin = json.loads((entry.path / "origin.json").read_text())
+    del origin["checksum"]
+    (entry.path / "origin.json").write_text(json.dumps(origin))
+
+    again = folder_source(folder)
+
+    assert (again.fingerprint, again.notes) == (first, ())
+    assert "checksum" in json.loads((entry.path / "origin.json").read_text())
+
+
+def test_a_cache_in_use_stays_and_what_does_not_fit_is_read_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = folder_source(photos(tmp_path / "used"))
+    (entry,) = list_caches()
+    monkeypatch.setenv("ANCL_CACHE_SIZE", str(entry.bytes + 50))
+    other = photos(tmp_path / "other", 5)
+    expected = used.train.x.dense()
+
+    without = folder_source(other)
+    assert [cache.path for cache in list_caches()] == [entry.path]
+    assert used.train.x.dense().equal(expected)
+
+    del used
+    gc.collect()
+    assert folder_source(other).fingerprint == without.fingerprint
+    assert [Path(cache.place).name for cache in list_caches()] == ["other"]
+
+
+def test_what_is_being_written_counts(tmp_path: Path, root: Path, monkeypatch) -> None:
+    folder_source(photos(tmp_path / "first"))
+    gc.collect()
+    size = list_caches()[0].bytes
+    begun = root / f"begun-{'0' * 32}"
+    begun.mkdir()
+    (begun / "pixels.npy").write_bytes(bytes(2 * size))
+    monkeypatch.setenv("ANCL_CACHE_SIZE", str(3 * size))
+
+    folder_source(photos(tmp_path / "second", 5))
+
+    assert [Path(cache.place).name for cache in list_caches()] == ["second"]
 
 
 def test_hidden_pixels_of_an_earlier_version_are_removed(tmp_path: Path) -> None:

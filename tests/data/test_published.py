@@ -163,7 +163,8 @@ def test_decoded_images_are_kept_and_decoded_anew_when_a_file_changes(
         patched.setattr(Image, "open", None)  # decoding anything would fail
         assert tinyimagenet.load(tmp_path).fingerprint == first
     kept[0].write_bytes(kept[0].read_bytes()[:100])  # a damaged cache is no cache
-    assert tinyimagenet.load(tmp_path).fingerprint == first
+    with pytest.warns(UserWarning, match=r"The cache .* is damaged: it is made anew"):
+        assert tinyimagenet.load(tmp_path).fingerprint == first
     other = io.BytesIO()
     Image.new("RGB", (64, 64), (1, 2, 3)).save(other, "JPEG")
     (folder / "val/images/val_0.JPEG").write_bytes(other.getvalue())

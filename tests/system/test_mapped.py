@@ -66,6 +66,33 @@ print(json.dumps(largest))
 """)
 """Prints the most anonymous memory in kB while each of several sources is learned."""
 
+ANSWERED = program("""
+import json, sys
+from pathlib import Path
+import numpy as np, torch
+from ancl.extend import architecture
+from tests.lab import ImageFormat, Normalization, Samples, as_view
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+torch.set_num_threads(1)
+file, _, name = sys.argv[1].rpartition(":")
+exec(Path(file).read_text())
+images = as_view(np.load(sys.argv[2], mmap_mode="r"))
+samples = Samples(images, torch.zeros(len(images), dtype=torch.long))
+network = architecture(globals()[name]((3, 64, 64)), (3, 64, 64)).build([4])
+form = ImageFormat(Normalization((0.5,) * 3, (0.2,) * 3), 128)
+seen = {}
+for kind in ("answering", "exactly"):
+    answer = getattr(form, kind)(network, torch.device("cpu"))
+    answer(samples)
+    seen[kind] = [(answer(samples), anonymous())[1] for _ in range(6)]
+print(json.dumps(seen))
+""")
+"""Prints the anonymous memory in kB after each of several evaluations of many images."""
+
 
 def write_images(folder: Path, images: int, size: int) -> Path:
     """Bytes of four classes, in a folder of ``.npy`` files."""
@@ -94,15 +121,45 @@ def tensors(store: Store, graph: Any) -> dict[str, dict[str, torch.Tensor]]:
     return {key: dict(entry.tensors) for key, entry in entries.items() if entry}
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads Linux's /proc")
-def test_a_run_needs_no_more_memory_than_a_few_batches(tmp_path: Path, network: str) -> None:
+linux = pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads Linux's /proc")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As many images as are a small part of what a process may hold at a time, many times over."""
+    return write_images(tmp_path_factory.mktemp("many") / "images", 12_000, 64)
+
+
+@linux
+def test_a_run_holds_no_more_than_a_few_batches(tmp_path: Path, network: str, many: Path) -> None:
     few = write_images(tmp_path / "few", 3_000, 64)  # more than is read at a time
-    many = write_images(tmp_path / "many", 12_000, 64)
     (tmp_path / "settings.json").write_text(json.dumps(SETTINGS))
-    names = [f"arrays:{few}", f"arrays:{many}"]
+    names = [f"arrays:{few}", f"arrays:{few}", f"arrays:{many}"]  # the first one warms up
+    # Blocks of this size go back to the system when they are freed: what is seen is what is held.
+    given_back = {"MALLOC_MMAP_THRESHOLD_": str(2**18)}
 
     ended = subprocess.run(
         [sys.executable, "-c", MEASURED, network, str(tmp_path / "stores"), *names],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **given_back},
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    _, first, second = json.loads(ended.stdout)
+    more = ((many / "x.npy").stat().st_size - (few / "x.npy").stat().st_size) / 1024
+    assert more > 105_000
+    # A copy of all images is all of it, of one task's half, of the test images a fifth. A hash, a
+    # label and positions are kept of each image: about a hundredth.
+    assert second - first < more / 20
+
+
+@linux
+def test_answers_leave_memory_in_one_piece(tmp_path: Path, network: str, many: Path) -> None:
+    """Outputs of early batches, kept among the images of later ones, held twice this in pieces."""
+    ended = subprocess.run(
+        [sys.executable, "-c", ANSWERED, network, str(many / "x.npy")],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -110,11 +167,8 @@ def test_a_run_needs_no_more_memory_than_a_few_batches(tmp_path: Path, network: 
     )
 
     assert ended.returncode == 0, ended.stderr
-    first, second = json.loads(ended.stdout)
-    more = ((many / "x.npy").stat().st_size - (few / "x.npy").stat().st_size) / 1024
-    assert more > 105_000
-    # A copy of all images, or of one task's, would be all or half of it.
-    assert second - first < more / 2.5
+    for name, seen in json.loads(ended.stdout).items():
+        assert max(seen) - min(seen) < 70_000, name  # kB; a batch has 8,000
 
 
 def test_the_bits_of_memory_of_a_pool_and_of_an_interrupted_run(

@@ -103,24 +103,58 @@ def bf16_works() -> bool:
 @pytest.mark.skipif(not bf16_works(), reason="this processor has no bf16")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_takes_five_steps_in_bf16(name: str, lab: Any) -> None:
-    scenario = next(s for s in ("cil", "til") if (base_of(name), s) not in REFUSED | LEFT_OUT)
-    tasks = stream(scenario, lab)[:2]
-    learned = []
-    for precision in ("fp32", "bf16"):
-        training = replace(FIVE, batch_size=7, precision=precision)  # of 32 images: 5 steps
-        setting = lab.setting(network(name, lab), training, task_aware=scenario == "til")
-        learned.append(lab.learn(method(name), setting, tasks))
+    full, lower = (learned(name, lab, 7, precision) for precision in ("fp32", "bf16"))
 
-    full, lower = learned
-    moved = 0.0
-    for key, value in lower.final.items():
-        assert value.dtype == full.final[key].dtype
+    assert 0 < distance(full, lower) < 0.5  # another precision moves bits, and not far
+
+
+def learned(name: str, lab: Any, size: int, precision: Any = "fp32") -> dict[str, Tensor]:
+    """All that two tasks leave, after an epoch of each in batches of this size."""
+    scenario = next(s for s in ("cil", "til") if (base_of(name), s) not in REFUSED | LEFT_OUT)
+    training = replace(FIVE, batch_size=size, precision=precision)  # of 32 images
+    setting = lab.setting(network(name, lab), training, task_aware=scenario == "til")
+    return lab.learn(method(name), setting, stream(scenario, lab)[:2]).final
+
+
+def distance(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    """The largest difference between two values of the same form."""
+    largest = 0.0
+    for key, value in one.items():
+        assert value.dtype == other[key].dtype
         if value.is_floating_point() and value.numel():
-            assert value.isfinite().all()
-            moved = max(moved, (value - full.final[key]).abs().max().item())
-    # Another precision moves bits, and not far. With batches of 6, whose last one has 2 images,
-    # podnet moves by 1.5: why has not been found out.
-    assert 0 < moved < 0.5
+            assert other[key].isfinite().all()
+            largest = max(largest, (value - other[key]).abs().max().item())
+    return largest
+
+
+@pytest.mark.skipif(not bf16_works(), reason="this processor has no bf16")
+def test_podnet_moves_far_in_bf16_only_as_batch_norm_of_two_images_does(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In batches of 5, of which the last has 2 images, it moves by more than 1.
+
+    So it does in fp32, if errors of that size are put in by hand; and it does not with statistics
+    of batch norm that are not those of the batch.
+    """
+    full, lower = (learned("podnet", lab, 5, precision) for precision in ("fp32", "bf16"))
+    randomness, plain = generator(0), nn.Conv2d.forward
+
+    def rounded(self: nn.Conv2d, x: Tensor) -> Tensor:
+        out = plain(self, x)
+        return out * (1 + 2**-8 * (2 * torch.rand(out.shape, generator=randomness) - 1))
+
+    def fixed(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
+        moments = self.running_mean, self.running_var
+        return F.batch_norm(x, *moments, self.weight, self.bias, training=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Conv2d, "forward", rounded)
+        by_hand = [distance(full, learned("podnet", lab, 5)) for _ in range(4)]
+    monkeypatch.setattr(nn.BatchNorm2d, "forward", fixed)
+    calm = [learned("podnet", lab, 5, precision) for precision in ("fp32", "bf16")]
+
+    assert 0.5 < distance(full, lower) < 2 * max(by_hand)
+    assert distance(*calm) < 0.5
 
 
 class Looked(Regularizer):

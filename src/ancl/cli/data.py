@@ -31,7 +31,7 @@ def list_data(*, data_root: Path | None = None, as_json: bool = False) -> None:
     """Every data set, and where it was found."""
     from ancl.data import PUBLISHED
     from ancl.data import data_root as root_of
-    from ancl.data.formats.imagenet_folder import FOLDER
+    from ancl.data.formats.imagenet_folder import FOLDER, NAME
     from ancl.data.registry import FORMS, SOURCES
 
     root = root_of(data_root)
@@ -39,7 +39,7 @@ def list_data(*, data_root: Path | None = None, as_json: bool = False) -> None:
     for name, source in SOURCES.items():
         data = PUBLISHED.get(name)
         place = data.find(root) if data else None
-        if name == "imagenet-folder" and (root / FOLDER).is_dir():
+        if name == NAME and (root / FOLDER).is_dir():
             place = root / FOLDER
         found.append(
             {
@@ -143,7 +143,7 @@ def import_data(
 @app.command("caches")
 @with_flags
 def list_cached(*, clear: bool = False, as_json: bool = False) -> None:
-    """Decoded pixels of image files that are kept; those whose images are gone are removed."""
+    """Decoded pixels and hashes of image files that are kept; not those of images that are gone."""
     from ancl.data.caches import cache_bound, cache_root, clear_caches, list_caches
 
     entries = clear_caches() if clear else list_caches()
@@ -199,7 +199,9 @@ def _here(root: Path) -> list[Published]:
 
 
 def _hint(name: str, root: Path) -> str:
-    if name == "imagenet-folder":
+    from ancl.data.formats.imagenet_folder import NAME
+
+    if name == NAME:
         return f"not here: put yours into {root / 'imagenet'}"
     return f"not here: ancl data fetch {name}"
 

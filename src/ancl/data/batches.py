@@ -1,6 +1,7 @@
 """Images as a network reads them, a batch at a time."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +18,7 @@ from ancl.data.augment import (
     augmentation,
     find_augmentation,
 )
+from ancl.data.random_resized_crop import Boxes, draw_boxes, resize_boxes
 from ancl.data.samples import Normalization, Samples, as_input
 from ancl.data.side_stream import ahead
 from ancl.runtime import send
@@ -100,14 +102,15 @@ class Batches:
         read, change = self._reading(self.augment if augmented else "none")
         n, versions = len(self.samples), self.versions if augmented else None
         order = torch.randperm(self.count if augmented else n, generator=randomness)
-        cuts, early = self._cuts(len(order)), self._early
-        for number, cut in enumerate(cuts):
-            for coming in cuts[number : number + early]:
-                self.samples.x.announce(order[coming] % n)
-            place = order[cut]
-            index = place % n if versions else place
-            x = read(index)
-            x = versions.of(x, index, place // n) if versions else change(x, randomness)
+        places = [order[cut] for cut in self._cuts(len(order))]
+        draws = randomness if augmented and self._in_parts else None
+        for place, index, boxes in self._announced(places, draws):
+            if boxes is not None:
+                x = self._cut_out(index, boxes)
+            elif versions:
+                x = versions.of(read(index), index, place // n)
+            else:
+                x = change(read(index), randomness)
             yield self._batch(x, self.samples.y[index], index)
 
     def positions(self, randomness: Generator) -> list[Tensor]:
@@ -129,12 +132,13 @@ class Batches:
         index = torch.randperm(count, generator=randomness)[: size or self.size]
         index = index if among is None else among[index]
         read, change = self._reading(self.augment)
-        x = read(index)
-        if self.versions:
+        if self._in_parts:
+            x = self._cut_out(index, self._draw_boxes(index, randomness))
+        elif self.versions:
             number = torch.randint(VERSIONS, (len(index),), generator=randomness)
-            x = self.versions.of(x, index, number)
+            x = self.versions.of(read(index), index, number)
         else:
-            x = change(x, randomness)
+            x = change(read(index), randomness)
         return self._batch(x, self.samples.y[index], index), index
 
     def in_order(self) -> Iterator[Batch]:
@@ -143,13 +147,47 @@ class Batches:
 
     def _in_order(self) -> Iterator[Batch]:
         read, _ = self._reading("none")
-        numbers, early = torch.arange(len(self.samples)), self._early
-        cuts = self._cuts(len(self.samples))
-        for number, cut in enumerate(cuts):
-            for coming in cuts[number : number + early]:
-                self.samples.x.announce(numbers[coming])
-            index = numbers[cut]
-            yield self._batch(read(index), self.samples.y[cut], index)
+        numbers = torch.arange(len(self.samples))
+        places = [numbers[cut] for cut in self._cuts(len(self.samples))]
+        for _, index, _ in self._announced(places, None):
+            yield self._batch(read(index), self.samples.y[index], index)
+
+    def _announced(
+        self, places: Sequence[Tensor], randomness: Generator | None
+    ) -> Iterator[tuple[Tensor, Tensor, Boxes | None]]:
+        """Each batch, announced some batches before it is read.
+
+        Args:
+            places: Of each, the places in the order of all samples, or of all their versions.
+            randomness: Draws a part of each image, if given, in the order of batches.
+
+        Yields:
+            Places, positions of samples and parts.
+        """
+        early, n = self._early, len(self.samples)
+        coming: deque[tuple[Tensor, Tensor, Boxes | None]] = deque()
+        for number in range(len(places)):
+            for place in places[number + len(coming) : number + max(early, 1)]:
+                index = place % n
+                boxes = self._draw_boxes(index, randomness) if randomness else None
+                coming.append((place, index, boxes))
+            for _, index, boxes in coming if early else ():
+                self.samples.x.announce(index, boxes)
+            yield coming.popleft()
+
+    @property
+    def _in_parts(self) -> bool:
+        """Whether random parts are cut out of images before these become rows."""
+        return self.augment == "resized" and not self.versions and self.samples.x.storage.larger
+
+    def _draw_boxes(self, index: Tensor, randomness: Generator) -> Boxes:
+        height, width = self.samples.x.sizes(index).unbind(1)
+        return draw_boxes(len(index), height, width, randomness)
+
+    def _cut_out(self, index: Tensor, boxes: Boxes) -> Tensor:
+        rows, rest = self.samples.x.cut(index, boxes)
+        rows = send(rows, self.device)
+        return rows if rest is None else resize_boxes(rows, rest, 0)
 
     @property
     def _early(self) -> int:

@@ -1,7 +1,9 @@
-"""Decoded pixels, kept in the cache directory: bounded, and gone when their images are.
+"""Decoded pixels, and hashes of images, kept in the cache directory: bounded and checksummed.
 
-An entry is a directory with the pixels and a list of the files that they were decoded from. It
-counts, and stays, only as long as every one of these files is there as it was.
+An entry is a directory with an array and where it comes from: pixels with a list of the files that
+they were decoded from. It counts, and stays, only as long as every one of these files is there as
+it was. It gets its name when it is complete. Where room is needed, the entry that was not used for
+the longest time goes, and never one that a process reads: each holds a shared lock on its file.
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+import warnings
+import weakref
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from ancl.data.formats.arrays import read_npy
@@ -29,13 +35,20 @@ from ancl.errors import ScenarioError, SpecError
 from ancl.files import MARK, file_mark, open_plain, read_json
 from ancl.wording import parse_size
 
+try:
+    import fcntl
+except ImportError:  # Windows, which removes no file that is open
+    fcntl = None  # type: ignore[assignment]
+
 ROOT, BOUND = "ANCL_CACHE", "ANCL_CACHE_SIZE"
 """Environment variables: where caches are, and how large all of them may be together."""
 MOST = "10GB"
-_PIXELS, _ORIGIN = "pixels.npy", "origin.json"
+_PIXELS, _HASHES, _ORIGIN = "pixels.npy", "hashes.npy", "origin.json"
+_LOCK = ".lock"
 _NAME = re.compile("[0-9a-f]{12}-[0-9a-f]{16}")
 _BEGUN = re.compile("begun-[0-9a-f]{32}")
 _STALE_SECONDS = 24 * 3600.0
+_CHUNK = 2**24
 _EARLIER = re.compile(r"\.ancl-(\d+|None)px-[0-9a-f]{16}\.npy(\.\d+\.tmp)?")
 """What versions up to 0.2 left in folders of images."""
 
@@ -44,7 +57,7 @@ Marks = Mapping[str, str]
 
 
 class Cache(NamedTuple):
-    """The pixels of some images, decoded.
+    """The pixels of some images, decoded, or hashes of them.
 
     Attributes:
         path: The directory of the cache.
@@ -132,30 +145,30 @@ class PixelCache:
         place: The folder of the files.
         marks: The files that are read, as they are now.
         how: All else that decides the pixels.
+        say: Receives that a cache is damaged.
     """
 
-    def __init__(self, place: Path, marks: Marks, how: object) -> None:
-        self._place, self._marks = str(place.absolute()), dict(marks)
-        decides = json.dumps([self._marks, how])
-        key = hashlib.sha256(decides.encode()).hexdigest()[:16]
-        self.path = cache_root() / f"{_start(self._place)}-{key}"
+    def __init__(
+        self,
+        place: Path,
+        marks: Marks,
+        how: object,
+        say: Callable[[str], None] = warnings.warn,
+    ) -> None:
+        self._entry = _Entry(place, [dict(marks), how], _PIXELS, say)
+        self._marks = dict(marks)
         self.transparent = 0
         """How many of the images have transparent pixels: known once it is read or written."""
 
     def read(self, count: int) -> NDArray[np.uint8] | None:
         """The pixels of this number of images, mapped; nothing where they are not cached."""
-        origin = _origin(self.path)
-        try:
-            images = read_npy(self.path / _PIXELS, ScenarioError)
-        except ScenarioError:
-            return None
-        fits = images.dtype == np.uint8 and images.ndim == 4 and len(images) == count
-        if origin is None or not fits:
-            return None
-        self.transparent = origin["transparent"]
-        with suppress(OSError):
-            os.utime(self.path / _ORIGIN)  # the time of its last use
-        return images
+
+        def fits(array: NDArray[Any]) -> bool:
+            return array.dtype == np.uint8 and array.ndim == 4 and len(array) == count
+
+        pixels = self._entry.read(fits)
+        self.transparent = self._entry.origin.get("transparent", 0)
+        return pixels
 
     @contextmanager
     def writing(self, shape: tuple[int, ...]) -> Iterator[NDArray[np.uint8] | None]:
@@ -163,29 +176,109 @@ class PixelCache:
 
         It yields nothing where they do not fit, or nothing can be written.
         """
+        with self._entry.writing(shape, np.uint8) as pixels:
+            yield pixels
+            origin = {"transparent": self.transparent, "files": self._marks}
+            self._entry.origin = {"images": shape[0], **origin}
+
+
+class HashCache:
+    """What was computed of images that stay in their files: some numbers of each.
+
+    Args:
+        place: The folder of the images. The cache stays as long as it is there.
+        decides: All that decides the numbers: the files as they are now, and how they are read.
+        say: Receives that a cache is damaged.
+    """
+
+    def __init__(
+        self, place: Path, decides: object, say: Callable[[str], None] = warnings.warn
+    ) -> None:
+        self._entry = _Entry(place, decides, _HASHES, say)
+
+    def read(self, shape: tuple[int, ...]) -> NDArray[np.uint64] | None:
+        """The numbers; nothing where they are not cached."""
+        return self._entry.read(lambda array: array.dtype == np.uint64 and array.shape == shape)
+
+    def write(self, numbers: NDArray[np.uint64]) -> None:
+        """Keep them; where nothing can be written they are computed again the next time."""
+        self._entry.remove()  # what is there is not so
+        with self._entry.writing(numbers.shape, np.uint64) as array:
+            if array is not None:
+                array[...] = numbers
+            self._entry.origin = {"images": len(numbers), "transparent": 0, "files": {}}
+
+
+class _Entry:
+    """One directory of the cache: an array, and where it comes from.
+
+    Args:
+        place: The folder that it is about.
+        decides: What decides the array, as JSON.
+        file: The name of the array.
+        say: Receives that it is damaged.
+    """
+
+    def __init__(self, place: Path, decides: object, file: str, say: Callable[[str], None]) -> None:
+        self._place, self._file, self._say = str(place.absolute()), file, say
+        key = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
+        self.path = cache_root() / f"{_start(self._place)}-{key}"
+        self.origin: dict[str, Any] = {}
+        """What the entry says of itself; known once it is read, given before it is complete."""
+
+    def read(self, fits: Callable[[NDArray[Any]], bool]) -> NDArray[Any] | None:
+        """The array, if it is there, undamaged and fits; a damaged one is removed and named."""
+        origin, array = _origin(self.path), _opened(self.path / self._file)
+        fitting = array if array is not None and fits(array) else None
+        if origin and fitting is not None and origin.get("checksum") == _checksum(fitting):
+            self.origin = origin
+            with suppress(OSError):
+                os.utime(self.path / _ORIGIN)  # the time of its last use
+            return fitting
+        # Who removes a cache removes first what says that it is one.
+        there = (self.path / _ORIGIN).exists()
+        earlier = origin is not None and "checksum" not in origin  # versions up to 0.2 had none
+        if there and self.remove() and not earlier:
+            self._say(f"The cache {self.path}, of {self._place}, is damaged: it is made anew.")
+        return None
+
+    def remove(self) -> bool:
+        """Remove what is there, unless it says that it is something else."""
+        foreign = _foreign(self.path)
+        if not foreign:
+            _remove(self.path)
+        return not foreign
+
+    @contextmanager
+    def writing(
+        self, shape: tuple[int, ...], dtype: type[np.generic]
+    ) -> Iterator[NDArray[Any] | None]:
+        """Room on the disk for the array; it counts once the block ends without an error."""
         begun = cache_root() / f"begun-{uuid.uuid4().hex}"
         try:
-            pixels = _room(begun, shape)
+            array = _room(begun / self._file, shape, np.dtype(dtype))
         except OSError:
-            pixels = None
+            array = None
         try:
-            yield pixels
-            if pixels is not None:
-                pixels.flush()
-                self._finish(begun, len(pixels))
+            yield array
+            if array is not None:
+                array.flush()
+                self._finish(begun, array)
         finally:
             shutil.rmtree(begun, ignore_errors=True)
 
-    def _finish(self, begun: Path, count: int) -> None:
+    def _finish(self, begun: Path, array: NDArray[Any]) -> None:
+        kind = Path(self._file).stem
         content = {
-            "format": f"pixels, {MARK}",
+            "format": f"{kind}, {MARK}",
             "place": self._place,
-            "images": count,
-            "transparent": self.transparent,
-            "files": self._marks,
+            **self.origin,
+            "checksum": _checksum(array),
         }
         with suppress(OSError):  # another process has written the same
             (begun / _ORIGIN).write_text(json.dumps(content), encoding="utf-8")
+            if not (self.path / _ORIGIN).exists():  # the rest of one that was being removed
+                _remove(self.path)
             begun.rename(self.path)
 
 
@@ -206,23 +299,73 @@ def remove_changed(place: Path, marks: Marks) -> None:
 # -- inside ----------------------------------------------------------------------------------
 
 
-def _room(begun: Path, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.uint8]] | None:
+def _room(
+    file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.memmap[Any, np.dtype[Any]] | None:
     """A new file of this shape on the disk, if there is room for it.
 
     Raises:
         OSError: It cannot be written.
     """
-    size = math.prod(shape)
+    size = math.prod(shape) * dtype.itemsize
     if size > cache_bound():
         return None
-    _make_room(size)
-    begun.mkdir(parents=True, mode=0o700)
-    file = begun / _PIXELS
-    pixels = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
-    if hasattr(os, "posix_fallocate"):  # a full disk is an error now, and not a crash later
-        with file.open("r+b") as opened:
-            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
-    return pixels
+    root = cache_root()
+    root.mkdir(parents=True, mode=0o700, exist_ok=True)
+    with FileLock(root / _LOCK):  # two processes at once would both take the same room
+        if not _make_room(size):
+            return None
+        file.parent.mkdir(mode=0o700)
+        array = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, and not a crash later
+            with file.open("r+b") as opened:
+                os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+    return array
+
+
+def _checksum(array: NDArray[Any]) -> int:
+    """A sum over form and values that changes when a byte does."""
+    total = zlib.crc32(repr((str(array.dtype), array.shape)).encode())
+    flat: Any = np.asarray(array).reshape(-1).view(np.uint8)
+    for start in range(0, len(flat), _CHUNK):
+        total = zlib.crc32(flat[start : start + _CHUNK], total)
+    return total
+
+
+def _opened(file: Path) -> NDArray[Any] | None:
+    """An array of the cache; one that is mapped is in use as long as anything refers to it."""
+    try:
+        with open_plain(file) as opened:
+            lock = os.dup(opened.fileno())
+    except OSError:
+        return None
+    try:
+        if fcntl:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_SH)
+        array = read_npy(file, ScenarioError)
+    except ScenarioError:
+        os.close(lock)
+        return None
+    if isinstance(array, np.memmap):
+        weakref.finalize(array._mmap, os.close, lock)  # type: ignore[attr-defined]
+    else:
+        os.close(lock)
+    return array
+
+
+def _remove_unused(path: Path) -> bool:
+    """Remove a cache, if no process reads it."""
+    try:
+        with open_plain(path / _PIXELS) as opened:
+            if fcntl:
+                fcntl.flock(opened.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
+    except FileNotFoundError:  # hashes, which are read at once
+        _remove(path)
+    except OSError:
+        return False
+    return not path.exists()
 
 
 def _start(place: str) -> str:
@@ -242,6 +385,15 @@ def _origin(path: Path) -> dict[str, Any] | None:
         return None
     fits = all(isinstance(content.get(name), kind) for name, kind in kinds.items())
     return content if fits else None
+
+
+def _foreign(path: Path) -> bool:
+    """Whether a directory with the name of a cache says that it is something else."""
+    try:
+        content = read_json(path / _ORIGIN)
+    except (OSError, ValueError):  # damaged
+        return False
+    return isinstance(content, dict) and MARK not in str(content.get("format"))
 
 
 def _entries() -> Iterator[Cache]:
@@ -269,29 +421,37 @@ def _remove_stale() -> None:
 def _unchanged(origin: Mapping[str, Any]) -> bool:
     place = origin["place"]
     try:
-        return all(
+        return os.path.exists(place) and all(
             file_mark(os.path.join(place, name)) == mark for name, mark in origin["files"].items()
         )
     except (OSError, ValueError):
         return False
 
 
-def _make_room(size: int) -> None:
-    """Remove what was not used for the longest time, until this many bytes fit."""
+def _make_room(size: int) -> bool:
+    """Remove what was not used for the longest time, until this many bytes fit, if they can."""
     _remove_stale()
     entries = sorted(_entries(), key=lambda entry: entry.used)
-    total = size + sum(entry.bytes for entry in entries)
+    over = size + sum(entry.bytes for entry in entries) + _begun_bytes() - cache_bound()
     for entry in entries:
-        if total <= cache_bound():
-            break
-        _remove(entry.path)
-        total -= entry.bytes
+        if over > 0 and _remove_unused(entry.path):
+            over -= entry.bytes
+    return over <= 0
+
+
+def _begun_bytes() -> int:
+    """The size of what processes are writing now."""
+    total = 0
+    for file in cache_root().glob("begun-*/*"):
+        with suppress(OSError):  # complete just now
+            total += file.stat().st_size
+    return total
 
 
 def _remove(path: Path) -> None:
-    """Remove a cache: its own two files, and nothing else."""
+    """Remove a cache: its own files, and nothing else; what says that it is one goes first."""
     with suppress(OSError):
-        for name in (_PIXELS, _ORIGIN):
+        for name in (_ORIGIN, _PIXELS, _HASHES):
             (path / name).unlink(missing_ok=True)
         path.rmdir()
 

@@ -32,38 +32,58 @@ class Boxes(NamedTuple):
     width: Tensor
     mirrored: Tensor
 
+    def at(self, index: Tensor | slice) -> Boxes:
+        """Those of some images."""
+        return Boxes(*(values[index] for values in self))
 
-def draw_boxes(n: int, height: int, width: int, generator: Generator) -> Boxes:
+
+def whole_boxes(n: int, height: int, width: int) -> Boxes:
+    """All of each image, upright: to resize it changes no pixel."""
+    zeros = torch.zeros(n, dtype=torch.float64)
+    return Boxes(zeros, zeros, zeros + height, zeros + width, torch.zeros(n, dtype=torch.bool))
+
+
+def draw_boxes(n: int, height: int | Tensor, width: int | Tensor, generator: Generator) -> Boxes:
     """Parts of 8 % to 100 % of the area and 3:4 to 4:3 in shape, anywhere; mirrored or not.
 
     Of ten candidates an image takes the first that fits inside, else the middle of the image, as
     torchvision's ``RandomResizedCrop`` does.
+
+    Args:
+        n: How many images.
+        height: Of all images, or of each (n,).
+        width: The same.
+        generator: Where randomness comes from: as many numbers, whatever the sizes.
     """
     size, shape = torch.rand(2, n, ATTEMPTS, generator=generator, dtype=torch.float64)
-    area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * size)
+    height, width = (_one_each(n, side) for side in (height, width))
+    area = (height * width).view(-1, 1) * (AREA[0] + (AREA[1] - AREA[0]) * size)
     low, high = math.log(ASPECT[0]), math.log(ASPECT[1])
     aspect = (low + (high - low) * shape).exp()
     wide, tall = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
-    fits = (wide > 0) & (wide <= width) & (tall > 0) & (tall <= height)
+    fits = (wide > 0) & (wide <= width.view(-1, 1)) & (tall > 0) & (tall <= height.view(-1, 1))
     first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
     chosen = fits.any(dim=1)
     middle = _middle(height, width)
     h = torch.where(chosen, tall.gather(1, first).squeeze(1), middle[0])
     w = torch.where(chosen, wide.gather(1, first).squeeze(1), middle[1])
     down, across = torch.rand(2, n, generator=generator, dtype=torch.float64)
-    top = torch.where(chosen, (down * (height - h + 1)).floor(), (height - middle[0]) // 2)
-    left = torch.where(chosen, (across * (width - w + 1)).floor(), (width - middle[1]) // 2)
+    top = torch.where(chosen, (down * (height - h + 1)).floor(), ((height - h) / 2).floor())
+    left = torch.where(chosen, (across * (width - w + 1)).floor(), ((width - w) / 2).floor())
     mirrored = torch.randint(0, 2, (n,), generator=generator).bool()
     return Boxes(top, left, h, w, mirrored)
 
 
-def _middle(height: int, width: int) -> tuple[int, int]:
+def _one_each(n: int, side: int | Tensor) -> Tensor:
+    return torch.as_tensor(side, dtype=torch.float64).expand(n)
+
+
+def _middle(height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
     """The largest allowed part: height and width, at most as flat or steep as the aspects say."""
-    if width / height < ASPECT[0]:
-        return round(width / ASPECT[0]), width
-    if width / height > ASPECT[1]:
-        return height, round(height * ASPECT[1])
-    return height, width
+    aspect = width / height
+    tall = torch.where(aspect < ASPECT[0], (width / ASPECT[0]).round(), height)
+    wide = torch.where(aspect > ASPECT[1], (height * ASPECT[1]).round(), width)
+    return tall, wide
 
 
 def resize_boxes(x: Tensor, boxes: Boxes, pad: int) -> Tensor:

@@ -15,7 +15,8 @@ from ancl.data.convert import as_labels, as_view
 from ancl.data.formats.arrays import arrays_classes, arrays_part, arrays_source
 from ancl.data.formats.embedded import digits, fashion_digits, hard_digits
 from ancl.data.formats.folders import SKIP_BAD, folder_classes, folder_part, folder_source
-from ancl.data.formats.imagenet_folder import imagenet_folder
+from ancl.data.formats.imagenet_folder import NAME as IMAGENET
+from ancl.data.formats.imagenet_folder import SIZE, imagenet_folder
 from ancl.data.published import PUBLISHED
 from ancl.data.resizing import resized
 from ancl.data.samples import Label
@@ -70,7 +71,7 @@ SOURCES: dict[str, KnownSource] = {
         "10 kinds of garments and 10 digits, 14x14 pixels, embedded",
         4_797,
     ),
-    "imagenet-folder": KnownSource(
+    IMAGENET: KnownSource(
         imagenet_folder, None, "your own ImageNet, decoded as it is read, 224x224 pixels"
     ),
     **{
@@ -121,6 +122,7 @@ def load_source(
     root: Path | None = None,
     size: int | None = None,
     rule: PictureRule | None = None,
+    short_side: int | None = None,
 ) -> Source:
     """The images of a name.
 
@@ -129,17 +131,46 @@ def load_source(
         root: Where data is, see ``data_root``.
         size: Height and width that they are resized to.
         rule: How images become those of one form; see ``plain_rule`` if left out.
+        short_side: See ``check_short_side``.
 
     Raises:
         ScenarioError: They cannot be read, or the name gives a size, too.
     """
     check_size(name, size)
+    check_short_side(name, short_side, size)
     rule = rule or plain_rule(size)
     kind, _, rest = name.partition(":")
     if kind == "folder":
         path, named, skip = _path_and_size(rest)
         return folder_source(path, size or named, skip_bad=skip, rule=rule)
+    if name == IMAGENET:
+        return imagenet_folder(data_root(root), size or SIZE, short_side)
     return resized_source(known_source(name).load(root), size, rule)
+
+
+def check_short_side(name: str, short_side: int | None, size: int | None) -> None:
+    """Refuse a shorter side where no middle is cut out, or below the size of what is cut out.
+
+    Args:
+        name: Of the images.
+        short_side: What the shorter side of a file is resized to before the middle is cut out.
+        size: Height and width of images.
+
+    Raises:
+        ScenarioError: It is not possible.
+    """
+    if short_side is None:
+        return
+    if name != IMAGENET:
+        raise ScenarioError(
+            f"data.short_side is for {IMAGENET}, and the images are {printable(name, 200)}. Leave "
+            f"it out; data.resize=crop cuts the middle out of other images."
+        )
+    if short_side < (size or SIZE):
+        raise ScenarioError(
+            f"data.short_side is {short_side}, and images have {size or SIZE}x{size or SIZE} "
+            f"pixels. Give at least {size or SIZE}."
+        )
 
 
 def check_size(name: str, size: int | None) -> None:

@@ -165,12 +165,18 @@ def ordered(samples: Samples) -> tuple[Samples, Digests]:
 
 
 def hash_parts(parts: Sequence[tuple[Samples, Digests]]) -> str:
-    """The hash of ordered parts: form, images per class, and every image's own hash."""
+    """The hash of ordered parts: form, images per class, and every image's own hash.
+
+    Images of files that are larger than their rows count with all of their content.
+    """
     whole = hashlib.sha256()
     for samples, digests in parts:
         form = (str(samples.x.dtype), samples.x.shape[1:], samples.y.bincount().tolist())
         whole.update(repr(form).encode())
         whole.update(digests.astype(">u8").tobytes())
+        contents = samples.x.contents()
+        if contents.any():
+            whole.update(contents.astype(">u8").tobytes())
     return whole.hexdigest()
 
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ancl.data.random_resized_crop import Boxes, whole_boxes
 from ancl.runtime import room_on, send
 
 Digests = NDArray[np.uint64]
@@ -36,6 +37,8 @@ class Storage(ABC):
     """Whether rows are at hand: to read one again costs no more than a copy of it."""
     early = 0
     """How many batches to announce before they are read."""
+    larger = False
+    """Whether images may have more pixels than their rows, so that parts are cut out before."""
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
         self.shape, self.dtype = tuple(shape), dtype
@@ -54,8 +57,30 @@ class Storage(ABC):
         """The same on a device; nobody waits for it."""
         return send(self.rows(index), device)
 
-    def announce(self, index: Tensor) -> None:  # noqa: B027 - most have nothing to begin
-        """Say which rows are read soon, so that a storage that takes its time can begin."""
+    def announce(  # noqa: B027 - most have nothing to begin
+        self, index: Tensor, boxes: Boxes | None = None
+    ) -> None:
+        """Say which rows, or parts, are read soon: a storage that takes its time can begin."""
+
+    def sizes(self, index: Tensor) -> Tensor:
+        """Height and width of each image that parts are cut out of (B, 2)."""
+        return torch.tensor(self.shape[1:3]).expand(len(index), 2)
+
+    def contents(self, index: Tensor) -> NDArray[np.uint64]:
+        """A number of each image that changes with what is not in its row; 0 where all is."""
+        return np.zeros(len(index), np.uint64)
+
+    def cut(self, index: Tensor, boxes: Boxes) -> tuple[Tensor, Boxes | None]:
+        """Parts of images, of the form of rows, as far as they are cut out as they are read.
+
+        Args:
+            index: The positions of the images.
+            boxes: The part of each, in pixels of ``sizes``.
+
+        Returns:
+            Rows; and the parts of these that are left to be cut out, none where nothing is left.
+        """
+        return self.rows(index), boxes
 
     @property
     def leaves(self) -> tuple[Storage, ...]:
@@ -149,8 +174,8 @@ class ChangedStorage(Storage):
         super().__init__(storage.shape, storage.dtype)
         self._storage, self._change, self.early = storage, change, storage.early
 
-    def announce(self, index: Tensor) -> None:
-        """To the storage that is read."""
+    def announce(self, index: Tensor, boxes: Boxes | None = None) -> None:
+        """To the storage that is read: whole rows, as parts are cut out of what is changed."""
         self._storage.announce(index)
 
     def rows(self, index: Tensor) -> Tensor:
@@ -189,6 +214,7 @@ class JoinedStorage(Storage):
         self._ends = torch.tensor(ends)
         self.in_memory = all(part.in_memory for part in parts)
         self.early = max(part.early for part in parts)
+        self.larger = any(part.larger for part in parts)
 
     @property
     def leaves(self) -> tuple[Storage, ...]:
@@ -200,10 +226,36 @@ class JoinedStorage(Storage):
         shifts = [starts[part] - self._starts[part] for part in self._parts]
         return index + torch.tensor(shifts)[torch.bucketize(index, self._ends, right=True)]
 
-    def announce(self, index: Tensor) -> None:
+    def announce(self, index: Tensor, boxes: Boxes | None = None) -> None:
         """To the parts that take their time."""
-        for _, part, inside in self._each(index, self._parts):
-            part.announce(inside)
+        for where, part, inside in self._each(index, self._parts):
+            part.announce(inside, boxes and boxes.at(where))
+
+    def sizes(self, index: Tensor) -> Tensor:
+        """As its parts know them."""
+        sizes = torch.empty((len(index), 2), dtype=torch.long)
+        for where, part, inside in self._each(index, self._parts):
+            sizes[where] = part.sizes(inside)
+        return sizes
+
+    def contents(self, index: Tensor) -> NDArray[np.uint64]:
+        """As its parts know them."""
+        contents = np.zeros(len(index), np.uint64)
+        for where, part, inside in self._each(index, self._parts):
+            contents[where.numpy()] = part.contents(inside)
+        return contents
+
+    def cut(self, index: Tensor, boxes: Boxes) -> tuple[Tensor, Boxes | None]:
+        """By each part as it can."""
+        rows = torch.empty((len(index), *self.shape[1:]), dtype=self.dtype)
+        rest, left = whole_boxes(len(index), *self.shape[1:3]), False
+        for where, part, inside in self._each(index, self._parts):
+            pixels, uncut = part.cut(inside, boxes.at(where))
+            rows.index_copy_(0, where, pixels)
+            if uncut is not None:
+                left = True
+                rest = Boxes(*(a.index_copy(0, where, b) for a, b in zip(rest, uncut, strict=True)))
+        return rows, rest if left else None
 
     def rows(self, index: Tensor) -> Tensor:
         """Those of the first part, which is most often the largest, then the others into them."""
@@ -318,9 +370,21 @@ class ImageView:
         """A copy of some rows on a device; nobody waits for it."""
         return self.storage.rows_on(self.index[index], device)
 
-    def announce(self, index: Tensor) -> None:
-        """Say which rows are read soon."""
-        self.storage.announce(self.index[index])
+    def announce(self, index: Tensor, boxes: Boxes | None = None) -> None:
+        """Say which rows are read soon, or which part of each."""
+        self.storage.announce(self.index[index], boxes)
+
+    def sizes(self, index: Tensor) -> Tensor:
+        """Height and width of each image that parts are cut out of (B, 2)."""
+        return self.storage.sizes(self.index[index])
+
+    def contents(self) -> NDArray[np.uint64]:
+        """A number of each image that changes with what is not in its row."""
+        return self.storage.contents(self.index)
+
+    def cut(self, index: Tensor, boxes: Boxes) -> tuple[Tensor, Boxes | None]:
+        """Parts of images, and what is left to be cut out of them; see ``Storage.cut``."""
+        return self.storage.cut(self.index[index], boxes)
 
     def take(self, index: Tensor) -> ImageView:
         """A view of some of its rows."""

@@ -93,12 +93,14 @@ class ImageFormat:
         def answers(samples: Samples) -> Output:
             network.eval()
             batches = Batches(samples, self.batch_size, self.normalization, device=device)
-            outputs = [network(batch.x) for batch in batches.in_order()]
-            return Output(
-                torch.cat([output.logits.cpu() for output in outputs]),
-                torch.cat([output.features.cpu() for output in outputs]),
-                side={n: torch.cat([o.side[n].cpu() for o in outputs]) for n in outputs[0].side},
-            )
+            rows = _Rows(len(samples))
+            for batch in batches.in_order():
+                output = network(batch.x)
+                side = {f"side/{name}": tensor for name, tensor in output.side.items()}
+                rows.add({"logits": output.logits, "features": output.features, **side})
+            tensors = {name: tensor.cpu() for name, tensor in rows.tensors.items()}
+            side = strip_prefix("side", tensors)
+            return Output(tensors["logits"], tensors["features"], side=side)
 
         return answers
 
@@ -113,15 +115,42 @@ class ImageFormat:
         def features(samples: Samples) -> Tensor:
             network.eval()
             size = _SMALL_BATCH if math.prod(samples.input_shape) > _LARGE else _BATCH
-            found = [torch.zeros(0, network.head.feature_size)]
+            rows = _Rows(len(samples))
             for start in range(0, len(samples), size):
                 x = samples.x[start : start + size]
                 filled = torch.cat([x, x[:1].expand(size - len(x), *x.shape[1:])])
                 inputs = as_input(filled, self.normalization, device)
-                found.append(network(inputs).features[: len(x)].cpu())
-            return torch.cat(found)
+                rows.add({"features": network(inputs).features[: len(x)]})
+            none = torch.zeros(0, network.head.feature_size)
+            return rows.tensors.get("features", none).cpu()
 
         return features
+
+
+class _Rows:
+    """What comes batch by batch, in one tensor of all rows from the first batch on.
+
+    A list of small tensors, each made while the images of its batch were there, would keep memory
+    in pieces: the images of the next batch do not fit where those of the last one were, and all of
+    them together would take as much room as if they were kept.
+
+    Args:
+        count: The number of rows of all batches.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._count, self._filled = count, 0
+
+    def add(self, batch: Mapping[str, Tensor]) -> None:
+        """The next rows of each tensor; nobody waits for a device."""
+        end = self._filled
+        for name, part in batch.items():
+            if name not in self.tensors:
+                self.tensors[name] = part.new_empty((self._count, *part.shape[1:]))
+            end = self._filled + len(part)
+            self.tensors[name][self._filled : end] = part
+        self._filled = end
 
 
 @dataclass(frozen=True)

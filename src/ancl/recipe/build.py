@@ -39,9 +39,9 @@ from ancl.stages.stage import Stage
 from ancl.stages.windows import Windows
 from ancl.state import StateKeys
 
-Reading = Callable[[str, Path | None, int | None, PictureRule], Source]
-"""Loads the images of a name at a size, by a rule; ``lru_cache(1)(load_source)`` reads those of
-many runs once."""
+Reading = Callable[[str, Path | None, int | None, PictureRule, int | None], Source]
+"""Loads images as ``load_source`` does; ``lru_cache(1)(load_source)`` reads those of many runs
+once."""
 _COLLAPSE = (
     "Warning: {method} keeps no images of earlier tasks. In class-incremental learning the network "
     "is then expected to collapse to the newest task's classes."
@@ -113,7 +113,7 @@ def build(
     """
     data = spec.data
     use_workers(data.workers)
-    source = read(data.source, root, data.size, data.pictures)
+    source = read(data.source, root, data.size, data.pictures, data.short_side)
     stream = make_stream(
         source,
         scenario=data.scenario,

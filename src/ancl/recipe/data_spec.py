@@ -79,6 +79,9 @@ class DataSpec(TaskSpec):
             the tasks in which it comes share them equally.
         workers: Processes that decode images which stay in their files (imagenet-folder); 0
             decodes in the process that trains. One for each CPU if left out. It decides no number.
+        short_side: What the shorter side of an image file is resized to before its middle is cut
+            out, to evaluate and to train without data.augment=resized (imagenet-folder); left out,
+            256 for images of 224 pixels, and as much in proportion for others.
         every: In ``cir``, a stream that comes once, in batches: how many of them there are between
             two evaluations. Old and auxiliary network are made anew as often if nothing else is
             said.
@@ -108,6 +111,7 @@ class DataSpec(TaskSpec):
     returning: Annotated[Annotated[float, Gt(0), Le(1)] | None, LATER] = None
     per_coming: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
     workers: Annotated[Annotated[int, Ge(0), Le(MOST_AT_ONCE)] | None, LATER] = None
+    short_side: Annotated[Annotated[int, Ge(1), Le(2 * MOST_PIXELS)] | None, LATER] = None
     every: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
     blurry: Annotated[Annotated[float, Ge(0), Lt(1)], LATER] = 0.0
     gradual: Annotated[Annotated[float, Ge(0)], LATER] = 0.0

@@ -87,7 +87,8 @@ def own_optimizers(spec: Recipe) -> dict[str, Loaded | None]:
 
 def _images_digest(spec: RunSpec, root: Path | None) -> str:
     data = spec.data
-    return load_source(data.source, root, data.size, data.pictures).fingerprint
+    form = (data.size, data.pictures, data.short_side)
+    return load_source(data.source, root, *form).fingerprint
 
 
 def part_name(spec: RunSpec, setting: str) -> str:

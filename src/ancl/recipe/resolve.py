@@ -10,7 +10,7 @@ from torch import nn
 
 from ancl.checks import checked
 from ancl.data import check_normalization, enough_classes, find_augmentation
-from ancl.data.registry import check_size, named_size
+from ancl.data.registry import check_short_side, check_size, named_size
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
 from ancl.memory import Memory
 from ancl.methods.method import Method
@@ -422,6 +422,7 @@ class _RunResolver(_Resolver):
         self.attempt(lambda: resolve_device(self.values["device"]))
         data = self.section("data")
         self.attempt(lambda: check_size(data.source, data.size))
+        self.attempt(lambda: check_short_side(data.source, data.short_side, data.size))
         sizes = self.attempt(data.sizes)
         if data.every:
             self.check_one_pass()

@@ -271,11 +271,11 @@ def read_pictures(
         size: Height and width to resize to; without it all images must be of one size.
         colour: Give grey images three channels too; otherwise only beside images in colour.
         rule: How pictures become images of one form.
-        say: Receives how many are transparent.
+        say: Receives how many are transparent, and that a cache is damaged.
     """
     size = (size, size) if isinstance(size, int) else size
     how = [list(names), size, colour, astuple(rule), PIL.__version__]
-    cache = PixelCache(*tree.origin({name: marks[name] for name in names}), how)
+    cache = PixelCache(*tree.origin({name: marks[name] for name in names}), how, say)
     pixels = cache.read(len(names))
     if pixels is None:
         pixels = _decoded(_Decoding(tree, names, size, rule), colour, cache)

@@ -8,38 +8,40 @@ without it all are learned, by their names. Images are decoded as they are read:
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import PIL
 import torch
+from numpy.typing import NDArray
 
+from ancl.data.caches import HashCache
 from ancl.data.encoded import EncodedStorage
-from ancl.data.formats.arrays import read_npy
 from ancl.data.samples import Normalization
 from ancl.data.source import Source, listed, make_source
-from ancl.data.storage import Digests, ImageView
+from ancl.data.storage import ImageView
 from ancl.decoder import VERSION
 from ancl.errors import ScenarioError, printable
 from ancl.files import read_plain
 
 FOLDER, CLASSES, SIZE = "imagenet", "classes.txt", 224
+NAME = "imagenet-folder"
 NORMALIZATION = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 _PROBES = 8
 
 
-def imagenet_folder(root: Path, size: int = SIZE) -> Source:
+def imagenet_folder(root: Path, size: int = SIZE, short_side: int | None = None) -> Source:
     """The images below a data root.
 
     Args:
         root: Where the folder ``imagenet`` is.
         size: Height and width of images: the middle of each, as the field evaluates.
+        short_side: What the shorter side is resized to before the middle is cut out; 256 for 224,
+            and as much in proportion, if left out.
 
     Raises:
         ScenarioError: There is no such folder, or a class has no images.
@@ -54,15 +56,15 @@ def imagenet_folder(root: Path, size: int = SIZE) -> Source:
     classes = class_names(place)
     parts = [_files(place / part, classes) for part in ("train", "val")]
     files = [file for names, _ in parts for file in names]
-    storage = EncodedStorage(files, size)
-    storage.known_digests(_hashes(storage, files, place, size))
+    storage = EncodedStorage(files, size, short_side)
+    notes = _recall(storage, files, place, [size, short_side])
     count = len(parts[0][0])
     train, test = (
         ImageView(storage, torch.arange(a, b)) for a, b in ((0, count), (count, len(files)))
     )
     (_, labels), (_, test_labels) = parts
-    return make_source(
-        "imagenet-folder",
+    source = make_source(
+        NAME,
         train,
         labels,
         test,
@@ -70,6 +72,7 @@ def imagenet_folder(root: Path, size: int = SIZE) -> Source:
         classes=classes,
         normalization=NORMALIZATION,
     )
+    return replace(source, notes=(*notes, *source.notes))
 
 
 def class_names(place: Path) -> list[str]:
@@ -121,44 +124,30 @@ def _images(folder: Path) -> list[str]:
     ]
 
 
-def _hashes(storage: EncodedStorage, files: Sequence[str], place: Path, size: int) -> Digests:
-    """The hash of every image's pixels: computed once, and kept beside the images.
+def _recall(storage: EncodedStorage, files: Sequence[str], place: Path, how: object) -> list[str]:
+    """Give a storage the hash of every image's pixels, and what is known of every file.
 
-    A file that has changed, another Pillow or another size has another name. Some are computed
-    again each time: a file of hashes is never taken for true as it is.
+    They are computed once, and kept in the cache directory. A file that has changed, or another way
+    to read it, makes other hashes. Some are computed again each time: a file of hashes is never
+    taken for true as it is.
+
+    Returns:
+        What a user should read.
     """
+    notes: list[str] = []
     states = [os.stat(file) for file in files]
     marks = [[f, s.st_size, s.st_mtime_ns] for f, s in zip(files, states, strict=True)]
-    decides = json.dumps([marks, size, VERSION, PIL.__version__])
-    mark = hashlib.sha256(decides.encode()).hexdigest()[:16]
-    cache = place / f".ancl-hashes-{size}px-{mark}.npy"
-    digests = _from_cache(cache, storage)
-    if digests is None:
-        digests = storage.digests(torch.arange(len(storage)))
-        _keep(cache, digests)
-    return digests
+    cache = HashCache(place, ["hashes", marks, how, VERSION, PIL.__version__], notes.append)
+    numbers = cache.read((len(files), 7))
+    if numbers is None or not _true(numbers, storage):
+        rows = torch.arange(len(files))
+        numbers = np.column_stack([storage.digests(rows), storage.known(rows)])
+        cache.write(numbers)
+    storage.remember(numbers[:, :4], numbers[:, 4:])
+    return notes
 
 
-def _from_cache(cache: Path, storage: EncodedStorage) -> Digests | None:
-    try:
-        digests = np.asarray(read_npy(cache, ScenarioError))
-    except ScenarioError:
-        return None
-    if digests.dtype != np.uint64 or digests.shape != (len(storage), 4):
-        return None
-    step = max(1, len(storage) // _PROBES)
-    probes = torch.arange(0, len(storage), step)
-    same = np.array_equal(digests[probes.numpy()], storage.digests(probes))
-    return digests if same else None
-
-
-def _keep(cache: Path, digests: Digests) -> None:
-    """Write the hashes; where nothing can be written they are computed again the next time."""
-    temporary = cache.with_name(f"{cache.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.save(file, digests, allow_pickle=False)
-        temporary.replace(cache)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+def _true(numbers: NDArray[np.uint64], storage: EncodedStorage) -> bool:
+    """Whether what is cached is so, by a look at a few images."""
+    probes = torch.arange(0, len(storage), max(1, len(storage) // _PROBES))
+    return np.array_equal(numbers[probes.numpy(), :4], storage.digests(probes))
