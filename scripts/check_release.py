@@ -1,9 +1,10 @@
 """Build the wheel and the sdist, check what is inside, and use the wheel as a stranger would.
 
-    python scripts/check_release.py                   # build into dist/, list the contents, check them
-    python scripts/check_release.py --walk            # then the README's commands, in a new environment
-    python scripts/check_release.py --walk --lowest   # with the lowest versions that pyproject.toml admits
+    python scripts/check_release.py                   # build, list the contents, check them
+    python scripts/check_release.py --walk            # then run the README's commands
+    python scripts/check_release.py --walk --lowest   # with the lowest versions we admit
 
+``--walk`` installs the wheel into a new environment and runs the commands in an empty folder.
 The wheel is built from the sdist, so the sdist is enough to build it. ``--tests`` also unpacks the
 sdist and runs a part of its tests there. Needs ``build`` and ``hatchling`` (extra ``dev``).
 """
@@ -130,7 +131,7 @@ def by_folder(names: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-# -- use ---------------------------------------------------------------------------------------------
+# -- use ------------------------------------------------------------------------------------------
 
 
 def run_tests(sdist: Path) -> None:
@@ -187,9 +188,9 @@ def lowest_versions() -> list[str]:
 
 
 def readme_commands(text: str) -> Iterator[str]:
-    """Every call of the command in the README's blocks; not those that need the reader's data.
+    r"""Every call of the command in the README's blocks; not those that need the reader's data.
 
-    >>> [*readme_commands("```\\nancl demo    # a\\nancl run lwf cifar100/10 --data-root DIR\\n```")]
+    >>> [*readme_commands("```\nancl demo    # a\nancl run lwf x --data-root DIR\n```")]
     ['ancl demo']
     """
     for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):

@@ -1,8 +1,8 @@
 """What version 0.2 left on disk, as this one takes it: docs/upgrade.md says it in these words.
 
-The files were written by 0.2.0 itself: ``ancl run lwf digits/5 --epochs 2 --threads 1 --seeds 0-1``,
-``ancl run a-lwf digits/5 --epochs 2 --threads 1 --lamb-a 1``, and a learner of twelve noisy photos
-of two classes; figures and pages were removed.
+The files were written by 0.2.0 itself: ``ancl run lwf digits/5 --epochs 2 --threads 1`` with the
+seeds 0 and 1, ``ancl run a-lwf digits/5 --epochs 2 --threads 1 --lamb-a 1``, and a learner of noisy
+photos of two classes; figures and pages were removed.
 """
 
 import json
