@@ -1,6 +1,7 @@
 """Avalanche beside ancl, on one task that both can do; each side is a program of a user.
 
-    python benchmarks/peers.py ENVIRONMENT -o docs/evidence/peers.json
+    python benchmarks/peers.py ENVIRONMENT      # measures, writes docs/evidence/peers.json
+    python benchmarks/peers.py --table          # writes the table of docs/peers.md from it
 
 ``ENVIRONMENT`` is a virtual environment with ``avalanche-lib``, such as one made by
 ``python -m venv ENVIRONMENT && ENVIRONMENT/bin/pip install avalanche-lib==0.6.0``. The programs in
@@ -28,7 +29,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -38,6 +39,9 @@ from PIL import Image
 from ancl.data.formats.embedded import digits
 
 PROGRAMS = Path(__file__).with_suffix("")
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "evidence" / "peers.json"
+PAGE = ROOT / "docs" / "peers.md"
 SIDES = ("ancl", "avalanche")
 METHODS = ("lwf", "icarl")
 RATES = (0.02, 0.1, 0.5)
@@ -69,10 +73,16 @@ for name in ("nms", "qnms"):
 def main() -> None:
     """Measure both sides, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("environment", type=Path, help="a virtual environment with avalanche-lib")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the JSON file to write")
+    parser.add_argument("environment", type=Path, nargs="?", help="one with avalanche-lib")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="the JSON file")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each program")
+    parser.add_argument("--table", action="store_true", help="write the table, measure nothing")
     flags = parser.parse_args()
+    if flags.table:
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        return
+    if flags.environment is None:
+        parser.error("give the environment that has avalanche-lib, or --table")
     pythons = {"ancl": Path(sys.executable), "avalanche": flags.environment / "bin" / "python"}
     with TemporaryDirectory() as name:
         bench = Bench(Path(name), pythons)
@@ -252,14 +262,18 @@ class Bench:
         """Killed halfway, then started again: how much is done anew, and is the result the same."""
         self.clean()
         whole = self.run(side, program(side, "icarl"))
+        half = (self.importing(side) + whole.cpu) / 2
         self.clean()
         process = self.start(side, program(side, "icarl"), 0)
-        time.sleep(whole.seconds * 0.75)
+        while process.poll() is None and _cpu(process.pid) < half:
+            time.sleep(0.02)
+        assert process.poll() is None, "it ended before it was killed"
         process.send_signal(signal.SIGKILL)
         process.communicate()
         again = self.run(side, program(side, "icarl"))
         return {
             "cpu_whole": whole.cpu,
+            "cpu_until_killed": round(half, 2),
             "cpu_again": again.cpu,
             "the_same_accuracy": whole.accuracy == again.accuracy,
         }
@@ -294,6 +308,12 @@ class Bench:
             damaged.unlink()
 
 
+def _cpu(pid: int) -> float:
+    """Seconds of the processor that a process has used so far, where the system says it."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _message(lines: Sequence[str]) -> str:
     start = max((n for n, line in enumerate(lines) if re.match(r"[\w.]*Error", line)), default=0)
     return "\n".join(lines[start:])
@@ -311,6 +331,61 @@ def _told(end: End) -> dict[str, Any]:
 
 def _imports(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.startswith(("import", "from")))
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def with_table(page: str) -> str:
+    """The page with the table of what was measured."""
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return re.sub(
+        r"(?<=<!-- table: peers -->\n).*?(?=<!-- end -->)",
+        lambda _: table(found),
+        page,
+        flags=re.DOTALL,
+    )
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """What was measured, as Markdown."""
+    versions = found["versions"]
+    heads = [f"ancl {versions['ancl']['ancl']}"]
+    heads += [f"Avalanche {versions['avalanche']['avalanche-lib']}"]
+    rows: list[list[str]] = [["", *heads], ["---"] * 3]
+    for name, what in (("lwf", "LwF"), ("icarl", "iCaRL"), ("photos", "LwF on a folder of photos")):
+        counts = [str(found["lines"][side][name]) for side in SIDES]
+        rows.append([f"lines of the program, {what}", *counts])
+    for method, what in (("lwf", "LwF, task known"), ("icarl", "iCaRL, all classes compete")):
+        ends = [found["runs"][method][side] for side in SIDES]
+        rows.append([f"accuracy, {what}", *(_accuracy(end) for end in ends)])
+    starts = [found["import_cpu"][side] for side in SIDES]
+    rows.append(["seconds of the processor: import", *(f"{each:.1f}" for each in starts)])
+    for method, what in (("lwf", "LwF"), ("icarl", "iCaRL")):
+        ends = [found["runs"][method][side] for side in SIDES]
+        learned = [
+            [cpu - start for cpu in end["cpu"]] for end, start in zip(ends, starts, strict=True)
+        ]
+        ratio = median(b / a for a, b in zip(*learned, strict=True))
+        cells = [
+            f"{median(learned[0]):.1f}",
+            f"{median(learned[1]):.1f} ({ratio:.2f} times ancl's)",
+        ]
+        rows.append([f"the same: {what} without the import", *cells])
+    killed = [found["killed"][side] for side in SIDES]
+    rows.append(["iCaRL killed (`kill -9`) halfway, and started again", *map(_killed, killed)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _accuracy(end: Mapping[str, Any]) -> str:
+    values = [100 * value for value in end["accuracy"]]
+    error = stdev(values) / len(values) ** 0.5
+    return f"{mean(values):.1f} ± {error:.1f} % (n = {len(values)}, rate {end['rate']:g})"
+
+
+def _killed(found: Mapping[str, Any]) -> str:
+    same = "the same accuracy" if found["the_same_accuracy"] else "another accuracy"
+    return f"{found['cpu_again']:.1f} s in place of {found['cpu_whole']:.1f} s, {same}"
 
 
 # -- images ---------------------------------------------------------------------------------------
