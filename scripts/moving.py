@@ -1,36 +1,33 @@
 """Pretrained networks that move: the runs and tables of docs/evidence/moving.md.
 
 Run:  python scripts/moving.py --data-root DIR   # in a fixed order; the same command resumes
-      python scripts/moving.py --part rates      # the table of rates alone; also: lite0, vit
+      python scripts/moving.py --part rates      # the tables of rates alone; also: lite0, vit
       python scripts/moving.py --dry-run         # runs to do
       python scripts/moving.py --tables          # tables from the results alone
       python scripts/moving.py --smoke           # every row, tiny: does it work? nothing is kept
 
-Every finished run is a small file in docs/evidence/moving/results.
+Every finished run is a small file in docs/evidence/moving/results. Runs of the transformer need
+timm and --weights FILE; the others do without both.
 """
 
-import argparse
 import json
 import math
-import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from regimes import commit, passes, write
+from protocol_runs import ROOT, ResultFiles, Stored, best_value, carry_out, compute, parser_of
 
 import ancl
 from ancl.data import class_order
-from ancl.errors import TrainingError
-from ancl.experiments.results import environment, spec_hash
-from ancl.metrics import aiac
-from ancl.recipe.build import validation_weights
+from ancl.experiments.results import spec_hash
+from ancl.hashing import digest
 
-ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "evidence" / "moving"
 SEARCH_SEED = 10
 SEEDS = (20, 21, 22)
@@ -70,8 +67,17 @@ RATE_DATA = {
     "data.size": 96,
     "data.per_class": 40,
     "data.test_per_class": 50,
-    "network.name": "efficientnet_lite0",
     **MACHINE,
+}
+VIT = {"network.name": "timm:vit_small_patch14_dinov2", "data.size": 112}
+RATE_NETWORKS: dict[str, dict[str, Any]] = {
+    "rates": {"network.name": "efficientnet_lite0"},
+    "rates-vit": VIT,
+}
+"""The tables of rates, and the network of each."""
+RATE_ROWS = {
+    "rates": tuple(RATES),
+    "rates-vit": tuple(row for row in RATES if not row.startswith("affine")),
 }
 RATE_TRAINING = {
     "training.epochs": 4,
@@ -128,16 +134,7 @@ LITE0 = {"network.name": "efficientnet_lite0", "data.size": 128}
 BACKBONES = {
     "lite0-affine": Backbone({**LITE0, "network.trains": "affine"}, 4),
     "lite0-last": Backbone({**LITE0, "network.trains": "last"}, 4),
-    "vit-adapter": Backbone(
-        {
-            "network.name": "timm:vit_small_patch14_dinov2",
-            "network.trains": "adapter",
-            "data.size": 112,
-        },
-        3,
-        SEEDS[:1],
-        LAMBS[:1],
-    ),
+    "vit-adapter": Backbone({**VIT, "network.trains": "adapter"}, 3, SEEDS[:1], LAMBS[:1]),
 }
 PARTS = ("rates", "lite0", "vit")
 
@@ -156,7 +153,22 @@ class Task:
         """The name of its result."""
         row = self.row.replace(" ", "").replace(",", "-")
         kind = "" if self.transport else "-stale"
-        return f"{self.table}_{row}{kind}_s{self.spec.seed}_{spec_hash(self.spec)[:8]}.json"
+        return f"{self.table}_{row}{kind}_s{self.spec.seed}_{self.mark}.json"
+
+    @property
+    def mark(self) -> str:
+        """What tells its settings from others; a file of weights counts by its name."""
+        if not self.plain["network"].get("weights"):
+            return spec_hash(self.spec)[:8]
+        return digest(self.plain)[:8]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Everything that decides it, as a file holds it: the same on every machine."""
+        settings: dict[str, Any] = json.loads(json.dumps(self.spec.plain()))
+        if weights := settings["network"].get("weights"):
+            settings["network"]["weights"] = Path(weights).name
+        return settings
 
 
 @dataclass(frozen=True)
@@ -181,14 +193,22 @@ class Scale:
         return {**own, **tiny, **epochs, "data.order": order, "data.tasks": tasks}
 
 
-def rate_task(row: str, seed: int, scale: Scale) -> Task:
+def rate_task(row: str, seed: int, scale: Scale, table: str = "rates") -> Task:
     """One rate, or a classifier on frozen features, on the ten classes of a seed."""
-    if row in FROZEN:
-        spec = ancl.spec(row, None, seed=seed, settings=scale.settings(RATE_DATA, 10, seed))
-    else:
-        own = {**RATE_DATA, **RATE_TRAINING, **RATES[row]}
-        spec = ancl.spec("finetune", None, seed=seed, settings=scale.settings(own, 10, seed))
-    return Task("rates", row, True, spec)
+    method, own = row, {**RATE_DATA, **RATE_NETWORKS[table]}
+    if row not in FROZEN:
+        method, own = "finetune", {**own, **RATE_TRAINING, **RATES[row]}
+    spec = ancl.spec(method, None, seed=seed, settings=scale.settings(own, 10, seed))
+    return Task(table, row, True, spec)
+
+
+def rate_tasks(table: str, scale: Scale) -> list[Task]:
+    """Every run of a table of rates, seed by seed; none of a network without its weights."""
+    if table != "rates" and scale.weights is None:
+        return []
+    rows = (*FROZEN, *RATE_ROWS[table])
+    seeds = SEEDS[: 1 if scale.smoke else None]
+    return [rate_task(row, seed, scale, table) for seed in seeds for row in rows]
 
 
 def make_task(table: str, row: str, seed: int, lamb: float, transport: bool, scale: Scale) -> Task:
@@ -209,21 +229,12 @@ def make_task(table: str, row: str, seed: int, lamb: float, transport: bool, sca
     return Task(table, row, transport, spec)
 
 
-class Results:
+class Results(ResultFiles):
     """Finished runs, and what they decide."""
 
     def __init__(self, folder: Path, scale: Scale) -> None:
-        self.folder, self.scale = folder, scale
-
-    def get(self, task: Task) -> dict[str, Any] | None:
-        """What is stored of a run; nothing where it is not done."""
-        file = self.folder / task.file
-        if not file.is_file():
-            return None
-        stored: dict[str, Any] = json.loads(file.read_text())
-        if stored["spec"] != json.loads(json.dumps(task.spec.plain())):
-            raise SystemExit(f"{file} is of another run. Move it.")
-        return stored
+        super().__init__(folder)
+        self.scale = scale
 
     def searched(self, table: str) -> list[Task]:
         """The trials of λ, by validation accuracy of LFL with transport."""
@@ -235,11 +246,10 @@ class Results:
     def lamb(self, table: str) -> float | None:
         """λ of LFL, the smallest of equals; nothing while runs are missing."""
         tasks, grid = self.searched(table), BACKBONES[table].grid
-        found = [self.get(task) for task in tasks]
         if not tasks:
             return grid[0]
-        scores = [-math.inf if each["failed"] else each["score"] for each in found if each]
-        return grid[int(np.argmax(scores))] if len(scores) == len(grid) else None
+        tried = zip(grid, tasks, strict=True)
+        return best_value({value: self.scores([task]) for value, task in tried}, 1)
 
     def table(self, table: str, lamb: float) -> list[Task]:
         """Every run of a table."""
@@ -251,12 +261,23 @@ class Results:
         ]
 
 
-def steps(results: Results, parts: Sequence[str]) -> Iterator[list[Task]]:
-    """Runs in the order of the protocol; whoever asks for the next list has finished the last."""
+def steps(results: Results, parts: Sequence[str]) -> Iterator[tuple[str, list[Task]]]:
+    """Runs of one table and seed at a time, in the order of the protocol.
+
+    Whoever asks for the next list has finished the last.
+    """
+    for tasks in _in_order(results, parts):
+        for seed, of_seed in groupby(tasks, key=lambda task: task.spec.seed):
+            yield f"{tasks[0].table}-s{seed}", list(of_seed)
+
+
+def _in_order(results: Results, parts: Sequence[str]) -> Iterator[list[Task]]:
     if "rates" in parts:
-        yield [rate_task(row, seed, results.scale) for seed in SEEDS for row in (*FROZEN, *RATES)]
+        for table in RATE_NETWORKS:
+            yield rate_tasks(table, results.scale)
     for table in BACKBONES:
-        if table.partition("-")[0] not in parts:
+        part = table.partition("-")[0]
+        if part not in parts or (part == "vit" and results.scale.weights is None):
             continue
         yield results.searched(table)
         lamb = results.lamb(table)
@@ -264,63 +285,28 @@ def steps(results: Results, parts: Sequence[str]) -> Iterator[list[Task]]:
             yield results.table(table, lamb)
 
 
-def compute(task: Task, work: Path, data_root: str | None) -> dict[str, Any]:
-    """Carry out a run; rows of one seed share the stages that are equal."""
-    spec = task.spec
-    stored: dict[str, Any] = {
-        "table": task.table,
-        "row": task.row,
-        "transport": task.transport,
-        "spec": spec.plain(),
-        "commit": commit(),
-        "environment": environment(spec),
-        "failed": "",
-    }
-    try:
-        result = ancl.run(spec, runs=work, data_root=data_root)
-    except TrainingError as error:
-        return {**stored, "failed": str(error)}
-    val = result.matrices[f"{spec.accuracy}_val"]
-    return {
-        **stored,
-        "score": float(aiac(val, validation_weights(spec, result.images))),
-        "metrics": {k: None if math.isnan(v) else v for k, v in result.metrics.items()},
-        "drifts": [drift.json() for drift in result.drifts],
-        "passes": passes(spec, result.log, result.images),
-        "seconds": round(sum(result.seconds.values()), 1),
-        "images": result.images,
-    }
-
-
-def run(results: Results, parts: Sequence[str], work: Path, data_root: str | None) -> None:
-    """Carry out all that is missing, in order."""
-    for tasks in steps(results, parts):
-        for task in tasks:
-            if results.get(task) is not None:
-                continue
-            stages, began = work / f"{task.table}-s{task.spec.seed}", time.monotonic()
-            write(results.folder / task.file, compute(task, stages, data_root))
-            print(
-                time.strftime("%F %T"), task.file, f"{time.monotonic() - began:.0f} s", flush=True
-            )
-        for seed in {task.spec.seed for task in tasks}:
-            shutil.rmtree(work / f"{tasks[0].table}-s{seed}", ignore_errors=True)
+def carry_out_task(task: Task, work: Path, data_root: str | None) -> Stored:
+    """What is stored of a run, after it was carried out."""
+    named = {"table": task.table, "row": task.row, "transport": task.transport}
+    stored, result = compute(task, work, data_root, named)
+    return {**stored, "drifts": [drift.json() for drift in result.drifts]} if result else stored
 
 
 # -- tables ----------------------------------------------------------------------------------
 
 
-def rate_lines(results: Results) -> Iterator[str]:
+def rate_lines(results: Results, table: str = "rates") -> Iterator[str]:
     """Test accuracy of every rate on the classes of every seed, the frozen classifiers beside."""
+    tasks = rate_tasks(table, results.scale)
     yield (
         "| rate of the head x factor of the backbone | "
         + " | ".join([*(f"classes {seed}" for seed in SEEDS), "mean", "seconds"])
         + " |"
     )
     yield "|" + "---|" * (len(SEEDS) + 3)
-    for row in (*FROZEN, *RATES):
-        found = [results.get(rate_task(row, seed, results.scale)) for seed in SEEDS]
-        if any(each is None or each["failed"] for each in found):
+    for row in (*FROZEN, *RATE_ROWS[table]):
+        found = [results.get(task) for task in tasks if task.row == row]
+        if not found or any(each is None or each["failed"] for each in found):
             continue
         done = [each for each in found if each]
         values = [100 * each["metrics"]["final_accuracy"] for each in done]
@@ -365,39 +351,34 @@ def _spread(values: Sequence[float]) -> str:
 
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, "moving")
     parser.add_argument("--part", choices=PARTS, action="append", help="this alone")
-    parser.add_argument("--dry-run", action="store_true", help="show what is left, and stop")
-    parser.add_argument("--tables", action="store_true", help="train nothing: tables")
     parser.add_argument("--smoke", action="store_true", help="tiny runs of every row; not kept")
-    parser.add_argument("--data-root", help="where data sets are")
     parser.add_argument("--weights", help="the file of the transformer's weights")
-    parser.add_argument("--results", type=Path, default=FOLDER / "results")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "moving")
     given = parser.parse_args()
     parts = given.part or PARTS
+    computing = partial(carry_out_task, data_root=given.data_root)
     if given.smoke:
         with tempfile.TemporaryDirectory() as place:
             results = Results(Path(place) / "results", Scale(True, given.weights))
-            run(results, parts, Path(place) / "work", given.data_root)
+            carry_out(results, Path(place) / "work", steps(results, parts), computing)
             show(results, parts)
         return
     results = Results(given.results, Scale(weights=given.weights))
     if given.tables:
         show(results, parts)
     elif given.dry_run:
-        for tasks in steps(results, parts):
-            for task in tasks:
-                if results.get(task) is None:
-                    print(task.file)
+        for _, tasks in steps(results, parts):
+            print("".join(f"{task.file}\n" for task in tasks if results.get(task) is None), end="")
     else:
-        run(results, parts, given.work, given.data_root)
+        carry_out(results, given.work, steps(results, parts), computing)
 
 
 def show(results: Results, parts: Sequence[str]) -> None:
     """Print all tables."""
     if "rates" in parts:
-        print("\n".join(rate_lines(results)))
+        for table in RATE_NETWORKS:
+            print(f"\n`{table}`:\n\n" + "\n".join(rate_lines(results, table)))
     for table in BACKBONES:
         if table.partition("-")[0] in parts:
             print("\n" + "\n".join(table_lines(results, table)))

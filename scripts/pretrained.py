@@ -36,7 +36,6 @@ from ancl.networks import frozen
 from ancl.picture import SIZED
 from ancl.stages.events import Events
 from ancl.stages.stage import Stage
-from ancl.store.entry import read_entry
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "evidence" / "pretrained"
@@ -61,6 +60,13 @@ PHOTOS: dict[str, tuple[str, Mapping[str, Any]]] = {
 VECTORS = (*COMPUTED, "pixels", "sklearn")
 """Rows that learn vectors: the features of all photos, which are computed once; or their pixels."""
 CIFAR_SIZES = (100, 500)
+FROM_SCRATCH = {"cifar-lwf": "lwf", "cifar-icarl": "icarl", "cifar-bic": "bic"}
+"""Rows of CIFAR-100 that train a ResNet-32 at 32 pixels, with 100 images a class."""
+SCRATCH_EPOCHS = 40
+UNEQUAL = {"two large": (2, 40, 5), "half large": (8, 90, 10)}
+"""Draws of unequal classes: how many are large, images of each large one, of each other one."""
+UNEQUAL_ROWS = ("auto", "ncm", "slda", "ridge", "acil", "logistic", "unweighted")
+UNWEIGHTED = ("logistic", {"balanced": False})
 LARGE = ("ncm", "slda", "ridge", "auto")
 LARGE_CLASSES, LARGE_NEW, LARGE_IMAGES, LARGE_FEATURES = 900, 100, 20, 1280
 
@@ -93,6 +99,8 @@ def all_tasks() -> Iterator[Task]:
     for seed in SEEDS[1:]:
         rows = [row for row in COMPUTED if row != "ranpac"]
         yield from (Task("cifar", row, seed, size) for size in CIFAR_SIZES for row in rows)
+    yield from (Task("unequal", row, seed) for seed in SEEDS for row in UNEQUAL_ROWS)
+    yield from (Task("cifar", row, 0, CIFAR_SIZES[0]) for row in FROM_SCRATCH)
 
 
 # -- what rows are measured by -----------------------------------------------------------------
@@ -151,8 +159,9 @@ def saved(learner: ancl.Learner) -> dict[str, int]:
         directory = Path(place) / "learner"
         learner.save(directory)
         size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
-        tensors = read_entry(directory).tensors.values()
-        images = sum(len(t) for t in tensors if t.dtype == torch.uint8 and t.ndim == 4)
+    tensors = [t for entry in learner._entries().values() for t in entry.tensors.values()]
+    images = sum(len(t) for t in tensors if t.dtype == torch.uint8 and t.ndim == 4)
+    images += len(learner._held.samples) if learner._held else 0
     return {"disk_bytes": size, "images_kept": images}
 
 
@@ -232,9 +241,37 @@ def months_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
         "seconds": seconds,
         "stages": clock.months,
         "answer_seconds": answer_seconds,
-        "chosen": chosen_by(learner),
+        "chosen": learner.choice.json() if learner.choice else None,
         **saved(learner),
     }
+
+
+def unequal_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
+    """One month with few large classes: the accuracy of all draws, the mean over classes.
+
+    Classes are as in the months of the same seed; the first of them are the large ones.
+    """
+    months, test = draw_months(root, task.seed)
+    vectors = _stored(
+        cache / f"features_of_files-{task.seed}.npz", features_of_files, (*months, test)
+    )
+    x = np.concatenate(vectors[:-1])
+    labels = np.array([label for month in months for label in month.labels])
+    names = list(dict.fromkeys(labels))
+    truth = np.array(test.labels)
+    method, settings = UNWEIGHTED if task.row == "unweighted" else (task.row, {})
+    shares: dict[str, float] = {}
+    for draw, (large, most, fewest) in UNEQUAL.items():
+        sizes = [most if at < large else fewest for at in range(len(names))]
+        parts = [
+            np.flatnonzero(labels == name)[:size] for name, size in zip(names, sizes, strict=True)
+        ]
+        index = np.concatenate(parts)
+        learner = ancl.Learner(method, "features", seed=task.seed, **settings)
+        learner.learn(x[index], labels[index].tolist())
+        right = np.array(learner.predict(vectors[-1])) == truth
+        shares[draw] = float(np.mean([right[truth == name].mean() for name in names]))
+    return {"shares": shares, "test_images": len(test.labels)}
 
 
 def _stored(
@@ -252,12 +289,6 @@ def pixels_of_files(files: list[Path]) -> NDArray[np.float32]:
     """Bytes of photos at 32x32 pixels, as shares."""
     images = read_pictures(files, (3, 32, 32), rule=SIZED)
     return images.reshape(len(images), -1).astype(np.float32) / 255
-
-
-def chosen_by(learner: ancl.Learner) -> Any:
-    """What was chosen after the last month, and what held images said; none of trained methods."""
-    metas = [entry.meta for entry in learner._entries().values()]
-    return next((meta["classifier"] for meta in metas if "classifier" in meta), None)
 
 
 def features_of_files(files: list[Path]) -> NDArray[np.float32]:
@@ -289,7 +320,9 @@ def sklearn_row(x: Any, y: Any, test_x: Any, test_y: Any) -> dict[str, Any]:
 
 
 def cifar_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
-    """Ten tasks of ten classes, from features that all rows share."""
+    """Ten tasks of ten classes, from features that all rows share, or from scratch."""
+    if task.row in FROM_SCRATCH:
+        return cifar_from_scratch(task, root)
     place = cifar_features(root, cache)
     settings = {
         "data.scenario": "cil",
@@ -300,7 +333,25 @@ def cifar_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
     }
     if task.row == "sklearn":
         return _sklearn_cifar(task, place)
-    spec = ancl.spec(task.row, data=f"arrays:{place}", seed=task.seed, settings=settings)
+    return _cifar_run(
+        ancl.spec(task.row, data=f"arrays:{place}", seed=task.seed, settings=settings)
+    )
+
+
+def cifar_from_scratch(task: Task, root: Path) -> dict[str, Any]:
+    """The same tasks, learned by a ResNet-32 from the images themselves."""
+    settings = {
+        "data.scenario": "cil",
+        "data.per_class": task.size,
+        "data.root": str(root),
+        "training.epochs": SCRATCH_EPOCHS,
+        "training.schedule": "cosine",
+    }
+    method = FROM_SCRATCH[task.row]
+    return _cifar_run(ancl.spec(method, "cifar100/10", seed=task.seed, settings=settings))
+
+
+def _cifar_run(spec: Any) -> dict[str, Any]:
     began = time.process_time()
     result = ancl.run(spec, store=None)
     last = result.matrices["tag"][-1]
@@ -378,7 +429,13 @@ def speed_row(task: Task, root: Path, cache: Path) -> dict[str, Any]:
 
 # -- the queue ----------------------------------------------------------------------------------
 
-PARTS = {"months": months_row, "cifar": cifar_row, "large": large_row, "speed": speed_row}
+PARTS = {
+    "months": months_row,
+    "unequal": unequal_row,
+    "cifar": cifar_row,
+    "large": large_row,
+    "speed": speed_row,
+}
 
 
 def compute(task: Task, root: Path, cache: Path) -> None:

@@ -24,6 +24,18 @@ ROWS = {
     "sklearn": "scikit-learn's logistic regression, all at once",
     "random": "`auto`, random weights",
     "pixels": "`auto`, raw pixels",
+    "cifar-lwf": "`lwf`, ResNet-32 from scratch, 32 px",
+    "cifar-icarl": "`icarl`, ResNet-32 from scratch, 32 px, 20 of a class kept",
+    "cifar-bic": "`bic`, ResNet-32 from scratch, 32 px, 20 of a class kept",
+}
+UNEQUAL = {
+    "auto": "`auto`",
+    "ncm": "`ncm`",
+    "slda": "`slda`",
+    "ridge": "`ridge`",
+    "acil": "`ridge`, `balanced=false`",
+    "logistic": "`logistic`",
+    "unweighted": "`logistic`, `balanced=false`",
 }
 PUBLISHED = (
     ("iCaRL, ResNet-32 from scratch, 2,000 images kept (published)", "49.7", "65.5"),
@@ -148,9 +160,20 @@ def _speed(results: Sequence[Result]) -> Iterator[str]:
     yield f"The process of ours alone, 200 images: {result['peak_bytes'] / 1e9:.2f} GB at most."
 
 
+def _unequal(results: Sequence[Result]) -> Iterator[str]:
+    yield "| row | n | 2 classes of 40, 14 of 5 | 8 classes of 90, 8 of 10 |"
+    yield "|---|--:|--:|--:|"
+    for row, title in UNEQUAL.items():
+        shares = [result["shares"] for result in results if result["row"] == row]
+        if shares:
+            draws = ("two large", "half large")
+            cells = [with_error([100 * share[draw] for share in shares]) for draw in draws]
+            yield f"| {title} | {len(shares)} | {' | '.join(cells)} |"
+
+
 SHORT = {
     "auto": "photos, and pretrained weights: the default, `auto`",
-    "logistic": "the same, one classifier by its name: `logistic`",
+    "sklearn": "the same features by hand: scikit-learn's logistic regression, all months at once",
     "icarl": "the same network, its classifier trained: `icarl`",
     "bic": "the same, `bic`",
     "scratch": "no pretrained weights: `icarl`, ResNet-8 from scratch, 32 px",
@@ -171,6 +194,7 @@ def _short(results: Sequence[Result]) -> Iterator[str]:
 TABLES: dict[str, tuple[str, Callable[[Sequence[Result]], Iterator[str]]]] = {
     "months": ("months", _months),
     "cifar": ("cifar", _cifar),
+    "unequal": ("unequal", _unequal),
     "large": ("large", _large),
     "speed": ("speed", _speed),
     "short": ("months", _short),

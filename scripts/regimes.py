@@ -8,29 +8,28 @@ Every finished run is a small file in docs/evidence/regimes/results. A study fil
 protocol: its class order changes with the seed, and its runs go seed by seed over all methods.
 """
 
-import argparse
-import fcntl
-import json
-import math
-import os
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from protocol_runs import (
+    ROOT,
+    ResultFiles,
+    Stored,
+    best_value,
+    carry_out,
+    compute,
+    matrices,
+    parser_of,
+)
 
 import ancl
 from ancl.data import class_order
-from ancl.errors import TrainingError
-from ancl.experiments.results import environment, spec_hash
-from ancl.metrics import aac, aiac
-from ancl.recipe.build import equal_epochs, images_per_epoch, validation_weights
+from ancl.experiments.results import spec_hash
+from ancl.recipe.build import equal_epochs, images_per_epoch
 
-ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "evidence" / "regimes"
 SEARCH_SEEDS = (10, 11)
 TABLE_SEEDS = (20, 21, 22, 23, 24)
@@ -40,8 +39,10 @@ ROWS = {
     "ancl": "ANCL, balance",
     "equal": "CL, equal compute",
     "third": "ANCL, a third of the auxiliary epochs",
+    "last": "ANCL, the auxiliary network's last stage alone",
 }
 """Rows of a table by name; ``search`` is the name of a trial of λ."""
+WITH_AUXILIARY = ("ancl", "third", "last")
 GRIDS = {
     "lwf": (3.0, 10.0, 30.0),
     "ewc": (4000.0, 16000.0, 64000.0),
@@ -66,6 +67,8 @@ ON_WEIGHTS = ("ewc", "mas", "si", "rwalk")
 """Methods with proximal steps, as in the small protocols: plain ones diverge at a large λ."""
 MILLISECONDS = {"main": (0.9, 0.45), "auxiliary": (0.7, 0.35)}
 """Of one image forwards and backwards at 16x16, ResNet-14 and ResNet-8: measured, see the page."""
+LAST_STAGE = 0.53
+"""FLOPs of a pass whose last stage alone learns, of those of a whole one: both networks."""
 EVALUATION_SECONDS = 25
 
 
@@ -102,7 +105,7 @@ SHORT_TRAINING = {"training.epochs": 15, "training.epochs_first": 30}
 PATIENCE = {"training.schedule": "patience", "training.patience": 5}
 REGIMES = {
     "20x5-60": Regime(20, 5, LONG_TRAINING),
-    "5x10-60": Regime(5, 10, LONG_TRAINING, rows=("cl", "ancl", "equal", "third")),
+    "5x10-60": Regime(5, 10, LONG_TRAINING, rows=("cl", "ancl", "equal", "third", "last")),
     "5x10-15": Regime(5, 10, SHORT_TRAINING),
     "20x5-15": Regime(20, 5, SHORT_TRAINING),
     "5x10-patience": Regime(
@@ -132,6 +135,7 @@ STEPS: tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...] = (
     ("blind", SEARCH_SEEDS, ("search",)),
     ("blind", TABLE_SEEDS, ("cl", "ancl")),
     ("5x10-60", TABLE_SEEDS, ("third",)),
+    ("5x10-60", TABLE_SEEDS, ("last",)),
 )
 """All runs in their order: regime, seeds, rows. A cut leaves out what is at the end."""
 
@@ -154,6 +158,11 @@ class Task:
     row: str
     method: str
     spec: ancl.RunSpec
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The spec as JSON values."""
+        return self.spec.plain()
 
     @property
     def file(self) -> str:
@@ -183,50 +192,33 @@ def make_task(
     if method == "eeil":
         own["enlarge"] = False
     own["lamb"] = lamb
-    auxiliary = row in ("ancl", "third")
+    auxiliary = row in WITH_AUXILIARY
     if auxiliary:
         own["lamb_a"] = BALANCE
     if row == "third":
         own["auxiliary.epochs"] = regime.training["training.epochs"] // 3
+    if row == "last":
+        own["auxiliary_trains"] = "last"
     spec = ancl.spec(f"a-{method}" if auxiliary else method, known, seed=seed, settings=own)
     return Task(name, row, method, spec)
 
 
-class Results:
+class Results(ResultFiles):
     """Finished runs, and what they decide."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def get(self, task: Task) -> dict[str, Any] | None:
-        """What is stored of a run; nothing where it is not done."""
-        file = self.folder / task.file
-        if not file.is_file():
-            return None
-        stored: dict[str, Any] = json.loads(file.read_text())
-        if stored["spec"] != task.spec.plain():
-            raise SystemExit(f"{file} is of another run. Move it.")
-        return stored
 
     def trials(self, name: str, method: str) -> dict[float, list[float]]:
         """Validation accuracies of every λ that is tried; failed runs have NaN."""
-        tried: dict[float, list[float]] = {}
-        for lamb in REGIMES[name].grids[method]:
-            runs = [self.get(make_task(name, "search", method, s, lamb, {})) for s in SEARCH_SEEDS]
-            tried[lamb] = [math.nan if r["failed"] else r["score"] for r in runs if r]
-        return tried
+        return {
+            lamb: self.scores(make_task(name, "search", method, s, lamb, {}) for s in SEARCH_SEEDS)
+            for lamb in REGIMES[name].grids[method]
+        }
 
     def chosen(self, name: str, method: str) -> float | None:
         """λ by validation accuracy, the smallest of equals; nothing while runs are missing."""
         grid = REGIMES[name].grids[method]
         if len(grid) == 1:
             return grid[0]
-        tried = self.trials(name, method)
-        if any(len(scores) < len(SEARCH_SEEDS) for scores in tried.values()):
-            return None
-        means = {lamb: float(np.mean(scores)) for lamb, scores in tried.items()}
-        finite = {lamb: mean for lamb, mean in means.items() if math.isfinite(mean)}
-        return max(finite, key=lambda lamb: finite[lamb]) if finite else None
+        return best_value(self.trials(name, method), len(SEARCH_SEEDS))
 
     def task(self, name: str, row: str, method: str, seed: int, lamb: float) -> Task:
         """A run of a table; equal computation has the backward passes of the auxiliary network."""
@@ -246,7 +238,7 @@ def images(regime: Regime) -> list[tuple[int, int, int]]:
     return [tuple(each * regime.classes for each in (train, val, test))] * regime.tasks  # type: ignore[misc]
 
 
-def steps(results: Results) -> Iterator[list[Task]]:
+def steps(results: Results) -> Iterator[tuple[str, list[Task]]]:
     """Runs of one regime and seed at a time, in the order of the protocol.
 
     Whoever asks for the next list has finished the one before; λ of a search that failed in all
@@ -256,7 +248,7 @@ def steps(results: Results) -> Iterator[list[Task]]:
         grids = REGIMES[name].grids
         for seed in seeds:
             if rows == ("search",):
-                found = [
+                tasks = [
                     make_task(name, "search", method, seed, lamb, {})
                     for method, grid in grids.items()
                     if len(grid) > 1
@@ -264,98 +256,20 @@ def steps(results: Results) -> Iterator[list[Task]]:
                 ]
             else:
                 values = {method: results.chosen(name, method) for method in grids}
-                found = [
+                tasks = [
                     results.task(name, row, method, seed, lamb)
                     for method, lamb in values.items()
                     if lamb is not None
                     for row in rows
                 ]
-            yield found
+            yield f"{name}-s{seed}", tasks
 
 
-def passes(spec: ancl.RunSpec, log: Sequence[Mapping[str, Any]], sizes: Any) -> dict[str, int]:
-    """Backward passes of images by network, counted from the epochs that were trained."""
-    counted = {"main": 0, "auxiliary": 0}
-    per_epoch = images_per_epoch(spec, sizes)
-    for epoch in log:
-        if epoch["role"] in counted:
-            counted[epoch["role"]] += per_epoch[epoch["task"]][epoch["role"] == "auxiliary"]
-    return counted
-
-
-def commit() -> str:
-    """The commit of the code, marked where files were changed since."""
-    git = ["git", "-C", str(ROOT)]
-    found = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    changed = [*git, "status", "--porcelain", "--", "src", "scripts"]
-    dirty = subprocess.run(changed, capture_output=True, text=True, check=True).stdout.strip()
-    return found.stdout.strip() + (" with changes" if dirty else "")
-
-
-def compute(task: Task, work: Path, data_root: str | None) -> dict[str, Any]:
-    """Carry out a run; what was trained before it was stopped is found in ``work``."""
-    spec = task.spec
-    stored: dict[str, Any] = {
-        "regime": task.regime,
-        "row": task.row,
-        "spec": spec.plain(),
-        "commit": commit(),
-        "environment": environment(spec),
-        "failed": "",
-    }
-    try:
-        result = ancl.run(spec, runs=work, data_root=data_root)
-    except TrainingError as error:
-        return {**stored, "failed": str(error)}
-    expected = images(REGIMES[task.regime])
-    if list(result.images) != expected:
-        raise SystemExit(f"The tasks have {result.images} images; the protocol says {expected}.")
-    name = f"{spec.accuracy}_val"
-    val, weights = result.matrices[name], validation_weights(spec, result.images)
-    rows = {
-        key: [[None if math.isnan(v) else round(v, 6) for v in row] for row in matrix.tolist()]
-        for key, matrix in result.matrices.items()
-    }
-    return {
-        **stored,
-        "score": aac(val) if spec.task_aware else aiac(val, weights),
-        "metrics": {k: None if math.isnan(v) else v for k, v in result.metrics.items()},
-        "passes": passes(spec, result.log, result.images),
-        "seconds": round(sum(result.seconds.values()), 1),
-        "notes": list(result.notes),
-        "images": result.images,
-        "matrices": rows,
-    }
-
-
-def write(file: Path, stored: Mapping[str, Any]) -> None:
-    """Write a result, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
-    temporary = file.with_suffix(f".{os.getpid()}.part")
-    temporary.write_text("{" + ",\n".join(lines) + "}\n")
-    temporary.replace(file)
-
-
-def run(results: Results, work: Path, data_root: str | None) -> None:
-    """Carry out all that is missing, in order; one process at a time."""
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SystemExit(f"Another process is at work in {work}. Wait for it.") from None
-        for tasks in steps(results):
-            todo = [task for task in tasks if results.get(task) is None]
-            # Runs of one regime and seed share first tasks; nothing else reads them.
-            stages = work / f"{tasks[0].regime}-s{tasks[0].spec.seed}" if tasks else work / "none"
-            for task in todo:
-                began = time.monotonic()
-                stored = compute(task, stages, data_root)
-                write(results.folder / task.file, stored)
-                took, when = time.monotonic() - began, time.strftime("%F %T")
-                print(when, task.file, f"{took:.0f} s", stored["failed"], flush=True)
-            shutil.rmtree(stages, ignore_errors=True)
+def carry_out_task(task: Task, work: Path, data_root: str | None) -> Stored:
+    """What is stored of a run, after it was carried out."""
+    named = {"regime": task.regime, "row": task.row}
+    stored, result = compute(task, work, data_root, named, images(REGIMES[task.regime]))
+    return {**stored, "matrices": matrices(result)} if result else stored
 
 
 def forecast(results: Results) -> None:
@@ -384,25 +298,20 @@ def guess(task: Task) -> float:
     spec, regime = task.spec, REGIMES[task.regime]
     pixels = 4 if regime.source == "tinyimagenet" else 1
     small = not spec.task_aware
-    both = task.row in ("ancl", "third")
-    found = 0.0
+    both, share = task.row in WITH_AUXILIARY, LAST_STAGE if task.row == "last" else 1
+    milliseconds = 0.0
     for index, (main, auxiliary) in enumerate(images_per_epoch(spec, images(regime))):
         epochs = spec.training.at(index).epochs
-        found += main * epochs * MILLISECONDS["main"][small] * (1.2 if both else 1)
+        milliseconds += main * epochs * MILLISECONDS["main"][small] * (1.2 if both else 1)
         if both and index:
             other = spec.auxiliary.at(index).epochs
-            found += auxiliary * other * MILLISECONDS["auxiliary"][small]
-    return pixels * (found / 1000 + EVALUATION_SECONDS * regime.tasks * regime.classes / 100)
+            milliseconds += share * auxiliary * other * MILLISECONDS["auxiliary"][small]
+    return pixels * (milliseconds / 1000 + EVALUATION_SECONDS * regime.tasks * regime.classes / 100)
 
 
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dry-run", action="store_true", help="show what is left, and stop")
-    parser.add_argument("--tables", action="store_true", help="train nothing: tables and figure")
-    parser.add_argument("--data-root", help="where data sets are")
-    parser.add_argument("--results", type=Path, default=FOLDER / "results")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "regimes")
+    parser = parser_of(__doc__, "regimes")
     given = parser.parse_args()
     results = Results(given.results)
     if given.tables:
@@ -413,7 +322,8 @@ def main() -> None:
     elif given.dry_run:
         forecast(results)
     else:
-        run(results, given.work, given.data_root)
+        computing = partial(carry_out_task, data_root=given.data_root)
+        carry_out(results, given.work, steps(results), computing)
 
 
 if __name__ == "__main__":

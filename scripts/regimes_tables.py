@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from regimes import FOLDER, PRIMARY, REGIMES, ROWS, TABLE_SEEDS, Results
+from regimes import FOLDER, PRIMARY, REGIMES, ROWS, TABLE_SEEDS, WITH_AUXILIARY, Results
 
 import ancl
 from ancl.metrics import Interval, main_metric, mean_and_error, t_interval
@@ -39,6 +39,24 @@ class Table:
             if run
             else None
         )
+
+    def passes(self, method: str, row: str) -> float | None:
+        """Backward passes of images, the mean over seeds, as passes of whole networks.
+
+        One of the last stage alone counts as its share of the FLOPs of a whole one, which the ANCL
+        row of the same seed has.
+        """
+        counts = []
+        for seed, run in self.runs[method, row].items():
+            count = run["passes"]["main"] + run["passes"]["auxiliary"]
+            if row == "last":
+                whole = self.runs.get((method, "ancl"), {}).get(seed)
+                if whole is None:
+                    continue
+                each = [r["flops"]["auxiliary"] / r["passes"]["auxiliary"] for r in (run, whole)]
+                count -= (1 - each[0] / each[1]) * run["passes"]["auxiliary"]
+            counts.append(count)
+        return float(np.mean(counts)) if counts else None
 
     def gaps(self, method: str, row: str, other: str) -> dict[int, float]:
         """A row minus another, in points, by seed."""
@@ -83,11 +101,11 @@ def table_lines(table: Table) -> Iterator[str]:
             estimate([100 * run["metrics"][key] for run in runs.values()])
             for key in ("learning_accuracy", "forgetting")
         )
-        count = np.mean([sum(run["passes"].values()) for run in runs.values()])
+        count = table.passes(method, row)
         cells = (method, ROWS[row], f"{table.lambs[method]:g}", estimate(main), learned, forgotten)
-        yield f"| {' | '.join(cells)} | {count:,.0f} |"
-    others = [r for r in table.regime.rows if r not in ("ancl", "third")]
-    ours = [r for r in table.regime.rows if r in ("ancl", "third")]
+        yield f"| {' | '.join(cells)} | {'–' if count is None else f'{count:,.0f}'} |"
+    others = [r for r in table.regime.rows if r not in WITH_AUXILIARY]
+    ours = [r for r in table.regime.rows if r in WITH_AUXILIARY]
     pairs = [(row, other) for row in ours for other in others]
     yield "\nDifferences in points, seed by seed, with 95 % intervals:\n"
     yield f"| method | {' | '.join(f'{ROWS[a]} − {ROWS[b]}' for a, b in pairs)} |"
@@ -151,18 +169,20 @@ def figure(found: Sequence[Table]) -> None:
     left.set_ylabel("points, mean over methods, 95 % interval")
     if left.get_legend_handles_labels()[0]:
         left.legend()
-    markers = {"cl": "o", "ancl": "^", "equal": "s", "third": "v"}
+    markers = {"cl": "o", "ancl": "^", "equal": "s", "third": "v", "last": "D"}
     for index, table in enumerate(found):
         for (method, row), runs in table.runs.items():
-            count = np.mean([sum(run["passes"].values()) for run in runs.values()])
+            count = table.passes(method, row)
             values = [v for s in runs if (v := table.value(method, row, s)) is not None]
+            if count is None:
+                continue
             right.plot(count, np.mean(values), markers[row], color=f"C{index}", label=None)
     for row, marker in markers.items():
         right.plot([], [], marker, color="grey", label=ROWS[row])
     for index, table in enumerate(found):
         right.plot([], [], "-", color=f"C{index}", label=table.name)
     right.set_xscale("log")
-    right.set_xlabel("backward passes of images")
+    right.set_xlabel("backward passes of images, as passes of whole networks")
     right.set_ylabel("AAC or AIAC, %")
     right.legend(fontsize=7)
     canvas.savefig(FOLDER / "regimes.png", dpi=120)

@@ -8,28 +8,31 @@ Every finished run is a small file in docs/evidence/replay/results. A study file
 protocol: it has no streams that come once, and no rows of inner steps.
 """
 
-import argparse
-import fcntl
-import json
 import math
-import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from regimes import commit, write
+from protocol_runs import (
+    ROOT,
+    ResultFiles,
+    Stored,
+    best_value,
+    carry_out,
+    compute,
+    matrices,
+    parser_of,
+    passes,
+)
 
 import ancl
-from ancl.errors import TrainingError
-from ancl.experiments.results import environment, spec_hash
-from ancl.metrics import aiac, mean_and_error, t_interval
-from ancl.recipe.build import equal_epochs, images_per_epoch, validation_weights
+from ancl.experiments.results import spec_hash
+from ancl.metrics import mean_and_error, t_interval
+from ancl.recipe.build import equal_epochs
 
-ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "evidence" / "replay"
 SEARCH_SEEDS, TABLE_SEEDS = (10, 11), (20, 21, 22)
 BALANCE = "balance:0.1"
@@ -149,38 +152,19 @@ def make_run(table: str, name: str, seed: int, value: float | None, row: str = "
     return Run(table, row or name, ancl.spec(of.method, BENCHMARK, seed=seed, settings=own))
 
 
-class Results:
+class Results(ResultFiles):
     """Finished runs, and what they decide."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def get(self, run: Run) -> dict[str, Any] | None:
-        """What is stored of a run; nothing where it is not done."""
-        file = self.folder / run.file
-        if not file.is_file():
-            return None
-        stored: dict[str, Any] = json.loads(file.read_text())
-        if stored["spec"] != run.plain:
-            raise SystemExit(f"{file} is of another run. Move it.")
-        return stored
 
     def trials(self, table: str, method: str) -> dict[float, list[float]]:
         """Validation accuracies of every value that is tried; failed runs have NaN."""
-        tried: dict[float, list[float]] = {}
-        for value in SEARCHED[table, method][1]:
-            runs = [self.get(trial(table, method, seed, value)) for seed in SEARCH_SEEDS]
-            tried[value] = [math.nan if r["failed"] else r["score"] for r in runs if r]
-        return tried
+        return {
+            value: self.scores(trial(table, method, seed, value) for seed in SEARCH_SEEDS)
+            for value in SEARCHED[table, method][1]
+        }
 
     def chosen(self, table: str, method: str) -> float | None:
         """The best value by validation, the smallest of equals; nothing while runs are missing."""
-        tried = self.trials(table, method)
-        if any(len(scores) < len(SEARCH_SEEDS) for scores in tried.values()):
-            return None
-        means = {value: float(np.mean(scores)) for value, scores in tried.items()}
-        finite = {value: mean for value, mean in means.items() if math.isfinite(mean)}
-        return max(finite, key=lambda value: finite[value]) if finite else None
+        return best_value(self.trials(table, method), len(SEARCH_SEEDS))
 
     def run(self, table: str, name: str, seed: int) -> Run | None:
         """A run of a table; nothing where what it needs is not chosen yet."""
@@ -196,7 +180,7 @@ def trial(table: str, method: str, seed: int, value: float) -> Run:
     return make_run(table, method, seed, value, f"search-{method}")
 
 
-def steps(results: Results) -> Iterator[tuple[str, int, list[Run | None]]]:
+def steps(results: Results) -> Iterator[tuple[str, list[Run]]]:
     """Runs of one table and seed at a time, the cheapest first; GDumb at the end.
 
     Whoever asks for the next list has finished the one before.
@@ -204,88 +188,38 @@ def steps(results: Results) -> Iterator[tuple[str, int, list[Run | None]]]:
     for table, rows in TABLES.items():
         searched = {method: grid for (of, method), (_, grid) in SEARCHED.items() if of == table}
         for seed in SEARCH_SEEDS:
-            yield table, seed, [trial(table, m, seed, v) for m, g in searched.items() for v in g]
+            trials = [trial(table, m, seed, v) for m, g in searched.items() for v in g]
+            yield f"{table}-s{seed}", trials
         for seed in TABLE_SEEDS:
-            names = [name for name in rows if name != "gdumb"]
-            yield table, seed, [results.run(table, name, seed) for name in names]
+            runs = [results.run(table, name, seed) for name in rows if name != "gdumb"]
+            yield f"{table}-s{seed}", [run for run in runs if run]
     for table in ("200", "1000"):
         for seed in TABLE_SEEDS:
-            yield table, seed, [results.run(table, "gdumb", seed)]
+            run = results.run(table, "gdumb", seed)
+            yield f"{table}-s{seed}", [run] if run else []
 
 
-def passes(run: Run, result: ancl.RunResult) -> dict[str, int]:
-    """Backward passes of images by network, counted from the epochs that were trained."""
-    spec, counted = run.spec, {"main": 0, "auxiliary": 0}
-    if spec.method == "gdumb":  # every task fills the memory
-        return {**counted, "main": 256 * int(run.table) * len(result.images)}
-    if run.table == "online":
-        per_epoch = []
-        for part, (train, _, _) in enumerate(result.images):
-            replayed = math.ceil(train / BATCH) * BATCH if part else 0
-            per_epoch.append((spec.training.inner * (train + replayed), train))
-    else:
-        per_epoch = images_per_epoch(spec, result.images)
-    for epoch in result.log:
-        if epoch["role"] in counted:
-            counted[epoch["role"]] += per_epoch[epoch["task"]][epoch["role"] == "auxiliary"]
-    return counted
+def counted_passes(run: Run, result: ancl.RunResult) -> dict[str, int]:
+    """Backward passes of images by network, where an epoch is not one of the task's images."""
+    if run.spec.method == "gdumb":  # every task fills the memory
+        return {"main": 256 * int(run.table) * len(result.images), "auxiliary": 0}
+    per_epoch = []
+    for part, (train, _, _) in enumerate(result.images):
+        replayed = math.ceil(train / BATCH) * BATCH if part else 0
+        per_epoch.append((run.spec.training.inner * (train + replayed), train))
+    return passes(result.log, per_epoch)
 
 
-def compute(run: Run, work: Path, data_root: str | None) -> dict[str, Any]:
-    """Carry out a run; what was trained before it was stopped is found in ``work``."""
-    spec = run.spec
-    stored: dict[str, Any] = {
-        "table": run.table,
-        "row": run.row,
-        "spec": spec.plain(),
-        "commit": commit(),
-        "environment": environment(spec),
-        "failed": "",
-    }
-    try:
-        result = ancl.run(spec, runs=work, data_root=data_root)
-    except TrainingError as error:
-        return {**stored, "failed": str(error)}
-    if run.table != "online" and list(result.images) != OFFLINE_IMAGES:
-        raise SystemExit(f"The tasks have {result.images} images; expected {OFFLINE_IMAGES}.")
-    val = result.matrices[f"{spec.accuracy}_val"]
-    rows = {
-        key: [[None if math.isnan(v) else round(v, 6) for v in row] for row in matrix.tolist()]
-        for key, matrix in result.matrices.items()
-        if key.startswith(spec.accuracy)
-    }
-    return {
-        **stored,
-        "score": aiac(val, validation_weights(spec, result.images)),
-        "metrics": {k: None if math.isnan(v) else v for k, v in result.metrics.items()},
-        "passes": passes(run, result),
-        "seconds": round(sum(result.seconds.values()), 1),
-        "notes": list(result.notes),
-        "images": result.images,
-        "matrices": rows,
-    }
-
-
-def carry_out(results: Results, work: Path, data_root: str | None) -> None:
-    """Carry out all that is missing, in order; one process at a time."""
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SystemExit(f"Another process is at work in {work}. Wait for it.") from None
-        for table, seed, runs in steps(results):
-            # Runs of one table and seed share first tasks; nothing else reads them.
-            stages = work / f"{table}-s{seed}"
-            for run in runs:
-                if run is None or results.get(run) is not None:
-                    continue
-                began = time.monotonic()
-                stored = compute(run, stages, data_root)
-                write(results.folder / run.file, stored)
-                took, when = time.monotonic() - began, time.strftime("%F %T")
-                print(when, run.file, f"{took:.0f} s", stored["failed"], flush=True)
-            shutil.rmtree(stages, ignore_errors=True)
+def carry_out_run(run: Run, work: Path, data_root: str | None) -> Stored:
+    """What is stored of a run, after it was carried out."""
+    named, online = {"table": run.table, "row": run.row}, run.table == "online"
+    images = None if online else OFFLINE_IMAGES
+    stored, result = compute(run, work, data_root, named, images)
+    if result is None:
+        return stored
+    if online or run.spec.method == "gdumb":
+        stored["passes"] = counted_passes(run, result)
+    return {**stored, "matrices": matrices(result, run.spec.accuracy)}
 
 
 # -- what is left, and tables ----------------------------------------------------------------
@@ -365,12 +299,7 @@ def tables(results: Results) -> None:
 
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dry-run", action="store_true", help="show what is left, and stop")
-    parser.add_argument("--tables", action="store_true", help="train nothing: tables")
-    parser.add_argument("--data-root", help="where data sets are")
-    parser.add_argument("--results", type=Path, default=FOLDER / "results")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "replay")
+    parser = parser_of(__doc__, "replay")
     given = parser.parse_args()
     results = Results(given.results)
     if given.tables:
@@ -378,7 +307,8 @@ def main() -> None:
     elif given.dry_run:
         forecast(results)
     else:
-        carry_out(results, given.work, given.data_root)
+        computing = partial(carry_out_run, data_root=given.data_root)
+        carry_out(results, given.work, steps(results), computing)
 
 
 if __name__ == "__main__":

@@ -389,7 +389,9 @@ PLACES = {
     "inference_inputs": "ancl.methods.parts:inference_inputs",
     # what of a network learns
     "Adapted": "ancl.networks.adapters:Adapted",
+    "pieces": "ancl.stages.windows:pieces",
     "limit": "ancl.networks.learnable:limit",
+    "narrow": "ancl.networks.learnable:narrow",
     "ComputedAnswers": "ancl.methods.moving:ComputedAnswers",
     # statistics
     "Grid": "ancl.statistics:Grid",
@@ -540,6 +542,7 @@ PLACES = {
     "MethodFollower": "ancl.experiments.study_rows:MethodFollower",
     "MethodResult": "ancl.experiments.study_rows:MethodResult",
     "Study": "ancl.experiments.study:Study",
+    "StudyResult": "ancl.experiments.study:StudyResult",
     "best_value": "ancl.experiments.grid:best_value",
     "study_specs": "ancl.experiments.study_results:study_specs",
     "ResultFolder": "ancl.experiments.study_results:ResultFolder",
@@ -556,6 +559,7 @@ PLACES = {
     "page_of": "ancl.reporting.report:page_of",
     "write_page": "ancl.reporting.report:write_page",
     "write_report": "ancl.reporting.report:write_report",
+    "study_tables": "ancl.reporting.studies:study_tables",
     "write_study": "ancl.reporting.studies:write_study",
     "_plane": "ancl.reporting.figures:_plane",
     "comma_separated": "ancl.reporting.table_formats:comma_separated",

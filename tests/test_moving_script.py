@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +17,7 @@ PAGE = SCRIPTS.parent / "docs" / "evidence" / "moving.md"
 @pytest.fixture(name="moving")
 def _moving(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    for name in ("moving", "regimes"):
+    for name in ("moving", "protocol_runs"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     try:
         script = __import__("moving")
@@ -52,7 +53,7 @@ def test_lamb_is_the_smaller_of_equals_and_a_failed_one_never_wins(
             results.searched("lite0-last"), (first, second), strict=True
         ):
             stored = {"spec": task.spec.plain(), "score": score, "failed": failed}
-            moving.write(results.folder / task.file, stored)
+            results.write(task, stored)
         assert results.lamb("lite0-last") == wanted
     assert results.lamb("lite0-affine") is None
     assert results.lamb("vit-adapter") == 400.0
@@ -65,3 +66,26 @@ def test_the_page_shows_the_rates_that_are_stored(moving: ModuleType) -> None:
     page = PAGE.read_text()
     for line in list(moving.rate_lines(results))[2:]:
         assert line in page
+
+
+def test_a_second_network_has_the_same_rows_but_for_its_norms(moving: ModuleType) -> None:
+    rows = moving.RATE_ROWS
+    assert set(rows["rates"]) - set(rows["rates-vit"]) == {"affine, 0.01 x 0.3"}
+    assert {"0.01 x 0.1", "adapter, 0.01 x 0.3", "before"} <= set(rows["rates-vit"])
+    assert len(moving.rate_tasks("rates", moving.Scale())) == 33
+    assert moving.rate_tasks("rates-vit", moving.Scale()) == []  # its weights are not given
+    page = " ".join(PAGE.read_text().split())
+    assert "`rates-vit`: a DINOv2 ViT-S/14 of timm at 112x112" in page
+    assert moving.RATE_NETWORKS["rates-vit"]["data.size"] == 112
+
+
+def test_a_file_of_weights_counts_by_its_name_and_not_by_its_place(moving: ModuleType) -> None:
+    task = moving.rate_task("ncm", 20, moving.Scale())
+    files = set()
+    for place in ("/a/w.safetensors", "/b/w.safetensors", "/a/v.safetensors"):
+        network = {**task.spec.network, "weights": place}
+        placed = replace(task, spec=task.spec.model_copy(update={"network": network}))
+        files.add(placed.file)
+        assert placed.plain["network"]["weights"] == Path(place).name
+    assert len(files) == 2
+    assert task.file not in files

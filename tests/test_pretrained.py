@@ -92,7 +92,10 @@ def test_the_tables_of_all_pages_are_those_of_the_results(script, tmp_path: Path
     copies = [tmp_path / page.name for page in script.PAGES]
     for page, copy in zip(script.PAGES, copies, strict=True):
         copy.write_text(page.read_text(encoding="utf-8"), encoding="utf-8")
-        assert "<!-- table: " in page.read_text(encoding="utf-8")
+        lines = page.read_text(encoding="utf-8").splitlines()
+        marks = [at for at, line in enumerate(lines) if line.startswith("<!-- table: ")]
+        assert marks
+        assert all(lines[at + 1].startswith("| ") for at in marks), f"{page}: a table is empty"
 
     sys.modules["pretrained_tables"].write_tables(script.FOLDER, copies)
 

@@ -12,14 +12,14 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 @pytest.fixture(name="replay")
 def _replay(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    for name in ("replay", "regimes"):
+    for name in ("replay", "protocol_runs"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return __import__("replay")
 
 
 def finish(replay, results, run, **found):
     stored = {"spec": run.spec.plain(), "failed": "", **found}
-    replay.write(results.folder / run.file, stored)
+    results.write(run, stored)
 
 
 def search(replay, results, table, method, best):
@@ -50,7 +50,7 @@ def test_equal_compute_has_the_passes_of_both_networks(replay):
         )
         counts = []
         for spec in (plain, ancl, equal):
-            each = replay.images_per_epoch(spec, replay.OFFLINE_IMAGES)[1:]
+            each = sys.modules["protocol_runs"].images_per_epoch(spec, replay.OFFLINE_IMAGES)[1:]
             main = sum(count for count, _ in each) * spec.training.epochs
             auxiliary = sum(count for _, count in each) * spec.auxiliary.epochs
             counts.append(main + auxiliary * (spec is ancl))
@@ -75,10 +75,10 @@ def test_all_runs_are_different_and_in_the_order_of_the_page(replay, tmp_path):
     for (table, method), (_, grid) in replay.SEARCHED.items():
         search(replay, results, table, method, grid[0])
     steps = list(replay.steps(results))
-    files = [run.file for _, _, runs in steps for run in runs]
+    files = [run.file for _, runs in steps for run in runs]
     assert len(files) == len(set(files)) == 44 + 44 + 45
-    assert [table for table, _, _ in steps][:5] == ["200"] * 5
-    assert {run.row for _, _, runs in steps[-6:] for run in runs} == {"gdumb"}
+    assert [name.partition("-")[0] for name, _ in steps][:5] == ["200"] * 5
+    assert {run.row for _, runs in steps[-6:] for run in runs} == {"gdumb"}
 
 
 def test_a_result_of_other_settings_is_refused(replay, tmp_path):

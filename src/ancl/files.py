@@ -194,14 +194,14 @@ def read_stages(directory: Path) -> frozenset[str]:
         OSError: There are none.
         ValueError: The file is damaged: these are not the keys that were noted.
     """
-    found = read_json(directory / STAGES)
-    keys = found.get("keys") if isinstance(found, dict) else None
+    stages = read_json(directory / STAGES)
+    keys = stages.get("keys") if isinstance(stages, dict) else None
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ValueError(f"{STAGES} is damaged")
     if odd := next((key for key in keys if not re.fullmatch("[0-9a-f]{64}", key)), None):
         raise ValueError(f"{STAGES} is damaged: {printable(odd, 80)!r} is no key")
-    if "sha256" in found:
-        if found["sha256"] != _keys_digest(keys):
+    if "sha256" in stages:
+        if stages["sha256"] != _keys_digest(keys):
             raise ValueError(f"{STAGES} is damaged: its keys are not those that were written")
     elif (directory / "result.json").is_file():
         result = read_json(directory / "result.json")

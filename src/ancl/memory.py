@@ -110,9 +110,12 @@ class RunMemory(Memory):
     Args:
         fair: Whether images make room for weights that a network gains as it grows, 4 bytes each.
             A network that does not grow keeps all its images.
+        renewed: When it takes images of a stream that comes once (``data.every``), from the second
+            part on: after each part, or each batch, when that has been learned.
     """
 
     fair: Annotated[bool, LATER] = False
+    renewed: Annotated[Literal["part", "batch"], LATER] = "part"
 
     def paid(self, weights: int, groups: int, image_bytes: int) -> Memory:
         """What is left after paying.

@@ -446,11 +446,11 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
     {'a': 0.03, 'b': 0.06, 'c': 0.06}
     """
-    least, found = 0.0, dict[str, float]()
+    least, adjusted = 0.0, dict[str, float]()
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         least = max(least, min(1.0, (len(p_values) - rank) * p_values[name]))
-        found[name] = least
-    return {name: found[name] for name in p_values}
+        adjusted[name] = least
+    return {name: adjusted[name] for name in p_values}
 
 
 Points = Sequence[tuple[float, float]]
@@ -479,6 +479,6 @@ def frontier_difference(ours: Points, theirs: Points) -> float | None:
 
 def _curve(points: Points) -> tuple[Matrix, Matrix]:
     """Points by ascending forgetting, each forgetting once."""
-    x = np.unique([each[0] for each in points])
-    y = [np.mean([value for at, value in points if at == each]) for each in x]
+    x = np.unique([position[0] for position in points])
+    y = [np.mean([value for at, value in points if at == position]) for position in x]
     return x, np.array(y)

@@ -32,7 +32,19 @@ def share(
     if selection == "greedy":
         chosen = greedy(y.tolist(), kept, count, known, generator(*path, "memory"))
         return torch.tensor(sorted(chosen), dtype=torch.long)
-    order = arrival_keys(samples, path[0]).argsort(descending=True, stable=True)
+    return share_by_keys(selection, arrival_keys(samples, path[0]), y, count)
+
+
+def share_by_keys(selection: str, keys: Tensor, y: Tensor, count: int) -> Tensor:
+    """The positions that a ``reservoir`` or a ``balanced`` one keeps, ascending.
+
+    Args:
+        selection: One of both.
+        keys: Of each image; see ``arrival_keys``.
+        y: The class of each.
+        count: The number of images that it may hold.
+    """
+    order = keys.argsort(descending=True, stable=True)
     if selection == "reservoir":
         return order[:count].sort().values
     room = equal_room(y.bincount().tolist(), count)

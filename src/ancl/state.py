@@ -45,6 +45,8 @@ AUXILIARY_IMPORTANCE = "auxiliary importance"
 """The importance of its weights."""
 RATE = "rate"
 """The learning rate that was found for the task."""
+RENEWED = "renewed"
+"""What a memory held at the end of a training that renewed it, in its result."""
 WATCHED = "watched"
 """What followed a training step by step, in its result."""
 

@@ -164,9 +164,9 @@ def interval_text(interval: Interval | None, *, mean: bool = True) -> str:
     """
     if interval is None:
         return ""
-    middle, low, high = (round(100 * each, 2) + 0.0 for each in interval[:3])
-    found = [f"{middle:+.2f}"] if mean else []
-    return " ".join(found if math.isnan(low) else [*found, f"[{low:+.2f}, {high:+.2f}]"])
+    middle, low, high = (round(100 * value, 2) + 0.0 for value in interval[:3])
+    parts = [f"{middle:+.2f}"] if mean else []
+    return " ".join(parts if math.isnan(low) else [*parts, f"[{low:+.2f}, {high:+.2f}]"])
 
 
 # -- settings and methods --------------------------------------------------------------------

@@ -99,6 +99,22 @@ def test_the_recursion_of_acil_ends_where_the_sums_do() -> None:
     assert np.allclose(weights(toy("acil", penalty=penalty)), solution, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:'large' has 500 images")
+@pytest.mark.parametrize("name", ["ridge", "logistic"])
+def test_a_small_class_is_answered_as_well_as_a_large_one(name: str) -> None:
+    """Two clouds of equal shape: the better half of the plane must not go to the larger one."""
+    random = torch.Generator().manual_seed(0)
+    clouds = torch.randn(2, 1000, 2, generator=random) + torch.tensor([[[-1.0, 0]], [[1.0, 0]]])
+    learner = Learner(name, "features", val_fraction=0)
+    learner.learn(torch.cat([clouds[0, :500], clouds[1, :10]]), ["large"] * 500 + ["small"] * 10)
+
+    answers = [learner.predict(cloud[500:]) for cloud in clouds]
+    recall = [part.count(label) / 500 for part, label in zip(answers, learner.classes, strict=True)]
+
+    assert abs(recall[0] - recall[1]) < 0.2, recall
+    assert min(recall) > 0.7
+
+
 def test_ranpac_is_ridge_on_lifted_features() -> None:
     learner = toy("ranpac", penalty=5.0, lift=7, balanced=False)
     projection = learner.module.get_buffer("fixed_projection").double()

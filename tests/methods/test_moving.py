@@ -92,6 +92,19 @@ def test_a_first_session_trains_once_and_then_nothing(tmp_path: Path) -> None:
     assert result.metrics["final_accuracy"] > 0.3
 
 
+def test_a_first_session_may_have_a_cosine_head(tmp_path: Path) -> None:
+    own = {**SETTINGS, "classifier": "slda", "training.epochs": 8}
+    found = {}
+    for head in ("linear", "cosine"):
+        result = run(spec("freeze", "digits/5", settings={**own, "head": head}), runs=tmp_path)
+        found[head] = result.network(2)
+        assert result.metrics["final_accuracy"] > 0.4
+    assert found["linear"].head.scale is None
+    assert found["cosine"].head.scale != 1  # it is learned
+    plain = spec("freeze", "digits/5", settings=own).plain()
+    assert "head" not in plain["options"]
+
+
 @pytest.mark.parametrize(
     ("method", "lamb"),
     [("lfl", 40), ("a-lfl", 40), ("ewc", 100), ("a-mas", 1), ("a-lwf", 1), ("connector", None)],

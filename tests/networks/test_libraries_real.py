@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ancl import Learner, Memory, SpecError, Training
-from ancl.extend import architecture
+from ancl.extend import architecture, frozen
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 OPERATORS: list[torch.library.Library] = []
@@ -143,3 +143,40 @@ def test_sizes_are_said_before_training() -> None:
         architecture("timm:vit_tiny_patch16_224", (3, 8, 8))
     with pytest.raises(SpecError, match="reads images of 3 channels, and yours have 1"):
         architecture("torchvision:resnet18", (1, 8, 8))
+
+
+def test_a_real_transformer_learns_by_adapters_and_three_networks_cost_one_base(
+    tmp_path: Path,
+) -> None:
+    import timm
+
+    name, file = "vit_tiny_patch16_224", tmp_path / "w.safetensors"
+    torch.manual_seed(3)
+    save_file(timm.create_model(name).state_dict(), file)
+    options: dict[str, Any] = {"weights": str(file), "trains": "adapter"}
+    made = architecture(f"timm:{name}", (3, 64, 64), **options)
+    base = made.make_base()
+    own = made.build([2], base).tensors()
+    networks = [made.restore([2], own, base), *(frozen(made.build([2], base)) for _ in range(2))]
+    held = [t for each in networks for t in (*each.parameters(), *each.buffers())]
+    rooms = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in held}
+    shared, alone = (sum(t.nbytes for t in each.values()) for each in (base, own))
+    assert sum(rooms.values()) == shared + 3 * alone
+    assert alone < 0.1 * shared
+
+    learner = Learner(
+        "a-lfl",
+        f"timm:{name}",
+        network_options=options,
+        training=SHORT,
+        classifier="slda",
+        lamb=10,
+        auxiliary_start="zero",
+        auxiliary_trains="blocks.11",
+    )
+    learner.learn(*images(0, 1))
+    learner.learn(*images(2, 3))
+    tensors = learner._obtain(learner._state["network"]).tensors
+    moved = {each: t for each, t in tensors.items() if "backbone" in each}
+    assert all(each.endswith(".b") for each in moved)
+    assert all(bool(weight.any()) for weight in moved.values())

@@ -140,6 +140,10 @@ DIRECTED = {
         "afec-lwf", "cil", TOTAL | {"afec_start": "carried"}, "afec_renewed", "epoch", "task"
     ),
     **{
+        f"{name}, auxiliary_trains": flips(name, "til", RESNET, "auxiliary_trains", "all", "last")
+        for name in ("a-lwf", "a-ewc", "afec-lwf")
+    },
+    **{
         f"{name}, {key}": flips(name, "cil", TOTAL, key, *values)
         for name in ("a-lwf", "a-ewc", "a-icarl", "a-lucir", "a-bic")
         for key, values in (

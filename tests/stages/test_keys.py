@@ -65,6 +65,7 @@ TEXTS: dict[str, Sequence[str]] = {
     "lamb": ("auto", "auto:0.3", "auto:0.31"),
     "training.optimizer": ("sgd", "adamw", "adam"),
     "auxiliary.optimizer": ("sgd", "adamw", "adam"),
+    "auxiliary_trains": ("last", "affine", "layers.1", "layer3"),
 }
 NOT_VARIED = {
     "device": "one is all there is",

@@ -1,5 +1,6 @@
 """Computed classifiers in several processes: the bits of one, and nothing computed twice."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from PIL import Image
 import ancl
 from ancl import Events, Learner
 
+HAS_RAY = importlib.util.find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason="ray is not installed: pip install 'ancl[ray]'")
 TINY: dict[str, Any] = {
     "network": {"name": "mlp", "hidden": [24]},
     "data": {"scenario": "cil", "per_class": 20, "test_per_class": 10},
@@ -27,16 +30,17 @@ def learned(directory: Path) -> Any:
     return ancl.load_run(next(directory.glob("digits*")), events=Events())
 
 
-def test_a_pool_of_two_has_the_bits_of_one_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", ["pool", pytest.param("ray", marks=needs_ray)])
+def test_two_workers_have_the_bits_of_one_process(executor: str, tmp_path: Path) -> None:
     specs = [ancl.spec(name, "digits/5", **TINY) for name in ("auto", "ranpac")]
     alone = ancl.run(specs, runs=tmp_path / "alone")
-    pool = ancl.run(specs, runs=tmp_path / "pool", executor="pool", workers=2)
+    shared = ancl.run(specs, runs=tmp_path / "shared", executor=executor, workers=2)
 
-    assert [each.choices for each in pool] == [each.choices for each in alone]
-    for one, two in zip(alone, pool, strict=True):
+    assert [result.choices for result in shared] == [result.choices for result in alone]
+    for one, two in zip(alone, shared, strict=True):
         assert np.array_equal(one.matrices["tag"], two.matrices["tag"], equal_nan=True)
     images = ancl.data.digits().test.x
-    scores = [learned(tmp_path / name).scores(images) for name in ("alone", "pool")]
+    scores = [learned(tmp_path / name).scores(images) for name in ("alone", "shared")]
     assert torch.equal(*scores)
 
 

@@ -27,13 +27,13 @@ def layer_names(network: Network) -> list[str]:
     Raises:
         SpecError: There is no such layer.
     """
-    found = network.last_layers()
-    if not found:
+    layers = network.last_layers()
+    if not layers:
         raise SpecError(
             f"{type(network.backbone).__name__} has no convolution or linear layer to compare by "
             f"CKA. Use a network that has one, or give it a method last_layers() -> list of names."
         )
-    return found
+    return layers
 
 
 @contextmanager
@@ -66,18 +66,18 @@ def layer_grams(network: Network, batches: Batches, *, whole: bool = True) -> di
         whole: Whether there is one matrix over all images, or one for each batch.
     """
     network.eval()
-    found: dict[str, Grams] = {name: [] for name in layer_names(network)}
-    with recording(network, list(found)) as seen:
+    grams: dict[str, Grams] = {name: [] for name in layer_names(network)}
+    with recording(network, list(grams)) as seen:
         for batch in batches.in_order():
             network(batch.x)
             if not whole:
                 for name, outputs in seen.items():
-                    found[name].append(gram(outputs.pop()))
+                    grams[name].append(gram(outputs.pop()))
     if whole:
         for name, outputs in seen.items():
-            found[name].append(gram(torch.cat(outputs)))
+            grams[name].append(gram(torch.cat(outputs)))
             outputs.clear()
-    return found
+    return grams
 
 
 def gram(features: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ def _unbiased(k: Tensor, m: Tensor) -> float:
             f"The unbiased CKA needs at least {SMALLEST} images per batch, but one has {n}. Give "
             f"more images, or use --cka biased."
         )
-    k, m = (each - each.diagonal().diag() for each in (k, m))
+    k, m = (gram - gram.diagonal().diag() for gram in (k, m))
     rows, columns = k.sum(dim=0), m.sum(dim=0)
     trace = (k * m).sum()
     corrected = trace + rows.sum() * columns.sum() / ((n - 1) * (n - 2))

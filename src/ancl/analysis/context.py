@@ -105,7 +105,7 @@ def split_images(
     chosen = tasks[:-1] if split == "old" else tasks
     name = "train" if split == "old" else split
     most = None if limit is None else max(limit // len(chosen), 2)
-    found = []
+    parts = []
     for task in chosen:
         samples: Samples = getattr(task.load(), name)
         if not len(samples):
@@ -115,16 +115,16 @@ def split_images(
         order = torch.randperm(
             len(samples), generator=generator(seed, "analysis", name, task.index)
         )
-        found.append(SplitImages(task.index, samples.take(order[:most])))
-    return found
+        parts.append(SplitImages(task.index, samples.take(order[:most])))
+    return parts
 
 
 def score(logits: Tensor, y: Tensor, tasks: Sequence[slice], task_aware: bool) -> Score:
     """Loss over the classes that compete in the scenario, and both accuracies."""
-    own = own_task_logits(logits, y, tuple(tasks))
+    task_logits = own_task_logits(logits, y, tuple(tasks))
     return Score(
-        float(F.cross_entropy(own if task_aware else logits, y)),
-        float((own.argmax(dim=1) == y).double().mean()),
+        float(F.cross_entropy(task_logits if task_aware else logits, y)),
+        float((task_logits.argmax(dim=1) == y).double().mean()),
         float((logits.argmax(dim=1) == y).double().mean()),
     )
 

@@ -26,14 +26,14 @@ def draw(result: AnalysisResult, directory: Path) -> list[Path]:
     """Draw every figure as PNG and SVG. Deterministic."""
     import matplotlib as mpl
 
-    found: list[Path] = []
+    files: list[Path] = []
     with mpl.rc_context({"svg.hashsalt": "ancl", "font.size": 9, "axes.axisbelow": True}):
         figures = {"distance": _distance(result), "cka": _cka(result)}
         for seed in result.seeds if result.options.grid else ():
             figures[f"landscape_s{seed}"] = _landscape(result, seed)
         for name, figure in figures.items():
-            found += _save(figure, directory / name)
-    return found
+            files += _save(figure, directory / name)
+    return files
 
 
 def _save(figure: Figure, path: Path) -> list[Path]:
@@ -79,10 +79,10 @@ def _curves(
     """A line over λ_a for each reference, and CL's value as a level."""
     for name in REFERENCES:
         curve = result.curve(table, name, **ancl)
-        errors = [0.0 if np.isnan(each.error) else each.error for each in curve]
+        errors = [0.0 if np.isnan(estimate.error) else estimate.error for estimate in curve]
         axes.errorbar(
             result.options.lamb_as,
-            [each.mean for each in curve],
+            [estimate.mean for estimate in curve],
             errors,
             color=_COLOURS[name],
             marker=_MARKS[name],

@@ -38,7 +38,7 @@ class OldLoss:
     ) -> None:
         self._network, self._old, self._names = network, old, list(names)
         self._images, self._classes, self._setting = images, classes, setting
-        self._total = sum(len(each.samples) for each in images)
+        self._total = sum(len(part.samples) for part in images)
 
     def value(self, tensors: Params) -> float:
         """The mean loss of a network with its own batch norms."""
@@ -69,10 +69,10 @@ class OldLoss:
         network = self._network
         network.load(self._old)
         network.eval().to(torch.float64 if double else torch.float32)
-        own = dict(network.named_parameters())
-        found = top_eigenvalue(self._losses, [own[name] for name in self._names])
+        parameters = dict(network.named_parameters())
+        eigenvalue = top_eigenvalue(self._losses, [parameters[name] for name in self._names])
         network.to(torch.float32)
-        return found
+        return eigenvalue
 
     def _losses(self) -> Iterator[Tensor]:
         dtype = next(self._network.parameters()).dtype
@@ -101,8 +101,8 @@ def hessian_product(losses: Losses, weights: Sequence[Tensor], direction: Tensor
     for loss in losses():
         slope = torch.autograd.grad(loss, weights, create_graph=True, materialize_grads=True)
         along = torch.stack([(s * p).sum() for s, p in zip(slope, pieces, strict=True)]).sum()
-        found = torch.autograd.grad(along, weights, materialize_grads=True)
-        total += torch.cat([each.flatten() for each in found])
+        gradients = torch.autograd.grad(along, weights, materialize_grads=True)
+        total += torch.cat([gradient.flatten() for gradient in gradients])
     return total
 
 
@@ -132,10 +132,12 @@ def top_eigenvalue(
 
     first = torch.randn(sum(w.numel() for w in weights), generator=generator(seed, "sharpness"))
     start = (first / first.norm()).to(weights[0])
-    found = _dominant(product, start, iterations, tolerance)
-    if found >= 0:
-        return found
-    return found + _dominant(lambda v: product(v) - found * v, start, iterations, tolerance)
+    eigenvalue = _dominant(product, start, iterations, tolerance)
+    if eigenvalue >= 0:
+        return eigenvalue
+    return eigenvalue + _dominant(
+        lambda v: product(v) - eigenvalue * v, start, iterations, tolerance
+    )
 
 
 def _dominant(

@@ -26,20 +26,20 @@ def penalty_minimum(
     Returns:
         θ̄, and the share of weights without importance in either network.
     """
-    found: Params = {}
+    minimum: Params = {}
     undecided = total = 0
     shares = importance_shares(old_curvature, auxiliary_curvature, lamb, lamb_a)
     for name, share in shares.items():
         start = old[name].double()
-        found[name] = start + share * (auxiliary[name].double() - start)
+        minimum[name] = start + share * (auxiliary[name].double() - start)
         pull = lamb * old_curvature[name].double() + lamb_a * auxiliary_curvature[name].double()
         undecided, total = undecided + int((pull == 0).sum()), total + share.numel()
-    return found, undecided / total
+    return minimum, undecided / total
 
 
 def distillation_gradient(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
     """(softmax(z/T) − softmax(z*/T)) / T: the gradient of LwF's Ω by the logits of one image."""
-    ours, theirs = (each.double() / temperature for each in (logits, target))
+    ours, theirs = (answers.double() / temperature for answers in (logits, target))
     return (ours.softmax(dim=1) - theirs.softmax(dim=1)) / temperature
 
 
@@ -74,10 +74,10 @@ def linear_error(
         temperature: T.
     """
     exact, linear = torch.zeros_like(logits.double()), torch.zeros_like(logits.double())
-    for target, lamb, own in zip((old, auxiliary), lambs, classes, strict=True):
-        pair = logits[:, own], target[:, own]
-        exact[:, own] += lamb * distillation_gradient(*pair, temperature)
-        linear[:, own] += lamb * linear_gradient(*pair, temperature)
+    for target, lamb, target_classes in zip((old, auxiliary), lambs, classes, strict=True):
+        pair = logits[:, target_classes], target[:, target_classes]
+        exact[:, target_classes] += lamb * distillation_gradient(*pair, temperature)
+        linear[:, target_classes] += lamb * linear_gradient(*pair, temperature)
     return float((exact - linear).norm() / exact.norm())
 
 
@@ -86,7 +86,7 @@ BACKBONE = "backbone."
 
 def parameter_names(network: Network) -> list[str]:
     """The names of all that is learned: convolutions, γ and β, heads; no running statistics."""
-    return [name for name, each in network.named_parameters() if each.requires_grad]
+    return [name for name, parameter in network.named_parameters() if parameter.requires_grad]
 
 
 def vector(tensors: Params, names: Collection[str]) -> Tensor:

@@ -111,7 +111,7 @@ class PointEvaluator:
     ) -> None:
         self._network, self._setting, self._tasks = network, setting, tasks
         self._names = parameter_names(network)
-        self._training = interleaved([each.samples for each in training])
+        self._training = interleaved([part.samples for part in training])
         self._measured = measured
 
     def at(self, weights: Tensor) -> list[Score]:
@@ -134,10 +134,10 @@ class PointEvaluator:
 
     @torch.no_grad()
     def _write(self, weights: Tensor) -> None:
-        own: Params = dict[str, Tensor](self._network.named_parameters())
-        sizes = [own[name].numel() for name in self._names]
+        parameters: Params = dict[str, Tensor](self._network.named_parameters())
+        sizes = [parameters[name].numel() for name in self._names]
         for name, piece in zip(self._names, torch.split(weights, sizes), strict=True):
-            own[name].copy_(piece.view(own[name].shape))
+            parameters[name].copy_(piece.view(parameters[name].shape))
 
 
 PATHS = (("old", "auxiliary"), ("old", "multi"), ("auxiliary", "multi"), ("cl", "multi"))
@@ -166,7 +166,9 @@ class LandscapeTables:
     def plane(self) -> Plane:
         """The plane of the old, the auxiliary and the multitask network."""
         names = self._context.names
-        return Plane.through(*(vector(each, names) for each in self._context.references.values()))
+        return Plane.through(
+            *(vector(tensors, names) for tensors in self._context.references.values())
+        )
 
     @cached_property
     def evaluator(self) -> PointEvaluator:
@@ -199,11 +201,11 @@ class LandscapeTables:
         scores += self._scores("connector", ends, [partial(_same, merged)])
         vectors["connector", None] = merged
         across, up = self.plane.lengths
-        for (name, lamb_a), found in zip(vectors, scores, strict=True):
+        for (name, lamb_a), point_scores in zip(vectors, scores, strict=True):
             place = self.plane.locate(vectors[name, lamb_a])
             row = {"network": name, "lamb_a": lamb_a, **place._asdict()}
             row |= {"x_length": place.x * across, "y_length": place.y * up}
-            yield from self._rows(row, found)
+            yield from self._rows(row, point_scores)
 
     def landscape(self) -> Iterator[Row]:
         """Scores over the plane, with coordinates in units of u and v and in Euclidean units."""
@@ -216,22 +218,26 @@ class LandscapeTables:
         points = [partial(self.plane.point, x, y) for x, y in coordinates]
         scores = self._scores("landscape", identity, points)
         across, up = self.plane.lengths
-        for (x, y), found in zip(coordinates, scores, strict=True):
+        for (x, y), point_scores in zip(coordinates, scores, strict=True):
             row = {"x": x, "y": y, "x_length": x * across, "y_length": y * up}
-            yield from self._rows(row, found)
+            yield from self._rows(row, point_scores)
 
     def paths(self) -> Iterator[Row]:
         """Scores on straight lines between networks."""
         named = self._context.networks.named
         for names in PATHS if self._context.options.grid else ():
             ends = [named[name, None] for name in names]
-            start, end = (vector(each.tensors, self._context.names) for each in ends)
+            start, end = (vector(network.tensors, self._context.names) for network in ends)
             steps = [index / (STEPS - 1) for index in range(STEPS)]
-            identity = {"networks": [each.key for each in ends], "points": steps}
+            identity = {"networks": [network.key for network in ends], "points": steps}
             points = [partial(_between, start, end, step) for step in steps]
             title = f"path from {names[0]} to {names[1]}"
-            for step, found in zip(steps, self._scores(title, identity, points), strict=True):
-                yield from self._rows({"from": names[0], "to": names[1], "step": step}, found)
+            for step, point_scores in zip(
+                steps, self._scores(title, identity, points), strict=True
+            ):
+                yield from self._rows(
+                    {"from": names[0], "to": names[1], "step": step}, point_scores
+                )
 
     def _scores(
         self, title: str, identity: Row, points: Sequence[Callable[[], Tensor]]
@@ -293,7 +299,7 @@ def evaluate_points(
 ) -> list[list[Score]]:
     """Every point's scores on every task measured, from the store or computed."""
     entry = obtained(store, points.key, lambda: _compute(points, evaluator, store, note))
-    return [[Score(*each) for each in point] for point in entry.tensors["scores"].tolist()]
+    return [[Score(*numbers) for numbers in point] for point in entry.tensors["scores"].tolist()]
 
 
 def _compute(

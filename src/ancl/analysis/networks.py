@@ -110,8 +110,8 @@ class ComparedNetworks:
     def named(self) -> dict[tuple[str, float | None], Trained]:
         """Every network by its name and λ_a."""
         fixed = {"old": self.old, "auxiliary": self.auxiliary, "multi": self.multi, "cl": self.cl}
-        found: dict[tuple[str, float | None], Trained] = {(n, None): t for n, t in fixed.items()}
-        return found | {("ancl", lamb_a): each for lamb_a, each in self.ancl.items()}
+        networks: dict[tuple[str, float | None], Trained] = {(n, None): t for n, t in fixed.items()}
+        return networks | {("ancl", lamb_a): trained for lamb_a, trained in self.ancl.items()}
 
 
 def plan_networks(experiment: Experiment, task: int, lamb_as: Sequence[float]) -> TrainingPlans:
@@ -184,8 +184,8 @@ def _plan_before(host: Method, experiment: Experiment, task: int) -> tuple[Train
         )
         main = multi.state["network"]
         ends = {"network": main, "main": main, "start": multi.key("grow")}
-        stages, kept = plan_kept(host, so_far, setting, ends, state)
-        plans += [multi, TrainingPlan(f"kept {index}", host, stages, {**start, **kept})]
+        stages, state_keys = plan_kept(host, so_far, setting, ends, state)
+        plans += [multi, TrainingPlan(f"kept {index}", host, stages, {**start, **state_keys})]
     return tuple(plans)
 
 

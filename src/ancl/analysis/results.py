@@ -161,20 +161,20 @@ def rank_correlations(
         rows = [r for r in tables.get(table, ()) if all(r[k] == v for k, v in wanted.items())]
         return [[row[name] for row in rows] for name in names]
 
-    found = {
+    correlations = {
         f"{table}_{reference}_with_lamb_a": mean_and_error(
             [spearman(*columns(table, ("lamb_a", reference), seed)) for seed in seeds]
         )
         for table in ("distance", "cka")
         for reference in REFERENCES
     }
-    found["cka_multi_with_mean_accuracy"] = mean_and_error(
+    correlations["cka_multi_with_mean_accuracy"] = mean_and_error(
         [
             spearman(*columns("cka", ["multi"], seed), *columns("accuracy", ["mean"], seed))
             for seed in seeds
         ]
     )
-    return found
+    return correlations
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:

@@ -202,14 +202,14 @@ def positive_numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
         >>> positive_numbers("lamb_a", [10, 1, 10])
         (1.0, 10.0)
     """
-    found = sorted({float(value) for value in values})
-    if not found or not all(math.isfinite(value) and value > 0 for value in found):
+    numbers = sorted({float(value) for value in values})
+    if not numbers or not all(math.isfinite(value) and value > 0 for value in numbers):
         given = ", ".join(f"{value:g}" for value in values)
         raise SpecError(
             f"{name}: {given or 'nothing'} is not a list of positive numbers. Give some, such as "
             f"10, 100, 1000."
         )
-    return tuple(found)
+    return tuple(numbers)
 
 
 # -- the plan --------------------------------------------------------------------------------
@@ -248,14 +248,14 @@ def plan_analysis(
     request: AnalysisRequest, *, store: str | Path, data_root: str | Path | None = None
 ) -> AnalysisPlan:
     """The work to do; nothing is trained."""
-    kept, options, specs = Store(Path(store)), request.options, request.specs
+    storage, options, specs = Store(Path(store)), request.options, request.specs
     root = Path(data_root) if data_root else None
     count = todo = epochs = 0
     for spec in specs:
         with threads(spec.threads):
             experiment = build(spec, root)
             stages = plan_networks(experiment, options.task, options.lamb_as).stages
-        missing = [stage for stage in stages if not kept.has(stage.key)]
+        missing = [stage for stage in stages if not storage.has(stage.key)]
         count, todo = count + len(stages), todo + len(missing)
         epochs += sum(stage.epochs for stage in missing)
     points = number_of_points(options.grid, _FIXED_NETWORKS + len(options.lamb_as))
@@ -310,10 +310,10 @@ def run_analysis(
     check_names(more_tables or {})
     places = Places.of(runs, store, data_root)
     places.check()
-    kept = Store(places.store, events.say)
-    kept.check()
+    storage = Store(places.store, events.say)
+    storage.check()
     root = places.data
-    lamb_rows = _try_lambs(request, kept, root, events)
+    lamb_rows = _try_lambs(request, storage, root, events)
     specs = request.specs
     if lamb_rows:
         specs = [_with_lamb(spec, choose_lamb(lamb_rows)) for spec in specs]
@@ -327,9 +327,9 @@ def run_analysis(
         with threads(spec.threads):
             experiment = build(spec, root)
             plans = plan_networks(experiment, request.options.task, request.options.lamb_as)
-            _announce(experiment, plans.stages, kept, events)
+            _announce(experiment, plans.stages, storage, events)
             _begin_trainings(spec, plans, place / "trainings", events)
-            found = measure(experiment, request.options, kept, events, more_tables)
+            found = measure(experiment, request.options, storage, events, more_tables)
         for name, rows in found.tables.items():
             tables.setdefault(name, []).extend(rows)
         keys |= dict.fromkeys(found.keys)

@@ -47,12 +47,12 @@ def make_tables(
         "paths": landscape.paths,
         **{name: partial(table, context) for name, table in (more_tables or {}).items()},
     }
-    found: Tables = {}
+    tables: Tables = {}
     for name, make in functions.items():
         rows = [{"seed": context.setting.seed, **row} for row in make()]
         if rows:
-            found[name] = rows
-    return found
+            tables[name] = rows
+    return tables
 
 
 def check_names(more_tables: Collection[str]) -> None:
@@ -74,16 +74,16 @@ def accuracy_table(context: AnalysisContext) -> Iterator[Row]:
     """Test accuracy of each task as the method infers, and their mean."""
     for (name, lamb_a), trained in context.networks.named.items():
         if trained.accuracy:
-            each = {f"task {index}": value for index, value in enumerate(trained.accuracy)}
+            by_task = {f"task {index}": value for index, value in enumerate(trained.accuracy)}
             mean = sum(trained.accuracy) / len(trained.accuracy)
-            yield {"network": name, "lamb_a": lamb_a, "mean": mean, **each}
+            yield {"network": name, "lamb_a": lamb_a, "mean": mean, **by_task}
 
 
 def distance_table(context: AnalysisContext) -> Iterator[Row]:
     """Distances of every network to the old, the auxiliary and the multitask network."""
     for (name, lamb_a), trained in context.networks.named.items():
-        found = distances(trained.tensors, context.references, context.names)
-        yield {"network": name, "lamb_a": lamb_a, **found}
+        lengths = distances(trained.tensors, context.references, context.names)
+        yield {"network": name, "lamb_a": lamb_a, **lengths}
 
 
 def forgetting_table(context: AnalysisContext) -> Iterator[Row]:

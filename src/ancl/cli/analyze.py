@@ -120,8 +120,8 @@ def result_text(result: AnalysisResult) -> str:
         f"{label['split']} images"
     )
     correlations = "\n".join(
-        f"  {_correlated(name)}: {_signed(found.mean)}"
-        for name, found in result.correlations().items()
+        f"  {_correlated(name)}: {_signed(correlation.mean)}"
+        for name, correlation in result.correlations().items()
     )
     values = counted(len(result.options.lamb_as), "value")
     ranks = f"Rank correlations (Spearman's ρ) over {values} of λ_a, mean over {seeds}:"

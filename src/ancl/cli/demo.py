@@ -58,19 +58,21 @@ def demo(
     own = specs[0].threads
     choice = choose_executor(workers=workers, threads=own) if workers > 1 else None
     with progress_and_log(quiet, log) as progress:
-        found = compare_rows(rows, Places.of(runs), choice, "lwf", progress)
-    if found.outcome.failures:
-        print(json.dumps(found.json()) if as_json else failures_text(found.outcome.failures))
+        comparison = compare_rows(rows, Places.of(runs), choice, "lwf", progress)
+    if comparison.outcome.failures:
+        print(
+            json.dumps(comparison.json()) if as_json else failures_text(comparison.outcome.failures)
+        )
         raise typer.Exit(FAILED)
-    page = page_of(found.outcome.finished, Path(runs))
+    page = page_of(comparison.outcome.finished, Path(runs))
     plane = next(page.path.parent.rglob("*_plane.png"), None) if page.path else None
     if as_json:
         figure = {"figure": plane and str(plane)}
-        print(json.dumps({**demo_json(found), "quick": quick, **page.json, **figure}))
+        print(json.dumps({**demo_json(comparison), "quick": quick, **page.json, **figure}))
     else:
         drawn = f"\nFigure: {plane} (learning against forgetting)" if plane else ""
         look = f"\n\n{_SMOKE}" if quick else ""
-        print(f"{demo_text(found)}\n{page.text}{drawn}{look}")
+        print(f"{demo_text(comparison)}\n{page.text}{drawn}{look}")
 
 
 def demo_json(found: Comparison) -> dict[str, Any]:

@@ -36,7 +36,9 @@ def report(
 def result_text(result: ReportResult) -> str:
     """What was found, the overview, then what was left out and what was written."""
     said = result.report.findings
-    parts = [f"{stream}\n" + "\n".join(each.text for each in said[stream]) for stream in said]
+    parts = [
+        f"{stream}\n" + "\n".join(sentence.text for sentence in said[stream]) for stream in said
+    ]
     parts += [_overview_text(result.report.tables[0])] if result.report.tables[0].rows else []
     if result.report.damaged:
         left_out = [[directory.name, reason] for directory, reason in result.report.damaged]

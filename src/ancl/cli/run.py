@@ -98,9 +98,9 @@ def _train(
     seconds = monotonic() - began
     page = page_of(outcome.finished, places.runs, overwrite=places.overwrite)
     if shown.as_json:
-        found = outcome_json(outcome, seconds)
+        summary = outcome_json(outcome, seconds)
         closing = closing_json(outcome.results, places.runs, request.quick)
-        print(json.dumps({**found, **closing, **page.json}))
+        print(json.dumps({**summary, **closing, **page.json}))
     else:
         parts = []
         if outcome.finished:
@@ -134,15 +134,15 @@ def closing_text(results: Sequence[RunResult], runs: Path, quick: bool) -> list[
     from ancl.experiments.groups import verdict
     from ancl.recipe.request import QUICK_LOOK
 
-    found = None if quick else verdict(results)
-    notes = list(dict.fromkeys(note for each in results for note in each.notes))
+    finding = None if quick else verdict(results)
+    notes = list(dict.fromkeys(note for result in results for note in result.notes))
     return [
         *(["\n".join(notes)] if notes else []),
         *choice_lines(results),
         *drift_lines(results),
         *reference_lines(results, runs),
         *([QUICK_LOOK] if quick else []),
-        *([verdict_text(found, results)] if found else []),
+        *([verdict_text(finding, results)] if finding else []),
     ]
 
 
@@ -150,9 +150,9 @@ def choice_lines(results: Sequence[RunResult]) -> list[str]:
     """What validation images chose in the end, run by run."""
     several = len(results) > 1
     return [
-        f"{f'Seed {each.spec.seed}: ' if several else ''}{each.choices[-1]}"
-        for each in results
-        if each.choices
+        f"{f'Seed {result.spec.seed}: ' if several else ''}{result.choices[-1]}"
+        for result in results
+        if result.choices
     ]
 
 
@@ -160,9 +160,9 @@ def drift_lines(results: Sequence[RunResult]) -> list[str]:
     """How far the backbone moved in the last task, run by run."""
     several = len(results) > 1
     return [
-        f"{f'Seed {each.spec.seed}: ' if several else ''}{each.drifts[-1]}"
-        for each in results
-        if each.drifts
+        f"{f'Seed {result.spec.seed}: ' if several else ''}{result.drifts[-1]}"
+        for result in results
+        if result.drifts
     ]
 
 
@@ -172,13 +172,13 @@ def closing_json(results: Sequence[RunResult], runs: Path, quick: bool) -> dict[
     from ancl.experiments.pairing import REFERENCES, reference_gap
     from ancl.experiments.results import estimate_json
 
-    found = verdict(results) if results and not quick else None
+    finding = verdict(results) if results and not quick else None
     gaps = {n: reference_gap(results, runs, n) if results else None for n in REFERENCES}
     return {
         "intransigence": estimate_json(gaps["joint"]) if gaps["joint"] else None,
         "forward_transfer": estimate_json(gaps["alone"]) if gaps["alone"] else None,
         "quick": quick,
-        "paper": verdict_json(found, results) if found else None,
+        "paper": verdict_json(finding, results) if finding else None,
     }
 
 

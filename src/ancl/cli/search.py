@@ -78,8 +78,8 @@ def _search(asked: SearchRequest, log: str | None, shown: Results) -> None:
         events.note(text)
         result = search.run()
     if shown.as_json:
-        found = {**result.decision(), "trials": result.trials, "directory": str(result.directory)}
-        print(json.dumps(found))
+        summary = {**result.decision(), "trials": result.trials, "directory": str(result.directory)}
+        print(json.dumps(summary))
     else:
         print(result_text(result))
     if result.failures:
@@ -151,15 +151,15 @@ def _trials_table(result: SearchResult) -> str:
     race = "race" in result.details
     rows = [
         [
-            SIGNS[each["step"]],
-            each["method"],
-            *("" if each[name] is None else f"{each[name]:g}" for name in SIGNS),
-            *([str(each["tasks_learned"])] if race else []),
-            percent(fmean(each["scores"].values()) if each["scores"] else math.nan),
-            str(len(each["scores"])),
-            _outcome(each),
+            SIGNS[trial["step"]],
+            trial["method"],
+            *("" if trial[name] is None else f"{trial[name]:g}" for name in SIGNS),
+            *([str(trial["tasks_learned"])] if race else []),
+            percent(fmean(trial["scores"].values()) if trial["scores"] else math.nan),
+            str(len(trial["scores"])),
+            _outcome(trial),
         ]
-        for each in result.trials
+        for trial in result.trials
     ]
     tasks = ["tasks"] if race else []
     head = ["searched", "method", "λ", "λ_a", *tasks, f"{result.decided_by}, %", "n", ""]
@@ -181,15 +181,15 @@ def _attempts_table(trials: Sequence[Any]) -> str:
 
     rows = [
         [
-            str(each["seed"]),
-            str(each["task"] + 1),
-            f"{each['rate']:g}",
-            percent(each["reachable"]),
-            "" if each["lamb"] is None else f"{each['lamb']:g}",
-            percent(each["accuracy"]),
-            "taken" if each["taken"] else "halved",
+            str(trial["seed"]),
+            str(trial["task"] + 1),
+            f"{trial['rate']:g}",
+            percent(trial["reachable"]),
+            "" if trial["lamb"] is None else f"{trial['lamb']:g}",
+            percent(trial["accuracy"]),
+            "taken" if trial["taken"] else "halved",
         ]
-        for each in trials
+        for trial in trials
     ]
     head = ["seed", "task", "rate", "fine-tuning, val %", "λ", "val %", ""]
     return table(head, rows, "rrrrrrl")

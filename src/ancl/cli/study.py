@@ -93,7 +93,7 @@ def plan_text(forecast: Forecast, workers: int) -> str:
     from ancl.wording import duration, table
 
     rows = [[name, str(total), str(todo)] for name, (total, todo) in forecast.runs.items()]
-    total, todo = (sum(each[i] for each in forecast.runs.values()) for i in (0, 1))
+    total, todo = (sum(counts[i] for counts in forecast.runs.values()) for i in (0, 1))
     rows.append(["all", str(total), str(todo)])
     time = duration(forecast.seconds / workers)
     return (

@@ -29,29 +29,29 @@ REFUSED = 3
 
 def results_text(finished: Sequence[Finished], seconds: float) -> str:
     """Matrix and metrics of one run, or the metrics of several seeds."""
-    results = [each.result for each in finished]
+    results = [run.result for run in finished]
     parts = (
         [_matrix(results[0]), _metrics(results[0])]
         if len(results) == 1
         else [_seeds(results), _formulas()]
     )
-    where = "\n".join(f"Results: {each.directory}" for each in finished)
+    where = "\n".join(f"Results: {run.directory}" for run in finished)
     closing = [*parameters_text(results), time_text(results, seconds), where]
     return "\n\n".join([*parts, "\n".join(closing)])
 
 
 def parameters_text(results: Sequence[RunResult]) -> list[str]:
     """How large the network is in the end, and how much of it learned in the last task."""
-    found = [each.parameters[-1] for each in results if each.parameters]
-    if not found:
+    counts = [each.parameters[-1] for each in results if each.parameters]
+    if not counts:
         return []
-    stored, trained, _ = (round(sum(each) / len(each)) for each in zip(*found, strict=True))
+    stored, trained, _ = (round(sum(each) / len(each)) for each in zip(*counts, strict=True))
     return [f"Parameters: {stored:,} stored after the last task, {trained:,} trained in it"]
 
 
 def time_text(results: Sequence[RunResult], seconds: float) -> str:
     """How long it took, and how long if nothing had been shared, stored or done side by side."""
-    spent = sum(sum(each.seconds.values()) for each in results)
+    spent = sum(sum(result.seconds.values()) for result in results)
     if spent <= seconds:
         return f"Time: {duration(seconds)}"
     whose = "each run" if len(results) > 1 else "the run"
@@ -91,12 +91,13 @@ def _seeds(results: Sequence[RunResult]) -> str:
     """One line per seed, then mean and standard error."""
     from ancl.experiments.results import estimates
 
-    shown, found = _shown(), estimates(results)
+    shown, means = _shown(), estimates(results)
     rows = [
-        [str(each.spec.seed), *(percent(each.metrics[name]) for name in shown)] for each in results
+        [str(result.spec.seed), *(percent(result.metrics[name]) for name in shown)]
+        for result in results
     ]
-    rows.append(["mean", *(percent(found[name].mean) for name in shown)])
-    rows.append(["± error", *(percent(found[name].error) for name in shown)])
+    rows.append(["mean", *(percent(means[name].mean) for name in shown)])
+    rows.append(["± error", *(percent(means[name].error) for name in shown)])
     head = ["seed", *(f"{metric.label} ({unit(metric)})" for metric in shown.values())]
     note = f"n = {len(results)} seeds; ± error is the standard error of the mean."
     return f"{table(head, rows, 'l' + 'r' * len(shown))}\n{note}"
@@ -115,7 +116,10 @@ def _shown() -> dict[str, Metric]:
 
 def failures_text(failures: Sequence[Failure]) -> str:
     """What failed, how many runs lack it, and why."""
-    rows = [[each.node.title, str(each.runs), " ".join(each.reason.split())] for each in failures]
+    rows = [
+        [failure.node.title, str(failure.runs), " ".join(failure.reason.split())]
+        for failure in failures
+    ]
     return "Failed, while the others finished:\n" + table(["stage", "runs", "why"], rows, "lrw")
 
 
@@ -178,12 +182,12 @@ def _signed(difference: float) -> str:
 def preview_text(shown: Sequence[Mapping[str, Any]]) -> str:
     """What every seed has in common once, then the stages of each."""
     first = shown[0]
-    same = all(each["tasks"] == first["tasks"] for each in shown)
+    same = all(preview["tasks"] == first["tasks"] for preview in shown)
     parts = [f"{first['method']} on {first['benchmark']}", *([_tasks(first)] if same else [])]
     parts += [_settings(first), *_expected_text(first)]
-    parts += [*dict.fromkeys(note for each in shown for note in each["notes"])]
-    for each in shown:
-        parts += [_stages(each)] if same else [_tasks(each), _stages(each)]
+    parts += [*dict.fromkeys(note for preview in shown for note in preview["notes"])]
+    for preview in shown:
+        parts += [_stages(preview)] if same else [_tasks(preview), _stages(preview)]
     return "\n\n".join(parts)
 
 
@@ -237,8 +241,8 @@ def _settings(shown: Mapping[str, Any]) -> str:
     """What was set first, then the defaults; the auxiliary network's only where it differs."""
     has_auxiliary = any("auxiliary" in stage["stage"] for stage in shown["stages"])
     rows = [
-        [setting_name(key), shown_value(each["value"]), each["source"]]
-        for key, each in shown["settings"].items()
+        [setting_name(key), shown_value(setting["value"]), setting["source"]]
+        for key, setting in shown["settings"].items()
         if not key.startswith("auxiliary.") or (has_auxiliary and _differs(shown, key))
     ]
     rows.sort(key=lambda row: row[2] == "default")

@@ -122,6 +122,43 @@ class Arrived:
         return ["arrived", hashlib.sha256(text.encode()).hexdigest()]
 
 
+def check_windows(every: int | None, window: int | None, old_every: int | None) -> None:
+    """Refuse lengths of a stream's stretches that do not go into one another; all are in batches.
+
+    Args:
+        every: Of a part.
+        window: Of what is buffered.
+        old_every: Between two copies of the old network.
+
+    Raises:
+        ScenarioError: Naming the setting.
+    """
+    given = {"data.window": window, "data.old_every": old_every}
+    named = [f"{name}={value}" for name, value in given.items() if value]
+    if named and every is None:
+        raise ScenarioError(
+            f"{' and '.join(named)} with no data.every: they are of a stream that comes once, in "
+            f"batches. Give data.every, the number of batches between two evaluations."
+        )
+    if every is None:
+        return
+    if window and every % window:
+        raise ScenarioError(
+            f"data.window={window} does not divide data.every={every}: an evaluation ends a window."
+        )
+    if old_every and every % old_every and old_every % every:
+        raise ScenarioError(
+            f"data.old_every={old_every} neither divides data.every={every} nor is a multiple of "
+            f"it. Give such a number of batches."
+        )
+    short, long = sorted((window or every, min(old_every or every, every)))
+    if long % short:
+        raise ScenarioError(
+            f"Of {' and '.join(named)} neither divides the other. Give numbers of batches that go "
+            f"into one another."
+        )
+
+
 def check_arrival(
     scenario: str, every: int | None, blurry: float, gradual: float, others: Mapping[str, object]
 ) -> None:

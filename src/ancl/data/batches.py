@@ -110,9 +110,24 @@ class Batches:
             x = versions.of(x, index, place // n) if versions else change(x, randomness)
             yield self._batch(x, self.samples.y[index], index)
 
-    def drawn(self, randomness: Generator, size: int | None = None) -> tuple[Batch, Tensor]:
-        """One batch of different samples at random, all where there are fewer; their positions."""
-        index = torch.randperm(len(self.samples), generator=randomness)[: size or self.size]
+    def positions(self, randomness: Generator) -> list[Tensor]:
+        """Which samples each batch has that ``shuffled`` gives with an equal generator."""
+        order = torch.randperm(len(self.samples), generator=randomness)
+        return [order[cut] for cut in self._cuts(len(order))]
+
+    def drawn(
+        self, randomness: Generator, size: int | None = None, among: Tensor | None = None
+    ) -> tuple[Batch, Tensor]:
+        """One batch of different samples at random, all where there are fewer; their positions.
+
+        Args:
+            randomness: Where it comes from.
+            size: Of the batch, if another than that of others.
+            among: The positions to draw from; all if left out.
+        """
+        count = len(self.samples) if among is None else len(among)
+        index = torch.randperm(count, generator=randomness)[: size or self.size]
+        index = index if among is None else among[index]
         read, change = self._reading(self.augment)
         x = read(index)
         if self.versions:
@@ -171,22 +186,24 @@ class Batches:
         return [slice(a, b) for a, b in zip(edges, [*edges[1:], n], strict=True)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ReplayStream:
     """Batches drawn from the memory, one beside each of the task's.
 
     Args:
         batches: The memory's images.
         extra: What was recorded of each, by name.
+        held: The positions of those that may be drawn; all if left out.
     """
 
     batches: Batches
     extra: dict[str, Tensor]
+    held: Tensor | None = None
 
     def drawn(
         self, randomness: Generator, size: int | None = None
     ) -> tuple[Batch, dict[str, Tensor]]:
         """A batch of different images, of another size if given, and what was recorded of them."""
-        batch, index = self.batches.drawn(randomness, size)
+        batch, index = self.batches.drawn(randomness, size, self.held)
         device = self.batches.device
         return batch, {name: send(rows[index], device) for name, rows in self.extra.items()}

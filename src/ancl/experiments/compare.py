@@ -104,7 +104,7 @@ class Comparison:
         finished = self.of(method)
         means, pair = self.estimates(method), self.pairing(method)
         return {
-            "metrics": {name: estimate_json(each) for name, each in means.items()},
+            "metrics": {name: estimate_json(estimate) for name, estimate in means.items()},
             "baseline": None if self.baseline == method else self.baseline,
             "minus_baseline": {
                 name: estimate_json(gap)

@@ -216,14 +216,14 @@ def hopeless(
         return {}
     best = max(standings, key=lambda value: _mean(standings[value][-1]))
     stops = {}
-    for value, own in standings.items():
-        gaps = [ours - theirs for ours, theirs in zip(standings[best], own, strict=True)]
+    for value, standing in standings.items():
+        gaps = [ours - theirs for ours, theirs in zip(standings[best], standing, strict=True)]
         mean, reach, last = _mean(gaps[-1]), _reach(gaps[-1]), _last_gap(gaps, remaining)
         proven = last - reach > -TOLERANCE
         if last > 0 and (proven or favoured(value, best)):
             low, high = (None if math.isnan(reach) else mean + x for x in (-reach, reach))
             pairs = int(gaps[-1].size)
-            stops[value] = Stop(len(own), best, mean, low, high, pairs, favoured=not proven)
+            stops[value] = Stop(len(standing), best, mean, low, high, pairs, favoured=not proven)
     return stops
 
 

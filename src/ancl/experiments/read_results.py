@@ -47,28 +47,28 @@ def read_run(directory: Path) -> RunResult:
         loaded = json.loads(text, parse_float=_finite, parse_constant=_finite)
         if not isinstance(loaded, dict):
             raise ValueError("result.json is JSON of another shape than a result")
-        found = _checked(_Written, loaded, "result.json")
+        written = _checked(_Written, loaded, "result.json")
         lines = read_plain(directory / "log.jsonl").decode("utf-8").splitlines()
         log = [json.loads(line) for line in lines]
         _checked(list[_Epoch], log, "log.jsonl")
-        matrices = _matrices(directory, found)
+        matrices = _matrices(directory, written)
         result = RunResult(
-            found.spec,
+            written.spec,
             matrices,
-            found.images,
+            written.images,
             checked_summary(
-                matrices[found.spec.accuracy], column_sizes(found.images), found.metrics
+                matrices[written.spec.accuracy], column_sizes(written.images), written.metrics
             ),
             tuple(log),
-            found.keys,
-            found.seconds,
-            None if found.state is None else FinalState.read(found.state),
-            found.notes,
-            found.parameters,
-            found.outside,
-            found.choices,
-            found.drifts,
-            costs=found.costs,
+            written.keys,
+            written.seconds,
+            None if written.state is None else FinalState.read(written.state),
+            written.notes,
+            written.parameters,
+            written.outside,
+            written.choices,
+            written.drifts,
+            costs=written.costs,
         )
         _check_state(result)
         return result

@@ -212,10 +212,13 @@ def make_result(
     for stage in stages:
         meta = metas[stage.key]
         if "cost" in meta:
-            costs[f"{stage.name} {stage.task}"] = Cost(**meta["cost"])
+            before = costs.get(f"{stage.name} {stage.task}", Cost(0, 0, 0.0))
+            costs[f"{stage.name} {stage.task}"] = before.plus(Cost(**meta["cost"]))
         where = {"task": stage.task, "stage": stage.name}
         log += [{**where, **epoch} for epoch in meta.get("log", [])]
-        seconds[f"{stage.name} {stage.task}"] = meta["seconds"]
+        # A part of a stream may be learned in several pieces, each a stage of its own.
+        spent = seconds.get(f"{stage.name} {stage.task}", 0)
+        seconds[f"{stage.name} {stage.task}"] = spent + meta["seconds"]
         if stage.name == "evaluate":
             for name in MATRICES:
                 rows[name].append(meta[name])
@@ -228,9 +231,9 @@ def make_result(
     return RunResult(
         *(spec, matrices, tuple(sizes), metrics, tuple(log), keys, seconds, state),
         parameters=parameters,
-        choices=tuple(checked(Choice, each) for each in choices),
+        choices=tuple(checked(Choice, item) for item in choices),
         costs=costs,
-        drifts=tuple(checked(Drift, each) for each in drifts),
+        drifts=tuple(checked(Drift, item) for item in drifts),
     )
 
 
@@ -268,7 +271,7 @@ def decode_matrix(rows: Sequence[Sequence[float | None]]) -> Matrix:
 
 def estimates(results: Sequence[RunResult]) -> dict[str, Estimate]:
     """The mean of every metric over runs, with its standard error."""
-    return {name: mean_and_error([each.metrics[name] for each in results]) for name in METRICS}
+    return {name: mean_and_error([result.metrics[name] for result in results]) for name in METRICS}
 
 
 def estimate_json(estimate: Estimate) -> dict[str, Any]:
@@ -362,12 +365,12 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "keys": list(result.keys),
         "seconds": dict(result.seconds),
         "notes": list(result.notes),
-        "parameters": [each._asdict() for each in result.parameters],
+        "parameters": [item._asdict() for item in result.parameters],
         "costs": {name: cost._asdict() for name, cost in result.costs.items()},
         "state": result.state and result.state.model_dump(mode="json"),
         "outside": dict(result.outside),
-        **({"choices": [each.json() for each in result.choices]} if result.choices else {}),
-        **({"drifts": [each.json() for each in result.drifts]} if result.drifts else {}),
+        **({"choices": [item.json() for item in result.choices]} if result.choices else {}),
+        **({"drifts": [item.json() for item in result.drifts]} if result.drifts else {}),
         "numerics": numerics(torch.device(result.spec.device)) | {"threads": result.spec.threads},
     }
 

@@ -65,12 +65,12 @@ def predictions_of(spec: RunSpec, store: Path, data: Path | None, task: int) -> 
         network = _network(experiment, store, task, "main")
         setting = experiment.setting
         answer = setting.images.answering(network.to(setting.device), setting.device)
-        tasks = [each for each in experiment.stream.tasks[: task + 1] if each.is_column]
-        parts = [each.load().test for each in tasks]
+        tasks = [earlier for earlier in experiment.stream.tasks[: task + 1] if earlier.is_column]
+        parts = [earlier.load().test for earlier in tasks]
         output = answer(Samples.concatenate(parts))
         labels = torch.cat([part.y for part in parts])
         counts = torch.tensor([len(part) for part in parts])
-        numbers = torch.tensor([each.index for each in tasks]).repeat_interleave(counts)
+        numbers = torch.tensor([earlier.index for earlier in tasks]).repeat_interleave(counts)
         return Predictions(output.logits, output.features, labels, numbers)
 
 

@@ -159,10 +159,10 @@ class _StudyFile:
         for tried in tries:
             first = {key: grid[0] for key, grid in grids.items()}
             inner = (*where, "settings") if "methods" in where else where
-            own = self._layer(inner, {**plain, **first, **tried})
+            layer = self._layer(inner, {**plain, **first, **tried})
             fixed = Layer("settings", fixed_settings(str(where[1])))
             try:
-                request = Request(None, str(where[1]), (fixed, of_benchmark, own), seeds=(0,))
+                request = Request(None, str(where[1]), (fixed, of_benchmark, layer), seeds=(0,))
                 resolve_rows(request, [method], among)
             except AnclError as error:
                 for line in str(error).split("\n"):

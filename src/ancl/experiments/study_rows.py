@@ -331,14 +331,14 @@ class RuleFollower:
 
     def follow(self) -> dict[str, str]:
         """The rules taken, once all that decides is done; the rows with them are added."""
-        searched = [each for each in self._methods if "lamb" in each.result.chosen]
-        for each in searched:
-            self._count(each.result)
-            if each.result.method in self._rules.deciding:
-                self._try(each)
+        searched = [row for row in self._methods if "lamb" in row.result.chosen]
+        for row in searched:
+            self._count(row.result)
+            if row.result.method in self._rules.deciding:
+                self._try(row)
         taken = self._choose()
-        for each in searched:
-            self._fill(each, taken)
+        for row in searched:
+            self._fill(row, taken)
         return taken
 
     def _count(self, method: MethodResult) -> None:

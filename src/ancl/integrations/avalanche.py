@@ -155,18 +155,18 @@ class _Plugin:
         assert learning is not None, "Avalanche calls before_training_exp first"
         if old and old.lamb != 0:
             omega = old.regularizer
-            found = learning.importance(omega, self._start, self._watcher, "main", 0)
+            importance = learning.importance(omega, self._start, self._watcher, "main", 0)
             if isinstance(omega, WeightRegularizer):
-                found = omega.merge(self._old.importance if self._old else None, found)
-            self._old = learning.anchor(omega, slice(0, len(self._order)), found)
+                importance = omega.merge(self._old.importance if self._old else None, importance)
+            self._old = learning.anchor(omega, slice(0, len(self._order)), importance)
         self._close()
 
     # -- an experience -----------------------------------------------------------------------
 
     def _take_classes(self, experience: Experience) -> None:
         """Put new classes after all earlier ones: a task is a slice of this order."""
-        given = tuple(sorted({int(each) for each in experience.classes_in_this_experience}))
-        known = [each for each in given if each in self._order]
+        given = tuple(sorted({int(label) for label in experience.classes_in_this_experience}))
+        known = [label for label in given if label in self._order]
         start = len(self._order)
         if not known:
             self._order += given
@@ -253,7 +253,7 @@ def _reasons(method: Method) -> list[str]:
     auxiliary = method.auxiliary
     stages = ", ".join(part.name for part in method.finish)
     extras = ", ".join(extra.name for extra in method.extras)
-    found = {
+    reasons = {
         "it reads feature maps of every stage": any(o.reads == "maps" for o in method.omegas),
         f"it has stages after training ({stages})": stages,
         f"its loss has more terms ({extras})": extras,
@@ -271,5 +271,7 @@ def _reasons(method: Method) -> list[str]:
         and auxiliary.data == "combined",
         "its auxiliary network is carried from task to task": auxiliary
         and auxiliary.start == "carried",
+        "a part alone of its auxiliary network learns, or its adapters begin at zero": auxiliary
+        and (auxiliary.trains != "all" or auxiliary.start == "zero"),
     }
-    return [reason for reason, holds in found.items() if holds]
+    return [reason for reason, holds in reasons.items() if holds]

@@ -151,9 +151,11 @@ class Learning:
         """What an Ω on weights knows of them; estimated on a copy, so that nothing is touched."""
         if not isinstance(omega, WeightRegularizer):
             return {}
-        own = replace(self, model=copy.deepcopy(self.model))
+        copied = replace(self, model=copy.deepcopy(self.model))
         watched = watcher.state() if watcher else {}
-        evidence = Evidence(own.network, own.weights(), start, own.batches, own.tasks, watched)
+        evidence = Evidence(
+            copied.network, copied.weights(), start, copied.batches, copied.tasks, watched
+        )
         with self.stream(role, "importance", epoch):
             return omega.importance(evidence)
 
@@ -192,8 +194,8 @@ class AuxiliaryNetwork:
 
     def follow(self, optimizer: Optimizer) -> None:
         """Take the strategy's rates."""
-        for own, theirs in zip(self._optimizer.param_groups, optimizer.param_groups, strict=True):
-            own["lr"] = theirs["lr"]
+        for group, theirs in zip(self._optimizer.param_groups, optimizer.param_groups, strict=True):
+            group["lr"] = theirs["lr"]
 
     def learn(self, epochs: int) -> None:
         """Train this number of epochs."""
@@ -207,10 +209,10 @@ class AuxiliaryNetwork:
         """The pull to it as it is now."""
         history, of = self._learning.history, self._auxiliary
         classes = slice(history.current.start if of.classes == "new" else 0, history.current.stop)
-        found = self._learning.importance(
+        importance = self._learning.importance(
             of.omega, self._start, self._watcher, "auxiliary", self._epoch
         )
-        anchor = self._learning.anchor(of.omega, classes, found)
+        anchor = self._learning.anchor(of.omega, classes, importance)
         return PenaltyTerm("auxiliary", weight_at(of.lamb_a, *history.counts), of.omega, anchor)
 
     def _step(self, x: Tensor, y: Tensor) -> None:

@@ -135,13 +135,13 @@ def accuracy_points(result: Mapping[str, Any]) -> Iterator[Point]:
     count = len(result["images"])
     tests = [index for index, (_, _, test) in enumerate(result["images"]) if test]
     for after in range(count):
-        found = {
+        points = {
             f"t{task}/test_acc_{name}": result["matrices"][name][after][column]
             for name in ("taw", "tag")
             for column, task in enumerate(tests)
             if task <= after
         }
-        yield _percent(found, after)
+        yield _percent(points, after)
     yield _percent({f"metrics/{name}": v for name, v in result["metrics"].items()}, count - 1)
 
 

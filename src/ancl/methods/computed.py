@@ -339,13 +339,14 @@ def knn(
 
 
 def logistic(
-    *, penalty: Penalty = "auto", balanced: bool = False, grid: GridSetting = "auto"
+    *, penalty: Penalty = "auto", balanced: bool = True, grid: GridSetting = "auto"
 ) -> Method:
     """Logistic regression on the features of all images; these are kept, and no weight trained.
 
     Args:
         penalty: λ / 2 of the squared weights; auto is a twentieth of the variance of the features.
-        balanced: Whether every class counts as if it had equally many images.
+        balanced: Whether every class counts as if it had equally many images; scikit-learn's
+            do not.
         grid: Features are kept as multiples of 2^-grid; auto is as fine as they allow.
     """
     return _computed("logistic", LogisticRule(penalty, balanced), grid=grid)

@@ -1,5 +1,7 @@
 """What a memory holds after a task."""
 
+from dataclasses import replace
+
 import torch
 
 from ancl.data import Samples
@@ -8,6 +10,8 @@ from ancl.memory import Exemplars, Memory
 from ancl.methods.work import TaskWork
 from ancl.networks import Network
 from ancl.reservoirs import share
+from ancl.training.renewal import recorded_extra
+from ancl.types import Params
 
 
 def memory_after(work: TaskWork, network: Network) -> list[Exemplars]:
@@ -33,6 +37,19 @@ def memory_after(work: TaskWork, network: Network) -> list[Exemplars]:
         flags = torch.ones(number, dtype=torch.bool)
         new.append(Exemplars(work.held, torch.full((number,), work.index), flags))
     return [old, *new]
+
+
+def renewed_memory(work: TaskWork, renewed: Params) -> Exemplars:
+    """What the memory holds that took every batch of the task when it was learned.
+
+    Args:
+        work: The task's.
+        renewed: What its training left: positions, and what was recorded.
+    """
+    old, new = work.exemplars or _none(work), work.split.train
+    came = Exemplars(new, torch.full((len(new),), work.index), torch.zeros(len(new)).bool())
+    both = Exemplars.joined([replace(old, extra={}), came])
+    return replace(both, extra=recorded_extra(renewed)).take(renewed["held"])
 
 
 def _shared(work: TaskWork, memory: Memory, count: int) -> list[Exemplars]:

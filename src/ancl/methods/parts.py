@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +13,13 @@ from torch import Tensor
 from ancl.data import Augment, Batches, Normalization, Samples, Split
 from ancl.data.samples import as_input
 from ancl.errors import MethodError
+from ancl.hashing import LATER
 from ancl.inference import Infer, InferenceInputs
 from ancl.losses import TaskLoss
 from ancl.memory import Exemplars, Memory, Record
 from ancl.methods.task_history import ClassHistory
 from ancl.networks import Architecture, Network
+from ancl.networks.learnable import ALL
 from ancl.regularizers import Watcher
 from ancl.state import BASE, MEMORY
 from ancl.step_hooks import Constraint
@@ -26,6 +28,7 @@ from ancl.training.config import Training
 from ancl.training.loop import Drive
 from ancl.training.objective import Auxiliary, Extra, Term
 from ancl.training.outer import Outer
+from ancl.training.renewal import Renewal
 from ancl.training.retrieval import Interference
 from ancl.types import Output, Params, strip_prefix
 
@@ -59,10 +62,12 @@ class TaskImages:
     Args:
         key: The key of the images.
         held: The number of images per class that nothing is trained on (BiC).
+        piece: Which of them are learned, in the order in which they came; all if left out.
     """
 
     key: str
     held: int = 0
+    piece: Annotated[tuple[int, int] | None, LATER] = None
 
 
 @dataclass(frozen=True)
@@ -128,12 +133,16 @@ class AuxiliaryTraining:
         watcher: What follows the training.
         frozen_blocks: The number of the head's first blocks that are frozen.
         combined: Whether it also learns from the memory, and all classes compete.
+        trains: What learns of its backbone, of what learns of the main network's.
+        cleared: Whether its adapters begin at 0.
     """
 
     training: Training
     watcher: type[Watcher] | None = None
     frozen_blocks: int = 0
     combined: bool = False
+    trains: Annotated[str, LATER] = ALL
+    cleared: Annotated[bool, LATER] = False
 
 
 class _NotHeld(Enum):
@@ -176,6 +185,8 @@ class TaskParts:
             to validate on.
         records: What the memory keeps of each image besides.
         retrieve: Which images of the memory are replayed, if not any.
+        renewal: How the memory takes every batch that is learned, if it does.
+        old_task: The task whose head the network in ``old`` has, if not that of the last.
     """
 
     architecture: Architecture = _NOT_HELD
@@ -202,6 +213,8 @@ class TaskParts:
     kept: tuple[int, int] = _NOT_HELD
     records: tuple[Record, ...] = ()
     retrieve: Interference | None = None
+    renewal: Renewal | None = None
+    old_task: int | None = None
 
     def __getattribute__(self, name: str) -> Any:
         value = object.__getattribute__(self, name)

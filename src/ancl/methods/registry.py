@@ -235,7 +235,8 @@ def later_options() -> Mapping[str, Any]:
 
     By name alone: a spec that is read back must not load the code of a method from outside.
     """
-    return {n: v for maker in METHODS.values() for n, v in later_defaults(maker).items()}
+    makers = (*METHODS.values(), *VARIANTS.values())
+    return {n: v for maker in makers for n, v in later_defaults(maker).items()}
 
 
 def section_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:

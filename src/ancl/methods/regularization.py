@@ -19,6 +19,7 @@ from ancl.methods.moving import HEAD, Classifier, Transport, with_statistics
 from ancl.methods.rehearsal import Lambda, Smoothing, bic, eeil, icarl, lucir, podnet, wa
 from ancl.methods.replay import agem, dark_er, dark_er_pp, er, er_ace, gdumb, mir
 from ancl.methods.variants import DEFAULT_LAMB_A, with_afec, with_ancl
+from ancl.networks.learnable import ALL
 from ancl.regularizers import Dmc, Eeil, Ewc, LessForget, Lfl, Lwf, Lwm, Mas, RWalk, Si
 from ancl.training.lambda_rules import BalanceText, NewShare, OldShare, RefusedBalance
 from ancl.training.objective import Auxiliary, Term
@@ -297,7 +298,12 @@ def dmc(*, centring: Literal["sample", "batch"] = "sample") -> Method:
     )
 
 
-def freeze(*, loss_over: Over = "auto", classifier: Classifier = "head") -> Method:
+def freeze(
+    *,
+    loss_over: Over = "auto",
+    classifier: Classifier = "head",
+    head: Annotated[Literal["linear", "cosine"], LATER] = "linear",
+) -> Method:
     """Learn the backbone with the first task, then heads alone.
 
     Args:
@@ -305,8 +311,9 @@ def freeze(*, loss_over: Over = "auto", classifier: Classifier = "head") -> Meth
             auto is seen with old images to learn from, else own_task.
         classifier: What answers: the ``head`` that is trained; or one computed from statistics
             of all images: ncm, slda, ridge, logistic, auto.
+        head: What the first task is learned by: linear, or cosine: η cos(w, f) with a learned η.
     """
-    method = Method("freeze", CrossEntropy(loss_over), trains="head")
+    method = Method("freeze", CrossEntropy(loss_over), trains="head", head=head)
     if classifier == HEAD:
         return method
     return with_statistics(replace(method, main="first"), classifier)
@@ -368,12 +375,18 @@ ALIASES = {
 }
 
 
+AuxiliaryPart = Annotated[str, LATER]
+"""What learns of an auxiliary network; the network says which parts it has."""
+
+
 def ancl_variant(
     *,
     lamb_a: Lambda | BalanceText = DEFAULT_LAMB_A,
     auxiliary_classes: Literal["new", "all"] = "new",
     auxiliary_data: Literal["current", "combined"] = "current",
     adaptive_auxiliary: Literal["both", "old_only"] = "both",
+    auxiliary_start: Annotated[Literal["old", "zero"], LATER] = "old",
+    auxiliary_trains: AuxiliaryPart = ALL,
 ) -> Callable[[Method], Method]:
     """Hold it to an auxiliary network too, by the same regularizer.
 
@@ -383,6 +396,11 @@ def ancl_variant(
         auxiliary_classes: Its Ω is over the task's new classes, or over all.
         auxiliary_data: It learns from the task's images, or from them combined with the memory's.
         adaptive_auxiliary: Whether λ_a follows the same rule as λ, if there is one, or not.
+        auxiliary_start: It starts from the old network, or (zero) from it with its adapters at
+            zero: from the pretrained network.
+        auxiliary_trains: What learns of its backbone: all that learns of the main network's; or a
+            part of it: last (its last stage), affine, or names of modules. That costs less; the
+            rest stays the old network's.
     """
     return lambda method: with_ancl(
         method,
@@ -390,6 +408,8 @@ def ancl_variant(
         classes=auxiliary_classes,
         data=auxiliary_data,
         adaptive=adaptive_auxiliary,
+        start=auxiliary_start,
+        trains=auxiliary_trains,
     )
 
 
@@ -399,6 +419,7 @@ def afec_variant(
     afec_start: Literal["old", "carried"] = "old",
     afec_renewed: Literal["epoch", "task"] = "epoch",
     afec_over: Literal["auto", "own", "seen"] = "auto",
+    auxiliary_trains: AuxiliaryPart = ALL,
 ) -> Callable[[Method], Method]:
     """Hold it to an auxiliary network one epoch ahead, by EWC's regularizer.
 
@@ -409,9 +430,17 @@ def afec_variant(
         afec_renewed: Renew it every epoch (AFEC), or once per task (then it is ANCL's).
         afec_over: Classes of its Fisher information: the task's own, or all ``seen``; auto is own,
             and with ewc what ewc has.
+        auxiliary_trains: What learns of its backbone: all that learns of the main network's; or a
+            part of it: last (its last stage), affine, or names of modules. That costs less; the
+            rest stays the old network's.
     """
     return lambda method: with_afec(
-        method, lamb_a, start=afec_start, renewed=afec_renewed, over=afec_over
+        method,
+        lamb_a,
+        start=afec_start,
+        renewed=afec_renewed,
+        over=afec_over,
+        trains=auxiliary_trains,
     )
 
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil
 from typing import Any, Self
@@ -34,6 +34,10 @@ class ClassHistory:
         if last.returning:
             present = last.present
         return cls(tuple(task.classes for task in tasks), present, rows)
+
+    def up_to(self, task: int) -> Self:
+        """The history that ended with an earlier task; which classes came again is left out."""
+        return replace(self, tasks=self.tasks[: task + 1], present=None)
 
     def key_description(self) -> dict[str, Any]:
         """What it puts into keys: nothing of repetition or a whole head where there is none."""

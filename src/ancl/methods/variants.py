@@ -5,6 +5,7 @@ from typing import Literal
 
 from ancl.errors import MethodError
 from ancl.methods.method import Method
+from ancl.networks.learnable import ALL
 from ancl.regularizers import Ewc, WeightRegularizer
 from ancl.training.lambda_rules import Auto, Balance, Rule, Weight, default_kappa
 from ancl.training.objective import Auxiliary
@@ -22,11 +23,14 @@ def with_ancl(
     classes: Literal["new", "all"] = "new",
     data: Literal["current", "combined"] = "current",
     adaptive: Literal["both", "old_only"] = "both",
+    start: Literal["old", "zero"] = "old",
+    trains: str = ALL,
 ) -> Method:
     """The method with its own Ω held to an auxiliary network too.  Equation: [ancl].
 
     Where λ follows a rule, λ_a follows the same unless ``adaptive`` is ``old_only``: their ratio
     then stays what it is. A ``Balance``, or its text such as ``balance:0.3``, finds λ_a itself.
+    For all else see ``Auxiliary``.
     """
     _check_variant("a", method)
     if method.old is None:
@@ -40,7 +44,9 @@ def with_ancl(
     rule = method.old.lamb
     if adaptive == "both" and isinstance(rule, Rule) and isinstance(lamb_a, float | int) and lamb_a:
         lamb_a = rule.scaled(lamb_a)
-    auxiliary = Auxiliary(method.old.regularizer, lamb_a, classes=classes, data=data)
+    auxiliary = Auxiliary(
+        method.old.regularizer, lamb_a, start=start, classes=classes, data=data, trains=trains
+    )
     return replace(
         method,
         name=f"a-{method.name}",
@@ -56,6 +62,7 @@ def with_afec(
     start: Literal["old", "carried"] = "old",
     renewed: Literal["task", "epoch"] = "epoch",
     over: Literal["auto", "own", "seen"] = "auto",
+    trains: str = ALL,
 ) -> Method:
     """The method with EWC's Ω held to an auxiliary network one epoch ahead.  Equation: [afec].
 
@@ -81,7 +88,7 @@ def with_afec(
     omega = host if type(host) is Ewc else Ewc(over="own")
     if over != "auto":
         omega = replace(omega, over=over)
-    auxiliary = Auxiliary(omega, lamb_a, renewed=renewed, start=start)
+    auxiliary = Auxiliary(omega, lamb_a, renewed=renewed, start=start, trains=trains)
     return replace(method, name=f"afec-{method.name}", auxiliary=auxiliary)
 
 

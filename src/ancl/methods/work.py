@@ -28,6 +28,8 @@ from ancl.methods.parts import (
     with_features,
 )
 from ancl.networks import Network
+from ancl.networks.adapters import clear_adapters
+from ancl.networks.learnable import narrow
 from ancl.regularizers import Evidence, Watcher, WeightRegularizer
 from ancl.seeding import generator, seeded
 from ancl.state import (
@@ -140,7 +142,10 @@ class TaskWork:
     @cached_property
     def split(self) -> Split:
         """The task's images, without those held out for the memory's validation part."""
-        return replace(self.images(self._parts.data.key), train=self._held_out[0])
+        train, piece = self._held_out[0], self._parts.data.piece
+        if piece is not None:
+            train = train.take(self.arrival(len(train))[slice(*piece)])
+        return replace(self.images(self._parts.data.key), train=train)
 
     @cached_property
     def held(self) -> Samples:
@@ -248,8 +253,14 @@ class TaskWork:
             return None
         exemplars, read = self.exemplars.marked(held=False), self.split.train.features is not None
         samples = exemplars.samples if read else replace(exemplars.samples, features=None)
-        batches = self._training_batches([samples], self._parts.replay, "replay")
-        return ReplayStream(replace(batches, exemplars=len(samples)), exemplars.extra)
+        parts, renewal = [samples], self._parts.renewal
+        if renewal:
+            parts.append(self.split.train if read else replace(self.split.train, features=None))
+        batches = self._training_batches(parts, self._parts.replay, "replay")
+        batches = replace(batches, exemplars=len(batches.samples))
+        if renewal:
+            return renewal.stream(batches, exemplars.extra, len(samples), self.seed)
+        return ReplayStream(batches, exemplars.extra)
 
     @property
     def augment(self) -> Augment:
@@ -340,10 +351,16 @@ class TaskWork:
             self.batches(val) if sum(map(len, val)) else None,
             self.view,
             training,
-            (self.seed, self.index, role),
+            (self.seed, self.index, role, *self._piece),
             watcher,
             constrain or self._parts.constrain,
         )
+
+    @property
+    def _piece(self) -> tuple[str, ...]:
+        """Where randomness of a piece of the task comes from."""
+        piece = self._parts.data.piece
+        return () if piece is None else (f"from {piece[0]}",)
 
     def auxiliary_fit(self, of: AuxiliaryTraining, training: Training, *, validated: bool) -> Fit:
         """The auxiliary network's training: the task loss alone."""
@@ -351,7 +368,7 @@ class TaskWork:
         if of.combined and self.exemplars:
             train.append(self.exemplars.part(held=False))
         fit = self.fit(
-            self.auxiliary_network(of.frozen_blocks),
+            self.auxiliary_network(of),
             Objective(self.task_loss, own_classes=not of.combined),
             train,
             [self.split.val] if validated else [],
@@ -363,13 +380,16 @@ class TaskWork:
             fit.view = self.alone
         return fit
 
-    def auxiliary_network(self, frozen_blocks: int) -> Network:
+    def auxiliary_network(self, of: AuxiliaryTraining) -> Network:
         """The network the auxiliary training begins with."""
         network = self.network(START)
         if CARRIED in self.inputs:
             carried = self.state(CARRIED) or strip_prefix(NETWORK, self.inputs[CARRIED].tensors)
             network.load(network.tensors() | carried)
-        network.freeze(self._absent(frozen_blocks))
+        if of.cleared:
+            clear_adapters(network.backbone)
+        network.freeze(self._absent(of.frozen_blocks))
+        narrow(network.backbone, of.trains)
         return network
 
     def _absent(self, blocks: int) -> list[int]:
@@ -389,22 +409,29 @@ class TaskWork:
         watched: Params,
         role: str,
         epoch: int = 0,
+        start: Network | None = None,
     ) -> Importance:
-        """Importance of a trained network's weights, from this task's own images."""
+        """Importance of a trained network's weights, from this task's own images.
+
+        Weights that learned nothing in it, as the auxiliary network's may, have none.
+        """
         batches = self._training_batches([self.split.train], self._parts.images.batch_size, role)
-        path = (self.seed, self.index, role, "importance", epoch)
+        path: list[int | str] = [self.index, role, *self._piece, "importance", epoch]
 
         def images(augmented: bool) -> Iterator[tuple[Tensor, Tensor]]:
-            for batch in batches.shuffled(generator(*path), augmented=augmented):
+            for batch in batches.shuffled(generator(self.seed, *path), augmented=augmented):
                 yield batch.x, batch.y
 
         weights = {n: w for n, w in network.weights().items() if w.requires_grad}
-        start = {n: w.detach() for n, w in self.network(START).weights().items()}
+        began = (self.network(START) if start is None else start).weights()
+        before = {n: w.detach() for n, w in began.items()}
         watched = {name: value.to(self.device) for name, value in watched.items()}
-        with seeded(*path):
-            return omega.importance(
-                Evidence(network, weights, start, images, self.history.tasks, watched, self.present)
-            )
+        seen = (self.history.tasks, watched, self.present)
+        with seeded(self.seed, *path):
+            found = omega.importance(Evidence(network, weights, before, images, *seen))
+        still = [n for n, w in began.items() if w.requires_grad and n not in weights]
+        none = {name: torch.zeros_like(before[name]) for name in still}
+        return {kind: {**values, **none} for kind, values in found.items()} if none else found
 
     # -- the main network's loss -------------------------------------------------------------
 
@@ -461,11 +488,19 @@ class TaskWork:
 
     def _old_anchor(self, old: Term) -> Anchor:
         if old.stored:
-            return Anchor(self.history.stored_classes, stored=True)
+            classes = self.history.stored_classes
+            if self._parts.renewal:  # answers for new classes are stored in the task itself
+                classes = slice(0, max(classes.stop, self.history.current.stop))
+            return Anchor(classes, stored=True)
         # As the last task left it; rows for new classes, if it has any, are not used.
         before = (OLD, self.history.blocks_before) if OLD in self.inputs else (START, None)
+        classes, copied = self.history.old_classes, self._parts.old_task
+        if copied is not None:
+            then = self.history.up_to(copied)
+            before = (OLD, then.blocks)
+            classes = classes if copied == self.index else slice(0, then.current.stop)
         network, importance = self.network(*before), self.importance_of(IMPORTANCE)
-        return anchor_for(old.regularizer, network, self.history.old_classes, importance)
+        return anchor_for(old.regularizer, network, classes, importance)
 
     def auxiliary_term(
         self, auxiliary: Auxiliary, network: Network, importance: Importance

@@ -76,6 +76,14 @@ def is_adapted(module: nn.Module) -> bool:
     return any(isinstance(part, Adapted) for part in module.modules())
 
 
+@torch.no_grad()
+def clear_adapters(module: nn.Module) -> None:
+    """Set every B to 0, in place: the layers answer as without an adapter."""
+    for part in module.modules():
+        if isinstance(part, Adapted):
+            part.b.zero_()
+
+
 def merge_adapters(module: M) -> M:
     """A copy whose adapters are added to their layers; the module itself where it has none."""
     if not is_adapted(module):

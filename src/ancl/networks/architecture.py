@@ -10,10 +10,11 @@ from torch import nn
 from ancl.data.samples import Normalization
 from ancl.errors import SpecError, did_you_mean, unknown
 from ancl.hashing import UnstorableError, describe, known_digest, not_later
+from ancl.networks.adapters import is_adapted
 from ancl.networks.growth import Growth
 from ancl.networks.heads import HEADS
 from ancl.networks.identity import module_identity
-from ancl.networks.learnable import ADAPTER, ALL, HEAD, RANK
+from ancl.networks.learnable import ADAPTER, ALL, HEAD, RANK, narrow
 from ancl.networks.makers import (
     NAMES,
     Maker,
@@ -154,6 +155,25 @@ class Architecture:
         network.share(base)
         if self.prototype is not None:  # it needs no copy of its own either
             share_equal(self.prototype, {n.removeprefix(BACKBONE): t for n, t in base.items()})
+
+    def check_auxiliary(self, trains: str, *, cleared: bool) -> None:
+        """Refuse what an auxiliary network of this kind cannot be.
+
+        Args:
+            trains: What of it is to learn; see ``narrow``.
+            cleared: Whether its adapters are to begin at 0.
+
+        Raises:
+            SpecError: It has no such part, or no adapters.
+        """
+        with seeded(0, "probe"):
+            backbone = self.restore((2, 2), None).backbone
+        if cleared and not is_adapted(backbone):
+            raise SpecError(
+                f"auxiliary_start is zero, where adapters begin, and {self.name} has none. Use "
+                f"network.trains=adapter, or leave auxiliary_start out."
+            )
+        narrow(backbone, trains)
 
     def gained(self, sizes: Sequence[int]) -> int:
         """The number of parameters that it stores in the end more than a network that stays."""

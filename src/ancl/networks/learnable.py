@@ -1,5 +1,6 @@
 """Which weights of a network learn, and whether its batch norms keep their statistics."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -17,6 +18,8 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 _NORMS = (BatchNorm, nn.LayerNorm, nn.GroupNorm)
 _STAGES = ("stages", "blocks")
 """What networks call the sequence of their stages: ours, and timm's."""
+_NUMBERED = re.compile(r"layer\d+")
+"""What residual networks call each stage."""
 _SHOWN = 24
 
 
@@ -41,14 +44,51 @@ def limit(
     Raises:
         SpecError: There is no such part.
     """
-    choose = _CHOICES.get(trains)
-    if choose is not None:
-        choose(module, rank)
-    else:
-        _named(module, trains)
+    _choose(module, "network.trains", trains, TRAINS, rank)
     if norms == "fixed":
         module.fixed_norms = True  # type: ignore[assignment]  # of any module: see Backbone
     return module
+
+
+def narrow(module: nn.Module, trains: str) -> None:
+    """Let a part alone learn of what learns of a backbone now, in place.
+
+    Args:
+        module: The backbone.
+        trains: As for ``limit``; a part has weights, and no adapter is added.
+
+    Raises:
+        SpecError: There is no such part, or nothing of it learns.
+    """
+    if trains == ALL:
+        return
+    setting, words = "auxiliary_trains", (ALL, "affine", "last")
+    learning = {name for name, weight in module.named_parameters() if weight.requires_grad}
+    if trains in (HEAD, ADAPTER):
+        why = "would learn nothing" if trains == HEAD else "has adapters by network.trains alone"
+        raise _misfit(module, setting, trains, words, why)
+    _choose(module, setting, trains, words)
+    for name, weight in module.named_parameters():
+        weight.requires_grad_(weight.requires_grad and name in learning)
+    if learning and not any(weight.requires_grad for weight in module.parameters()):
+        raise _misfit(module, setting, trains, words, "learns nothing of that (network.trains)")
+
+
+def _choose(
+    module: nn.Module, setting: str, trains: str, words: tuple[str, ...], rank: int = RANK
+) -> None:
+    choose = _CHOICES.get(trains)
+    try:
+        if choose is not None:
+            choose(module, rank)
+        else:
+            _named(module, trains)
+    except _MissingPartError as error:
+        raise _misfit(module, setting, trains, words, str(error)) from None
+
+
+class _MissingPartError(Exception):
+    """Why a module has no such part."""
 
 
 def _all(module: nn.Module, rank: int) -> None:
@@ -63,7 +103,7 @@ def _affine(module: nn.Module, rank: int) -> None:
     parts = [part for part in module.modules() if isinstance(part, _NORMS)]
     weights = [weight for part in parts for weight in part.parameters(recurse=False)]
     if not weights:
-        raise _misfit(module, "affine", "has no norms with a scale and a shift")
+        raise _MissingPartError("has no norms with a scale and a shift")
     module.requires_grad_(False)
     for weight in weights:
         weight.requires_grad_(True)
@@ -72,9 +112,11 @@ def _affine(module: nn.Module, rank: int) -> None:
 def _last(module: nn.Module, rank: int) -> None:
     children = dict(module.named_children())
     stages = {name: list(children[name].children()) for name in _STAGES if name in children}
+    numbered = [name for name in children if _NUMBERED.fullmatch(name)]
+    stages |= {name: [children[name]] for name in numbered[-1:]}
     name = next((name for name, parts in stages.items() if parts), "")
     if not name:
-        raise _misfit(module, "last", f"has no part named {' or '.join(_STAGES)}")
+        raise _MissingPartError(f"has no part named {', '.join(_STAGES)} or layer1")
     module.requires_grad_(False)
     after = list(children.values())[list(children).index(name) + 1 :]
     for part in (stages[name][-1], *after):
@@ -83,7 +125,7 @@ def _last(module: nn.Module, rank: int) -> None:
 
 def _adapter(module: nn.Module, rank: int) -> None:
     if not is_adapted(adapt(module, rank)):
-        raise _misfit(module, "adapter", "has no linear layer and no convolution of 1x1 pixels")
+        raise _MissingPartError("has no linear layer and no convolution of 1x1 pixels")
 
 
 def _named(module: nn.Module, names: str) -> None:
@@ -92,12 +134,13 @@ def _named(module: nn.Module, names: str) -> None:
     wanted = [name.strip() for name in names.split(",")]
     for name in wanted:
         if not name or name not in parts:
-            raise _misfit(module, names, f"has no part {name!r}.{did_you_mean(name, parts)}")
+            near = did_you_mean(name, filter(None, parts))
+            raise _MissingPartError(f"has no part {name!r}.{near}")
     module.requires_grad_(False)
     for name in wanted:
         parts[name].requires_grad_(True)
     if not any(weight.requires_grad for weight in module.parameters()):
-        raise _misfit(module, names, "has no weights in these parts")
+        raise _MissingPartError("has no weights in these parts")
 
 
 _CHOICES: dict[str, Callable[[nn.Module, int], None]] = {
@@ -111,7 +154,9 @@ TRAINS = tuple(_CHOICES)
 """Words that ``trains`` may be; else it names modules."""
 
 
-def _misfit(module: nn.Module, trains: str, why: str) -> SpecError:
+def _misfit(
+    module: nn.Module, setting: str, trains: str, words: tuple[str, ...], why: str
+) -> SpecError:
     paths = [
         name
         for name, part in module.named_modules()
@@ -119,6 +164,6 @@ def _misfit(module: nn.Module, trains: str, why: str) -> SpecError:
     ]
     more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
     return SpecError(
-        f"network.trains is {trains}, but {type(module).__name__} {why.rstrip('.')}. Give one of "
-        f"{', '.join(TRAINS)}, or names of its parts: {', '.join(paths[:_SHOWN])}{more}."
+        f"{setting} is {trains}, but {type(module).__name__} {why.rstrip('.')}. Give one of "
+        f"{', '.join(words)}, or names of its parts: {', '.join(paths[:_SHOWN])}{more}."
     )

@@ -183,14 +183,18 @@ def _open_folder(path: Path, sources: Sources, error: type[AnclError]) -> None:
         sys.path.append(str(folder))
     importlib.invalidate_caches()
     for top in sorted({_top(other) for other in sources.others}):
-        found = spec_of(top)
-        base = base_of(found) if found else None
-        own = {other: data for other, data in sources.others.items() if _top(other) == top}
-        if base is None or not all(_says(base / other, data) for other, data in own.items()):
-            origin = (found.origin or "a folder") if found else "nowhere"
+        module_spec = spec_of(top)
+        base = base_of(module_spec) if module_spec else None
+        folder_sources = {
+            other: data for other, data in sources.others.items() if _top(other) == top
+        }
+        if base is None or not all(
+            _says(base / other, data) for other, data in folder_sources.items()
+        ):
+            origin = (module_spec.origin or "a folder") if module_spec else "nowhere"
             raise error(
                 f"{path} imports {top!r} from its folder, but Python finds another module of that "
-                f"name first: {origin}. Rename {sources.file(next(iter(own)))}."
+                f"name first: {origin}. Rename {sources.file(next(iter(folder_sources)))}."
             )
 
 
@@ -200,9 +204,11 @@ def _says(file: Path, data: bytes) -> bool:
 
 def _callables(module: ModuleType) -> list[str]:
     """What a module offers: its own functions and classes, or all where it has none."""
-    found = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
-    own = [n for n, v in found.items() if getattr(v, "__module__", None) == module.__name__]
-    return own or list(found)
+    functions = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
+    defined_here = [
+        n for n, v in functions.items() if getattr(v, "__module__", None) == module.__name__
+    ]
+    return defined_here or list(functions)
 
 
 def _top(path: str) -> str:

@@ -144,17 +144,17 @@ def _is_main(test: ast.expr) -> bool:
 
 def _bound(nodes: list[ast.AST]) -> dict[str, str]:
     """What each imported name stands for, in full: ``np`` for ``numpy``."""
-    found: dict[str, str] = {}
+    bound: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
-                found[alias.asname or top] = alias.name if alias.asname else top
+                bound[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found |= {
+            bound |= {
                 alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names
             }
-    return found
+    return bound
 
 
 def _imported(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:

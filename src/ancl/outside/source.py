@@ -104,8 +104,8 @@ def sources_of(module: str, file: Path) -> Sources:
     place = place_of(spec.name if spec else module, Path(os.path.abspath(file)))
     known = _KNOWN.get(place)
     if known is None or known[1] != _marks(known[0]):
-        found = collect(place, _as_loaded)
-        known = _KNOWN[place] = (found, _marks(found))
+        sources = collect(place, _as_loaded)
+        known = _KNOWN[place] = (sources, _marks(sources))
     return known[0]
 
 
@@ -122,9 +122,9 @@ def remember(sources: Sources) -> None:
 
 def place_of(module: str, file: Path) -> Place:
     """Where a module is: beside its file, or at the top of its packages."""
-    own = file.parent if file.name == "__init__.py" else file.with_suffix("")
+    root = file.parent if file.name == "__init__.py" else file.with_suffix("")
     parts = tuple(module.split("."))
-    folder = own.parents[len(parts) - 1] if own.parts[-len(parts) :] == parts else file.parent
+    folder = root.parents[len(parts) - 1] if root.parts[-len(parts) :] == parts else file.parent
     # Beside installed packages are others, which are not its own.
     only = parts[0] if folder.name in _INSTALLED else None
     top = folder
@@ -148,10 +148,10 @@ def _mark(file: Path) -> tuple[int, int] | None:
     if file in _LOADED:
         return None
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return stat.st_mtime_ns, stat.st_size
 
 
 _KNOWN: dict[Place, tuple[Sources, list[tuple[int, int] | None]]] = {}
@@ -168,8 +168,15 @@ def collect(place: Place, read: Callable[[Path], bytes]) -> Sources:
     elsewhere: dict[str, Path] = {}
     versions: set[str] = set()
     # Python runs a module's packages before it.
-    packages = (f"{each}/__init__.py" for each in PurePosixPath(place.entry).parents if each.name)
-    waiting = [place.entry, *(each for each in packages if (place.folder / each).is_file())]
+    packages = (
+        f"{imported}/__init__.py"
+        for imported in PurePosixPath(place.entry).parents
+        if imported.name
+    )
+    waiting = [
+        place.entry,
+        *(imported for imported in packages if (place.folder / imported).is_file()),
+    ]
     while waiting:
         path = waiting.pop()
         if path in files:
@@ -181,8 +188,8 @@ def collect(place: Place, read: Callable[[Path], bytes]) -> Sources:
             continue
         seen = scan(files[path])
         gaps += [f"{path}:{line} {phrase}" for line, phrase in seen.gaps]
-        for each in seen.imports:
-            for name in _possible(path, each):
+        for imported in seen.imports:
+            for name in _possible(path, imported):
                 found = _find(place, name)
                 waiting += found.files
                 elsewhere |= dict.fromkeys(found.files, found.folder) if found.folder else {}
@@ -210,9 +217,9 @@ def _installed_files(package: str) -> str:
         except metadata.PackageNotFoundError:
             continue
         starts = (f"{package}/", f"{package}.")
-        own = [n for n in noted.splitlines() if n.startswith(starts) and ",sha256=" in n]
-        if own:
-            return hashlib.sha256("\n".join(sorted(own)).encode()).hexdigest()
+        entries = [n for n in noted.splitlines() if n.startswith(starts) and ",sha256=" in n]
+        if entries:
+            return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
     return ""
 
 
@@ -261,10 +268,10 @@ def _find(place: Place, name: tuple[str, ...]) -> _Found:
         return _files_in(place.folder, name) if not place.only else _Found()
     if version := _version(top, folder):
         return _Found(version=version)
-    found = _files_in(folder, name)
-    if len(name) == 1 and not found.files and spec.origin:
-        return _Found((), found.gap or f"which is no Python file ({Path(spec.origin).name})")
-    return found
+    files = _files_in(folder, name)
+    if len(name) == 1 and not files.files and spec.origin:
+        return _Found((), files.gap or f"which is no Python file ({Path(spec.origin).name})")
+    return files
 
 
 def _has(folder: Path, top: str) -> bool:
@@ -319,14 +326,14 @@ def _version(top: str, folder: Path) -> str:
     """
     for name in _distributions(top):
         try:
-            found = metadata.distribution(name)
+            distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
         # What an installer noted, or the system's own packages, which note nothing.
-        noted = any(each.parts[0] in (top, f"{top}.py") for each in found.files or ())
-        here = Path(str(found.locate_file(""))).resolve() == folder.resolve()
+        noted = any(file.parts[0] in (top, f"{top}.py") for file in distribution.files or ())
+        here = Path(str(distribution.locate_file(""))).resolve() == folder.resolve()
         if here and (noted or folder.name in _INSTALLED):
-            return f"{found.metadata['Name']} {found.version}"
+            return f"{distribution.metadata['Name']} {distribution.version}"
     return ""
 
 

@@ -27,6 +27,7 @@ from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
 from ancl.methods.task_history import check_hold_out
 from ancl.networks import Architecture, architecture
+from ancl.networks.learnable import ALL
 from ancl.picture import PictureRule
 from ancl.recipe.outside_parts import Digests, own_images, own_optimizers, part_digests
 from ancl.recipe.recipe import Recipe, RunSpec
@@ -34,6 +35,7 @@ from ancl.recipe.resolve import memory_problems
 from ancl.stages.plan import Setting, plan_each
 from ancl.stages.plan_notes import plan_notes, tuning_notes, untrained_notes
 from ancl.stages.stage import Stage
+from ancl.stages.windows import Windows
 from ancl.state import StateKeys
 
 Reading = Callable[[str, Path | None, int | None, PictureRule], Source]
@@ -139,7 +141,9 @@ def build(
     sizes = [len(task.names) for task in stream.tasks]
     memory = affordable(spec.memory, network, sizes, images.x.row_bytes)
     rows = stream.tasks[-1].classes.stop if method.all_classes else None
-    setting = replace(plain, memory=memory, rows=rows)
+    windows = _windows(spec, method)
+    renewed = spec.memory.renewed == "batch"
+    setting = replace(plain, memory=memory, rows=rows, windows=windows, renewed=renewed)
     for count in range(1, len(stream.tasks) + 1):
         check_hold_out(setting.memory, method.hold_out, stream.tasks[:count])
     each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
@@ -184,6 +188,7 @@ def make_setting(
         growth=method.growth and method.growth.told(recipe.task_aware),
         **options,
     )
+    _check_auxiliary(network, method)
     memory, image_bytes = recipe.memory, math.prod(input_shape) * (1 if pixels else 4)
     return Setting(
         architecture=network,
@@ -196,6 +201,29 @@ def make_setting(
         seed=recipe.seed,
         device=device,
     )
+
+
+def _windows(spec: RunSpec, method: Method) -> Windows | None:
+    """How parts of a stream are learned piece by piece, where that is asked for."""
+    data, size = spec.data, spec.training.batch_size
+    if data.every is None or (data.window is None and data.old_every is None):
+        return None
+    window, copy = data.window or data.every, data.old_every or data.every
+    windows = Windows(data.every * size, window * size, copy * size)
+    windows.check(method)
+    if spec.memory.renewed == "batch" and len(windows.pieces(method, windows.part)) > 1:
+        raise SpecError(
+            f"memory.renewed is batch, and {method.name} learns a part in pieces (data.window, "
+            f"data.old_every): its memory is renewed within a piece alone. Leave one of them out."
+        )
+    return windows
+
+
+def _check_auxiliary(network: Architecture, method: Method) -> None:
+    """Refuse a part that the network has not, before anything is trained."""
+    auxiliary = method.auxiliary
+    if auxiliary and (auxiliary.trains != ALL or auxiliary.start == "zero"):
+        network.check_auxiliary(auxiliary.trains, cleared=auxiliary.start == "zero")
 
 
 def _check_memory(spec: RunSpec, method: Method, stream: Stream) -> None:
@@ -330,6 +358,12 @@ def equal_epochs(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> int:
         )
     if spec.training.epochs_by_task or spec.auxiliary.epochs_by_task:
         raise SpecError("Equal computation needs one number of epochs, not a list by task.")
+    if spec.options.get("auxiliary_trains", ALL) != ALL:
+        raise SpecError(
+            f"auxiliary_trains is {spec.options['auxiliary_trains']}: a backward pass of that part "
+            f"costs less than one of the main network, and equal computation counts passes. Leave "
+            f"auxiliary_trains out."
+        )
     main_epochs, auxiliary_epochs = spec.training.epochs, spec.auxiliary.epochs
     later = images_per_epoch(spec, images)[1:]
     main = main_epochs * sum(each for each, _ in later)

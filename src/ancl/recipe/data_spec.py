@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ancl.checks import Text
 from ancl.data import Augment, class_order, task_domains, task_sizes
-from ancl.data.arrival import Arrival, check_arrival
+from ancl.data.arrival import Arrival, check_arrival, check_windows
 from ancl.data.registry import known_source, names_code
 from ancl.data.repetition import check_repetition
 from ancl.data.resizing import MOST_PIXELS
@@ -80,7 +80,12 @@ class DataSpec(TaskSpec):
         workers: Processes that decode images which stay in their files (imagenet-folder); 0
             decodes in the process that trains. One for each CPU if left out. It decides no number.
         every: In ``cir``, a stream that comes once, in batches: how many of them there are between
-            two evaluations. Old and auxiliary network are made anew as often.
+            two evaluations. Old and auxiliary network are made anew as often if nothing else is
+            said.
+        window: Where ``every`` is given, batches that are buffered: the auxiliary network learns
+            them first, then the main one. It divides ``every``, which it is if left out.
+        old_every: Where ``every`` is given, batches after which the old network is a new copy of
+            the main one. It divides ``every``, which it is if left out, or is a multiple of it.
         blurry: In ``cir``, the share of each class's images that come in other tasks than its own.
         gradual: In ``cir``, how gradually a task passes into the next: the deviation of the time at
             which an image comes, in tasks.
@@ -108,6 +113,8 @@ class DataSpec(TaskSpec):
     gradual: Annotated[Annotated[float, Ge(0)], LATER] = 0.0
     imbalance: Annotated[Annotated[float, Ge(1)], LATER] = 1.0
     noise: Annotated[Annotated[float, Ge(0), Lt(1)], LATER] = 0.0
+    window: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
+    old_every: Annotated[Annotated[int, Ge(1)] | None, LATER] = None
 
     def arrival(self, batch_size: int) -> Arrival | None:
         """When images come, where the stream has no boundaries; batches are of this size."""
@@ -118,6 +125,7 @@ class DataSpec(TaskSpec):
         """The number of classes of every task; None where the images must be read to know."""
         again = {"data.returning": self.returning, "data.per_coming": self.per_coming}
         check_arrival(self.scenario, self.every, self.blurry, self.gradual, again)
+        check_windows(self.every, self.window, self.old_every)
         classes = known_source(self.source).classes
         if classes is None:
             return None

@@ -425,6 +425,8 @@ class _RunResolver(_Resolver):
         sizes = self.attempt(data.sizes)
         if data.every:
             self.check_one_pass()
+        if made:
+            self.check_renewal(made)
         self.name_benchmark(data, len(sizes) if sizes else data.tasks)
         if sizes:
             self.attempt(lambda: enough_classes(data.scenario, sizes))
@@ -446,6 +448,23 @@ class _RunResolver(_Resolver):
                 f"network would not learn it in one pass: {given}. Give training.epochs=1, "
                 f"training.schedule=constant and a number for training.lr; auxiliary.epochs may be "
                 f"larger."
+            )
+
+    def check_renewal(self, made: Method) -> None:
+        """A memory that takes every batch needs batches that come once, and a rule by images."""
+        memory = self.section("memory")
+        if memory.renewed == "part":
+            return
+        if not self.values["data.every"] or not made.replays:
+            self.mistakes.append(
+                f"memory.renewed=batch is of methods that replay batches, such as er, on a stream "
+                f"that comes once (data.every), and this is {made.name} with "
+                f"data.every={self.values['data.every']}. Leave it out."
+            )
+        elif memory.selection not in ("reservoir", "balanced"):
+            self.mistakes.append(
+                f"memory.renewed=batch needs a memory that images may enter one by one, and "
+                f"memory.selection is {memory.selection}. Use reservoir or balanced."
             )
 
     def name_benchmark(self, data: DataSpec, tasks: int | None) -> None:

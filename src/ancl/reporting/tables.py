@@ -242,7 +242,7 @@ def cost_table(groups: Sequence[Group]) -> Table:
             time = f"{seconds[stage].mean:.3g}" if stage in seconds else ""
             rows.append((group.stream, group.title, stage, *numbers, time))
         if len(costs) > 1:
-            images, backward, flops = (sum(each) for each in zip(*costs.values(), strict=True))
+            images, backward, flops = (sum(column) for column in zip(*costs.values(), strict=True))
             time = f"{sum(seconds[stage].mean for stage in costs if stage in seconds):.3g}"
             numbers = (f"{images:,.0f}", f"{backward:,.0f}", f"{flops:.3g}")
             rows.append((group.stream, group.title, "all", *numbers, time))

@@ -55,7 +55,7 @@ def finished_runs(
     paths = [Path(path) for path in stored or [runs]]
     collected = collect(paths)
     if not collected.runs:
-        damaged = "".join(f"\n  {each.directory}: {each.reason}" for each in collected.damaged)
+        damaged = "".join(f"\n  {run.directory}: {run.reason}" for run in collected.damaged)
         raise StoreError(
             f"There is no finished run in {', '.join(map(str, paths))}. Make one, such as ancl "
             f"demo, or say where they are: --runs DIR.{damaged}"

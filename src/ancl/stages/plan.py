@@ -36,6 +36,7 @@ from ancl.stages.steps import (
     UpdateImportance,
     UpdateMemory,
 )
+from ancl.stages.windows import Piece, Windows, pieces
 from ancl.state import (
     AUXILIARY,
     AUXILIARY_IMPORTANCE,
@@ -54,6 +55,7 @@ from ancl.state import (
 from ancl.training.config import TRIALS, Training
 from ancl.training.lambda_rules import Auto, weight_at
 from ancl.training.objective import Auxiliary, Extra
+from ancl.training.renewal import Renewal
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,9 @@ class Setting:
         seed: Where all randomness comes from.
         device: Where to compute.
         rows: The number of classes of a head that has all of them from the start; none if it grows.
+        renewed: Whether the memory takes every batch of a task that is learned, and not the task.
+        windows: How tasks are learned piece by piece, where they are parts of a stream that comes
+            once.
     """
 
     architecture: Architecture
@@ -83,6 +88,8 @@ class Setting:
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     rows: int | None = None
+    renewed: bool = False
+    windows: Windows | None = None
 
     def __post_init__(self) -> None:
         check_augmentation(self.augment, self.architecture.input_shape, self.normalization)
@@ -184,6 +191,7 @@ class _Planner:
         fixed = setting.architecture.fixed and plain
         self.keeps_features = fixed and keeps_features(self.method)
         self.auto = self.method.old is not None and isinstance(self.method.old.lamb, Auto)
+        self.pieces, self.old_task = self.cut()
         check_method(self.method, setting.architecture.learns)
 
     def plan(self, state: StateKeys) -> tuple[tuple[Stage, ...], StateKeys]:
@@ -197,18 +205,20 @@ class _Planner:
         inputs = {**shared, **self.old_inputs(state)}
         if method.data == "all":
             inputs |= self.features(state, self.tasks)
-        if auxiliary and not self.first:
+        if auxiliary and not self.first and not self.pieces:
             inputs |= self.auxiliary(auxiliary, shared, state)
         if method.main == "none" or (method.main == "first" and not self.first):
             main = grown
         elif method.main == "auxiliary" and not self.first:
             main = inputs[AUXILIARY]
         else:
-            measured = self.measured()
-            if measured:
+            if self.measured():
                 inputs |= self.features(state, self.tasks)
-            fields = self.common(inputs, **self.main_parts())
-            main = self.add(TrainMain(**fields, trainer=self.trainer, **measured))
+            if self.pieces:
+                made, main = self.train_pieces(inputs, shared, state)
+                inputs |= made
+            else:
+                main = self.train(inputs, self.old_task)
             after |= dict.fromkeys(self.trainer.yields if self.trainer else (), main)
         after[NETWORK] = main
         if self.auto and not self.first:
@@ -222,8 +232,25 @@ class _Planner:
             key = self.finish(part, {**inputs, **after}, state)
             after |= dict.fromkeys(part.yields, key)
         after |= self.keep({NETWORK: after[NETWORK], "main": main, START: grown}, state)
+        windows = self.setting.windows
+        if windows and windows.parts_a_copy > 1:
+            renewed = self.task.index % windows.parts_a_copy == 0
+            after[OLD] = after[NETWORK] if renewed else state[OLD]
         self.evaluate(after, state)
         return tuple(self.stages), after
+
+    def cut(self) -> tuple[list[Piece], int | None]:
+        """The pieces in which the task is learned, if several, and whose network the old one is.
+
+        That is the last task's, if nothing else is said.
+        """
+        windows, old = self.setting.windows, self.method.old
+        if windows is None or self.first:
+            return [], None
+        parts = windows.pieces(self.method, self.task.sizes[0])
+        last = windows.copied_after(self.task.index)
+        older = old is not None and not old.stored and last < self.task.index - 1
+        return parts if len(parts) > 1 else [], last if older else None
 
     def keep(self, ends: Mapping[str, str], state: StateKeys) -> dict[str, str]:
         """Stages that keep what the next task reads of a trained network besides itself."""
@@ -237,6 +264,8 @@ class _Planner:
         if self.setting.memory and method.data == "current" and not yielded:
             before = {MEMORY: state[MEMORY]} if not self.first else {}
             before |= self.features(state, [self.task])
+            if self.setting.renewed and not self.first:
+                before["main"] = ends["main"]  # it holds what the memory took
             fields = self.common(
                 {NETWORK: ends[NETWORK], **before},
                 images=self.setting.images,
@@ -345,14 +374,60 @@ class _Planner:
             training, task_aware=training.combined and self.setting.task_aware
         )
         fields = self.common({**shared, **extra}, **parts)
-        key = self.add(TrainAuxiliary(**fields, combined=training.combined))
+        begins: dict[str, Any] = {"trains": training.trains, "cleared": training.cleared}
+        key = self.add(TrainAuxiliary(**fields, combined=training.combined, **begins))
         made = {AUXILIARY: key}
         if isinstance(auxiliary.regularizer, WeightRegularizer):
             inputs = {NETWORK: key, START: shared[START]}
             fields = self.common(inputs, images=self.varied, data=self.data)
-            stage = AuxiliaryImportance(**fields, regularizer=auxiliary.regularizer)
+            stage = AuxiliaryImportance(**fields, regularizer=auxiliary.regularizer, **begins)
             made[AUXILIARY_IMPORTANCE] = self.add(stage)
         return made
+
+    def train(self, inputs: Mapping[str, str], old_task: int | None) -> str:
+        """The main network's stage."""
+        parts = self.main_parts() | ({} if old_task is None else {"old_task": old_task})
+        stage = TrainMain(**self.common(inputs, **parts), trainer=self.trainer, **self.measured())
+        return self.add(stage)
+
+    def train_pieces(
+        self, inputs: Mapping[str, str], shared: Mapping[str, str], state: StateKeys
+    ) -> tuple[dict[str, str], str]:
+        """The stages that learn a part piece by piece, and what the last one read of them.
+
+        A window is learned by the auxiliary network first, as a whole.
+        """
+        whole, windows, auxiliary = self.data, self.setting.windows, self.method.auxiliary
+        assert windows is not None, "there are pieces"
+        buffered = dict(pieces(self.task.sizes[0], windows.window))
+        reached, before, made = {0: inputs[START]}, dict(state), dict[str, str]()
+        for start, stop in self.pieces:
+            begins = {START: reached[start]}
+            if auxiliary and start in buffered:
+                self.data = replace(whole, piece=(start, buffered[start]))
+                made = self.auxiliary(auxiliary, {**shared, **begins}, before)
+            self.data = replace(whole, piece=(start, stop))
+            old, old_task = self.copied(windows, start, reached, state)
+            last = {LAMB: reached[start]} if start and self.auto else {}
+            main = self.train({**inputs, **begins, **made, **last, **old}, old_task)
+            reached[stop] = main
+            before[CARRIED] = made.get(AUXILIARY, main)
+        self.data = whole
+        return made, main
+
+    def copied(
+        self, windows: Windows, start: int, reached: Mapping[int, str], state: StateKeys
+    ) -> tuple[dict[str, str], int | None]:
+        """The old network of a piece, and the task whose head it has, if it is not the start.
+
+        A copy from within the part speaks for the classes that came before the part.
+        """
+        if self.method.old is None or self.method.old.stored:
+            return {}, None
+        copy = start // windows.copy * windows.copy
+        if copy == 0 and self.old_task is not None:
+            return {OLD: state[OLD]}, self.old_task
+        return ({}, None) if copy == start else ({OLD: reached[copy]}, self.task.index)
 
     def finish(self, part: Finish, inputs: Mapping[str, str], state: StateKeys) -> str:
         """A finishing stage; it may read whatever the main training read."""
@@ -405,6 +480,8 @@ class _Planner:
             read[IMPORTANCE] = state[IMPORTANCE]
         if self.method.start == "fresh" and self.method.old:
             read[OLD] = state[NETWORK]
+        if self.old_task is not None:
+            read[OLD] = state[OLD]
         if self.auto and LAMB in state:
             read[LAMB] = state[LAMB]
         if MEMORY in state:
@@ -461,6 +538,9 @@ class _Planner:
             terms["outer"] = replace(method.outer, memory=self.chooser(self.setting.memory))
         if method.replays and self.setting.memory:
             terms |= {"replay": self.setting.memory.batch, "retrieve": method.retrieve}
+            if self.setting.renewed:
+                rule = self.setting.memory.selection
+                terms["renewal"] = Renewal(rule, self.kept[0], method.records)
         if method.old:
             terms["old"] = replace(method.old, lamb=weight_at(method.old.lamb, *counts))
         if method.auxiliary:
@@ -486,7 +566,14 @@ class _Planner:
         combined = auxiliary.data == "combined"
         blocks = self.frozen_parts()[0] if combined else self.history.earlier_blocks
         training = self.training(self.setting.auxiliary, True)
-        return AuxiliaryTraining(training, self.method.auxiliary_watcher, blocks, combined)
+        return AuxiliaryTraining(
+            training,
+            self.method.auxiliary_watcher,
+            blocks,
+            combined,
+            auxiliary.trains,
+            auxiliary.start == "zero",
+        )
 
     def training(self, training: Training, task_loss_alone: bool) -> Training:
         """A training with the values of this task, and what patience judges by decided.

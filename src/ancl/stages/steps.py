@@ -15,7 +15,7 @@ from ancl.hashing import LATER
 from ancl.inference import Infer
 from ancl.losses import View, correct_answers
 from ancl.memory import Exemplars, recorded
-from ancl.methods.memory_update import memory_after
+from ancl.methods.memory_update import memory_after, renewed_memory
 from ancl.methods.method import Finish, MainTrainer
 from ancl.methods.parts import (
     IMAGE_PARTS,
@@ -29,11 +29,24 @@ from ancl.methods.parts import (
 )
 from ancl.methods.work import TaskWork
 from ancl.networks import Network, frozen
+from ancl.networks.adapters import clear_adapters
+from ancl.networks.learnable import ALL, narrow
 from ancl.regularizers import WeightRegularizer
 from ancl.seeding import seeded
 from ancl.stages.beside import warn_if_lost
 from ancl.stages.stage import Stage
-from ancl.state import BASE, FIRST_RATE, LAMB, MEMORY, NETWORK, OLD, WATCHED, write_importance
+from ancl.state import (
+    BASE,
+    FIRST_RATE,
+    LAMB,
+    MEMORY,
+    NETWORK,
+    OLD,
+    RENEWED,
+    START,
+    WATCHED,
+    write_importance,
+)
 from ancl.store.entry import StageResult
 from ancl.training.afec import AlternatingTraining, following
 from ancl.training.config import candidate_rate
@@ -151,7 +164,9 @@ class RateTrial(Stage):
         work = self.work(inputs, context)
         first = inputs[FIRST_RATE].meta["lr"] if FIRST_RATE in inputs else None
         lr = candidate_rate(first, self.trial)
-        network = work.auxiliary_network(self.parts.frozen_blocks)
+        network = work.auxiliary_network(
+            AuxiliaryTraining(self.parts.training, frozen_blocks=self.parts.frozen_blocks)
+        )
         fit = work.fit(
             network,
             Objective(work.task_loss, own_classes=True),
@@ -184,10 +199,18 @@ class Rate(Stage):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainAuxiliary(Stage):
-    """The auxiliary network: the task loss alone, on this task alone, to its end."""
+    """The auxiliary network: the task loss alone, on this task alone, to its end.
+
+    Args:
+        combined: See ``AuxiliaryTraining``, also for the other two.
+        trains: What learns of it.
+        cleared: Whether its adapters begin at 0.
+    """
 
     name = "auxiliary"
     combined: bool = False
+    trains: Annotated[str, LATER] = ALL
+    cleared: Annotated[bool, LATER] = False
 
     @property
     def epochs(self) -> int:
@@ -197,24 +220,38 @@ class TrainAuxiliary(Stage):
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Train it."""
         work = self.work(inputs, context)
-        parts = self.parts
-        of = AuxiliaryTraining(parts.training, parts.watcher, parts.frozen_blocks, self.combined)
+        parts, begins = self.parts, (self.trains, self.cleared)
+        of = AuxiliaryTraining(
+            parts.training, parts.watcher, parts.frozen_blocks, self.combined, *begins
+        )
         fit = work.auxiliary_fit(of, work.training, validated=True)
         return trained(fit, context.drive(fit))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AuxiliaryImportance(Stage):
-    """The auxiliary network's importance, of this task alone."""
+    """The auxiliary network's importance, of this task alone.
+
+    Args:
+        regularizer: The Ω.
+        trains: What learned of it; see ``TrainAuxiliary``.
+        cleared: Whether its adapters began at 0.
+    """
 
     name = "auxiliary importance"
     regularizer: WeightRegularizer
+    trains: Annotated[str, LATER] = ALL
+    cleared: Annotated[bool, LATER] = False
 
     def run(self, inputs: Inputs, context: StageContext) -> StageResult:
         """Estimate it."""
         work = self.work(inputs, context)
         watched = strip_prefix(WATCHED, inputs[NETWORK].tensors)
-        importance = work.estimate(self.regularizer, work.network(), watched, "auxiliary")
+        network, start = work.network(), work.network(START)
+        narrow(network.backbone, self.trains)
+        if self.cleared:
+            clear_adapters(start.backbone)
+        importance = work.estimate(self.regularizer, network, watched, "auxiliary", start=start)
         return StageResult(write_importance(importance), {})
 
 
@@ -384,6 +421,9 @@ class UpdateMemory(Stage):
         """Cut the old ones, choose the new ones."""
         work = self.work(inputs, context)
         network = work.network()
+        renewed = strip_prefix(RENEWED, inputs["main"].tensors) if "main" in inputs else {}
+        if renewed:
+            return StageResult(prefixed(MEMORY, renewed_memory(work, renewed).tensors()), {})
         old, *new = memory_after(work, network)
         answer, records = work.answer(network), self.parts.records
         parts = [old, *(recorded(part, records, answer) for part in new)]

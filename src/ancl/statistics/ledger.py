@@ -112,7 +112,9 @@ class Ledger:
 
     def renumbered(self, classes: Sequence[int], tasks: Sequence[int]) -> Ledger:
         """With other numbers for each class and each task."""
-        numbers, order = (torch.tensor(each, dtype=torch.long) for each in (classes, tasks))
+        numbers, order = (
+            torch.tensor(numbers_of, dtype=torch.long) for numbers_of in (classes, tasks)
+        )
         return replace(self, y=numbers[self.y], tasks=order[self.tasks])._ordered()
 
     def tensors(self) -> Params:
@@ -129,7 +131,7 @@ class Ledger:
         try:
             ledger = cls(*(tensors[name] for name in _PARTS))
             n, long = len(ledger.y), torch.long
-            forms = [(each.dtype, each.shape) for each in ledger.tensors().values()]
+            forms = [(tensor.dtype, tensor.shape) for tensor in ledger.tensors().values()]
             size = ledger.rows.shape[1]
             wanted = [(long, (n, _WORDS)), (long, (n,)), (long, (n,)), (torch.bool, (n,))]
             fits = forms == [*wanted, (torch.int16, (n, size))]
@@ -273,7 +275,7 @@ class Statistics:
         images = other.ledger.renumbered(classes, tasks)
         if self.keep == "ledger":
             return self.add(images)
-        number = max([self.sums.classes, *(each + 1 for each in classes)])
+        number = max([self.sums.classes, *(number_of + 1 for number_of in classes)])
         grown = self.padded(number)
         sums = grown.sums + other.sums.renumbered(classes, number)
         return replace(grown.add(images), sums=sums)

@@ -165,9 +165,9 @@ def normal_equations(sums: Sums, grid: Grid, balanced: bool = True) -> tuple[Ten
     known = moments(sums, grid)
     if not balanced:
         return sums.gram * grid.step**2, (sums.totals[known.present] * grid.step).T
-    each = known.images.sum() / len(known.images)
-    gram = known.scatter.addmm_(known.means.T, known.means, alpha=float(each))
-    return gram, each * known.means.T
+    share = known.images.sum() / len(known.images)
+    gram = known.scatter.addmm_(known.means.T, known.means, alpha=float(share))
+    return gram, share * known.means.T
 
 
 def ridge(sums: Sums, grid: Grid, penalty: float, balanced: bool = True) -> Linear:
@@ -229,14 +229,16 @@ class RidgePath:
         features = features.double()
         images = torch.bincount(y, minlength=classes)
         present = images > 0
-        own = F.one_hot(y, classes)[:, present].double()
+        one_hot = F.one_hot(y, classes)[:, present].double()
         if balanced:
-            means = (own.T @ features) / images[present].double().unsqueeze(1)
+            means = (one_hot.T @ features) / images[present].double().unsqueeze(1)
             weight = math.sqrt(len(y) / len(means))
-            targets = torch.cat([torch.zeros_like(own), weight * torch.eye(len(means))]).double()
-            features = torch.cat([features - own @ means, weight * means])
+            targets = torch.cat(
+                [torch.zeros_like(one_hot), weight * torch.eye(len(means))]
+            ).double()
+            features = torch.cat([features - one_hot @ means, weight * means])
         else:
-            targets = own
+            targets = one_hot
         values, vectors = torch.linalg.eigh(features @ features.T)
         known = values > values[-1] * len(values) * torch.finfo(torch.double).eps
         values, vectors = values[known], vectors[:, known]

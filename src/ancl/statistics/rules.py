@@ -188,10 +188,10 @@ class MeanRule(ClassifierRule):
         """Means, or their directions."""
         if self.metric == "euclid":
             return FittedClassifier(data.linear(nearest_mean(data.sums, data.grid)))
-        found = cosine_means(data.sums, data.grid, self.centre)
-        absent = torch.where(found.present, 0.0, -math.inf)
-        tensors = data.linear(Linear(found.directions, absent))
-        return FittedClassifier({**tensors, "centre": found.centre.float()})
+        classifier = cosine_means(data.sums, data.grid, self.centre)
+        absent = torch.where(classifier.present, 0.0, -math.inf)
+        tensors = data.linear(Linear(classifier.directions, absent))
+        return FittedClassifier({**tensors, "centre": classifier.centre.float()})
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,8 @@ class DiscriminantRule(ClassifierRule):
 
     def fit(self, data: FitData) -> FittedClassifier:
         """One Cholesky."""
-        found = discriminant(data.sums, data.grid, self.shrinkage)
-        return FittedClassifier(data.linear(found))
+        classifier = discriminant(data.sums, data.grid, self.shrinkage)
+        return FittedClassifier(data.linear(classifier))
 
 
 @dataclass(frozen=True)
@@ -225,12 +225,12 @@ class RidgeRule(ClassifierRule):
     def fit(self, data: FitData) -> FittedClassifier:
         """The classifier of one penalty."""
         if self.penalty != "auto":
-            found = ridge(data.sums, data.grid, self.penalty, self.balanced)
-            return FittedClassifier(data.linear(found))
+            classifier = ridge(data.sums, data.grid, self.penalty, self.balanced)
+            return FittedClassifier(data.linear(classifier))
         if not len(data.held[1]):
             penalty = fallback_penalty(data.sums, data.grid, self.balanced)
-            found = ridge(data.sums, data.grid, penalty, self.balanced)
-            return FittedClassifier(data.linear(found), Choice(penalty=penalty))
+            classifier = ridge(data.sums, data.grid, penalty, self.balanced)
+            return FittedClassifier(data.linear(classifier), Choice(penalty=penalty))
         tried = penalties_to_try(data.sums, data.grid, self.balanced)
         solve = cache(self._solver(data))
         features, y = data.held
@@ -263,15 +263,15 @@ class LogisticRule(ClassifierRule):
     """
 
     penalty: Penalty = "auto"
-    balanced: bool = False
+    balanced: bool = True
 
     def fit(self, data: FitData) -> FittedClassifier:
         """The minimum."""
         features, y = data.learned
         penalty = self._penalty(data) if self.penalty == "auto" else self.penalty
-        found = logistic(features, y, data.sums.classes, penalty, self.balanced)
+        classifier = logistic(features, y, data.sums.classes, penalty, self.balanced)
         choice = Choice(penalty=penalty) if self.penalty == "auto" else None
-        return FittedClassifier(data.linear(found), choice)
+        return FittedClassifier(data.linear(classifier), choice)
 
     def _penalty(self, data: FitData) -> float:
         """A twentieth of the variance of the features; see ``_VARIANCE``."""
@@ -308,12 +308,12 @@ class ChosenRule(ClassifierRule):
         fitted = {name: rule.fit(data) for name, rule in rules.items()}
         features, y = data.held
         right = {
-            name: data.right(classifier_scores(features, found.tensors)[:, data.order])
-            for name, found in fitted.items()
+            name: data.right(classifier_scores(features, classifier.tensors)[:, data.order])
+            for name, classifier in fitted.items()
         }
         best = choose(right, list(fitted))
-        own = fitted[best].choice
-        choice = Choice(best, own.penalty if own else None, len(y), right)
+        chosen = fitted[best].choice
+        choice = Choice(best, chosen.penalty if chosen else None, len(y), right)
         return fitted[best]._replace(choice=choice)
 
 

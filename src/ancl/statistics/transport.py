@@ -60,8 +60,8 @@ def fit_map(before: Tensor, after: Tensor, ridge: float = _RIDGE) -> Tensor:
     old, new = before.double(), after.double()
     gram = old.T @ old
     gamma = ridge * float(gram.diagonal().mean()) or 1.0
-    kept = gamma * torch.eye(len(gram), dtype=torch.double)
-    matrix: Tensor = torch.linalg.solve(gram + kept, old.T @ new + kept)
+    identity = gamma * torch.eye(len(gram), dtype=torch.double)
+    matrix: Tensor = torch.linalg.solve(gram + identity, old.T @ new + identity)
     return matrix
 
 

@@ -186,7 +186,7 @@ def usage(directory: Path, found: tuple[os.stat_result, ...]) -> tuple[int, floa
     if not found:
         place = current(directory)
         return size_of(place), place.stat().st_mtime
-    return sum(each.st_size for each in found), max(each.st_mtime for each in found)
+    return sum(stat.st_size for stat in found), max(stat.st_mtime for stat in found)
 
 
 def mark_use(directory: Path) -> None:
@@ -285,8 +285,8 @@ def _not_finite(value: object, path: str) -> str | None:
         items = list(value.items())
     elif isinstance(value, list | tuple):
         items = list(enumerate(value))
-    found = (_not_finite(item, f"{path}[{name!r}]") for name, item in items)
-    return next((where for where in found if where), None)
+    places = (_not_finite(item, f"{path}[{name!r}]") for name, item in items)
+    return next((where for where in places if where), None)
 
 
 def checksum(header: dict[str, Any]) -> str:
@@ -347,8 +347,8 @@ def reread(directory: Path, read: Callable[[], _T]) -> _T:
 def _identity(directory: Path) -> tuple[int, ...]:
     """What changes when a directory is replaced; the number of an inode alone may be used again."""
     with suppress(OSError):
-        found = os.stat(current(directory))
-        return found.st_dev, found.st_ino, found.st_ctime_ns
+        stat = os.stat(current(directory))
+        return stat.st_dev, stat.st_ino, stat.st_ctime_ns
     return ()
 
 

@@ -57,7 +57,7 @@ class _Line(NamedTuple):
 
     def is_of(self, found: tuple[os.stat_result, ...]) -> bool:
         """Whether it was made from this header, and the tensors are plain and of the right size."""
-        if not found or not all(stat.S_ISREG(each.st_mode) for each in found):
+        if not found or not all(stat.S_ISREG(stat_of.st_mode) for stat_of in found):
             return False
         return self[:4] == _file(found) and self.tensors_bytes == found[1].st_size
 
@@ -122,10 +122,10 @@ def _file(found: tuple[os.stat_result, ...]) -> tuple[int, int, int, int]:
 def _read(file: Path) -> dict[str, _Line]:
     """The lines of an index; those that are damaged are left out, as if they had never been."""
     try:
-        found = read_json(file)
+        content = read_json(file)
     except (OSError, ValueError):
         return {}
-    lines = found.get("lines") if isinstance(found, dict) else None
+    lines = content.get("lines") if isinstance(content, dict) else None
     if not isinstance(lines, dict):
         return {}
     return {key: _Line(*line) for key, line in lines.items() if _fits(line)}

@@ -192,9 +192,9 @@ def leftovers(directory: Path) -> list[Path]:
     name = re.escape(directory.name)
     pattern = re.compile(rf"\.({name}|\.{name}\.old)\.[0-9a-f]{{32}}\.tmp")
     beside = _directories(directory.parent)
-    found = [directory.with_name(each) for each in beside if pattern.fullmatch(each)]
+    directories = [directory.with_name(each) for each in beside if pattern.fullmatch(each)]
     aside = aside_of(directory)
-    return [*found, *([aside] if aside.name in beside and directory.exists() else [])]
+    return [*directories, *([aside] if aside.name in beside and directory.exists() else [])]
 
 
 def remove_leftover(path: Path) -> bool:
@@ -207,8 +207,8 @@ def remove_leftover(path: Path) -> bool:
 
 def _directories(parent: Path) -> list[str]:
     try:
-        with os.scandir(parent) as found:
-            return [item.name for item in found if item.is_dir(follow_symlinks=False)]
+        with os.scandir(parent) as entries:
+            return [item.name for item in entries if item.is_dir(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -277,8 +277,8 @@ def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
         return None
     name = ctypes.c_char_p
     rename.argtypes = (ctypes.c_int, name, ctypes.c_int, name, ctypes.c_uint)
-    found: Callable[[int, bytes, int, bytes, int], int] = rename
-    return found
+    function: Callable[[int, bytes, int, bytes, int], int] = rename
+    return function
 
 
 def _remove_replaced(replaced: Path, directory: Path, overwrite: bool) -> None:

@@ -88,16 +88,16 @@ class Held(NamedTuple):
 
 def held_by_searches(runs: Path, stored: Iterable[Info]) -> list[Held]:
     """Every search with what is stored of its stages; others may need the same stages."""
-    sizes, found = {info.key: info.bytes for info in stored}, []
+    sizes, searches = {info.key: info.bytes for info in stored}, []
     for directory in _searches(runs):
         try:
             there = read_stages(directory) & sizes.keys()
         except (OSError, ValueError):
-            found.append(Held(directory.name, 0, 0, f"{STAGES} is damaged"))
+            searches.append(Held(directory.name, 0, 0, f"{STAGES} is damaged"))
             continue
         state = "" if (directory / "decision.json").is_file() else "stopped"
-        found.append(Held(directory.name, len(there), sum(sizes[k] for k in there), state))
-    return found
+        searches.append(Held(directory.name, len(there), sum(sizes[k] for k in there), state))
+    return searches
 
 
 def _searches(runs: Path) -> list[Path]:

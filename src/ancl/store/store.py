@@ -214,16 +214,16 @@ class Store:
         Raises:
             StoreError: The store cannot be written.
         """
-        kept, removed = frozenset(keep), 0
+        wanted, removed = frozenset(keep), 0
         with self._explained("cannot be written"):
             used = size_of(self.root / "checkpoints")
-            of_checkpoints, of_shards = self._prune_leftovers(kept, dry_run, stale_seconds)
-            found = sorted(self._used())
-            used += sum(size for _, _, size in found) - of_checkpoints
+            of_checkpoints, of_shards = self._prune_leftovers(wanted, dry_run, stale_seconds)
+            entries = sorted(self._used())
+            used += sum(size for _, _, size in entries) - of_checkpoints
             over = math.inf if max_bytes is None else used - max_bytes
             freed = of_checkpoints + of_shards
-            for _, key, size in found:
-                if key in kept or over <= 0:
+            for _, key, size in entries:
+                if key in wanted or over <= 0:
                     continue
                 if self._remove(self._entry(key), dry_run):
                     removed, freed, over = removed + 1, freed + size, over - size

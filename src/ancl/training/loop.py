@@ -16,6 +16,7 @@ from ancl.losses import View, correct_answers
 from ancl.networks import Network, train_mode
 from ancl.regularizers import Watcher
 from ancl.seeding import generator, seeded
+from ancl.state import RENEWED
 from ancl.step_hooks import Constraint
 from ancl.store.entry import StageResult
 from ancl.training.config import Training, scheduled_rate
@@ -25,11 +26,12 @@ from ancl.training.optimizers import load_state, make_optimizer, moments, number
 from ancl.training.outer import OuterStep
 from ancl.training.precision import LossScale, answering_in
 from ancl.training.quadratic import like
+from ancl.training.renewal import RenewedStream
 from ancl.training.retrieval import Interference
 from ancl.types import Anchor, Output, Params, Step, prefixed, split_output, strip_prefix
 
-RandomPath = tuple[int, int, str]
-"""(seed, task, role): where a training's random streams come from."""
+RandomPath = tuple[int, int, str, *tuple[str, ...]]
+"""(seed, task, role), and of a task's piece which: where random streams come from."""
 
 
 @dataclass(frozen=True)
@@ -180,8 +182,10 @@ class Fit:
         return Epoch(self.path[2], epoch, lr, train, val, accuracy, best, note, seconds, lambs)
 
     def tensors(self) -> Params:
-        """The network, and what the watcher saw of the steps that led to its weights."""
-        return prefixed("network", self.network.tensors()) | prefixed("watched", self._watched())
+        """The network, what the watcher saw of the steps to its weights, and a renewed memory."""
+        tensors = prefixed("network", self.network.tensors())
+        tensors |= prefixed("watched", self._watched())
+        return tensors | (prefixed(RENEWED, self._renewed.state()) if self._renewed else {})
 
     @property
     def lambs(self) -> dict[str, float]:
@@ -211,21 +215,31 @@ class Fit:
         totals: dict[str, Tensor] = {}
         batches = self.train.shuffled(generator(*self.path, "batches", self.epoch))
         draws = generator(*self.path, "replay", self.epoch)
-        inner = self.training.inner
-        for number, batch in ((n, b) for n, b in enumerate(batches) for _ in range(inner)):
+        inner, renewed = self.training.inner, self._renewed
+        came = self.train.positions(generator(*self.path, "batches", self.epoch)) if renewed else []
+        steps = ((n, b, i + 1 == inner) for n, b in enumerate(batches) for i in range(inner))
+        for number, batch, last in steps:
             self._set_rate(number)
             self.network.at(self.epoch, number, len(self.train))
             part = number / len(self.train)
             replay = self._replayed(batch, part, draws)
             with self._meter.step(len(batch.y) + (len(replay[0].y) if replay else 0)):
-                terms = self._objective.answers(self._step(batch, part, replay=replay))
+                step = self._step(batch, part, replay=replay)
+                terms = self._objective.answers(step)
                 self._backward(terms)
             self._update(len(batch.y))
+            if renewed and last:
+                renewed.learned(came[number], step.out)
             for name, term in terms.items():
                 weighted = term.detach() * len(batch.y)
                 totals[name] = totals[name].add_(weighted) if name in totals else weighted
         means = self._means(totals, self.train.count * inner)
         return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))
+
+    @property
+    def _renewed(self) -> RenewedStream | None:
+        """What is replayed, where it takes the batches that are learned."""
+        return self.replay if isinstance(self.replay, RenewedStream) else None
 
     def _replayed(self, batch: Batch, part: float, draws: Generator) -> tuple[Batch, Params] | None:
         """The replay batch of a step, where there is one: drawn, or chosen among more of them."""
@@ -412,7 +426,7 @@ class Fit:
         for name in _non_finite(train, val):
             lamb = self._objective.lambs.get(name)
             blamed.append(name if lamb is None else f"{name} (λ = {lamb:g})")
-        task, role = self.path[1:]
+        task, role = self.path[1:3]
         fuller = ", or training.precision=bf16" if self._scale else ""
         return (
             f"Training the {role} network on task {task + 1} found no finite loss down to a rate "
@@ -449,6 +463,8 @@ class Fit:
             tensors |= prefixed("scale", self._scale.state())
         if self.outer:
             tensors |= prefixed("outer", self.outer.state())
+        if self._renewed:
+            tensors |= prefixed(RENEWED, self._renewed.state())
         meta = {
             "epoch": self.epoch,
             "lr": self.lr,
@@ -483,6 +499,8 @@ class Fit:
             self._scale.restore(strip_prefix("scale", tensors))
         if self.outer:
             self.outer.restore(strip_prefix("outer", tensors))
+        if self._renewed:
+            self._renewed.restore(strip_prefix(RENEWED, tensors))
 
     def _state_dict(self) -> Params:
         return {name: value.detach().clone() for name, value in self.network.changeable().items()}

@@ -17,6 +17,7 @@ from ancl.errors import MethodError
 from ancl.hashing import LATER
 from ancl.losses import TaskLoss
 from ancl.networks import Network, frozen
+from ancl.networks.learnable import ALL
 from ancl.regularizers import Regularizer, WeightRegularizer
 from ancl.training.lambda_rules import (
     TASK,
@@ -68,17 +69,21 @@ class Auxiliary:
         lamb_a: Its λ_a: a number, a rule, or a balance with the old network's term.
         renewed: ANCL trains the network to its end once per ``task``; AFEC trains it one epoch
             ahead of the main network and renews anchor and importance every ``epoch``.
-        start: From the ``old`` network, or from the last task's auxiliary one (``carried``).
+        start: From the ``old`` network, from it with its adapters at ``zero``, as pretrained, or
+            from the last task's auxiliary one (``carried``).
         classes: Its Ω is over the task's ``new`` classes, or over ``all`` so far.
         data: It learns from the ``current`` task's images, or ``combined`` with the memory's.
+        trains: What learns of its backbone: ``all`` that learns of the main network's; or a part,
+            as ``last``, its last stage. The rest stays the old network's, and has no importance.
     """
 
     regularizer: Regularizer | None
     lamb_a: Weight | Balance
     renewed: Literal["task", "epoch"] = "task"
-    start: Literal["old", "carried"] = "old"
+    start: Literal["old", "carried", "zero"] = "old"
     classes: Literal["new", "all"] = "new"
     data: Literal["current", "combined"] = "current"
+    trains: Annotated[str, LATER] = ALL
 
     @property
     def omega(self) -> Regularizer:

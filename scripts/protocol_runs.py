@@ -1,0 +1,236 @@
+"""What the scripts of the evidence share: results as small files, and one run after another.
+
+A protocol names its runs; a run whose file is there is not computed again. A study file of ``ancl
+study`` does the same where it can say the protocol.
+"""
+
+import argparse
+import fcntl
+import json
+import math
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+import ancl
+from ancl.errors import TrainingError
+from ancl.experiments.results import environment
+from ancl.metrics import aac, aiac
+from ancl.recipe.build import images_per_epoch, validation_weights
+from ancl.training.cost import Cost
+
+ROOT = Path(__file__).parents[1]
+Stored = dict[str, Any]
+
+
+class Run(Protocol):
+    """One run of a protocol."""
+
+    @property
+    def spec(self) -> ancl.RunSpec:
+        """Everything that decides it."""
+
+    @property
+    def plain(self) -> Mapping[str, Any]:
+        """The same as a file holds it: equal on every machine."""
+
+    @property
+    def file(self) -> str:
+        """The name of its result."""
+
+
+AnyRun = TypeVar("AnyRun", bound=Run)
+
+
+class ResultFiles:
+    """Finished runs in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, run: Run) -> Stored | None:
+        """What is stored of a run; nothing where it is not done."""
+        file = self.folder / run.file
+        if not file.is_file():
+            return None
+        stored: Stored = json.loads(file.read_text())
+        if stored["spec"] != run.plain:
+            raise SystemExit(f"{file} is of another run. Move it.")
+        return stored
+
+    def write(self, run: Run, stored: Mapping[str, Any]) -> None:
+        """Write a result, whole or not at all."""
+        file = self.folder / run.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
+        temporary = file.with_suffix(f".{os.getpid()}.part")
+        temporary.write_text("{" + ",\n".join(lines) + "}\n")
+        temporary.replace(file)
+
+    def scores(self, runs: Iterable[Run]) -> list[float]:
+        """Validation accuracies of the runs that are done; failed ones have NaN."""
+        done = [stored for run in runs if (stored := self.get(run))]
+        return [math.nan if stored["failed"] else stored["score"] for stored in done]
+
+
+def best_value(tried: Mapping[float, Sequence[float]], seeds: int) -> float | None:
+    """The value with the best mean score, the smallest of equals; nothing while runs are missing.
+
+    Args:
+        tried: The scores of every value, one for each seed; ascending.
+        seeds: How many there will be.
+    """
+    if any(len(scores) < seeds for scores in tried.values()):
+        return None
+    means = {value: float(np.mean(scores)) for value, scores in tried.items()}
+    finite = {value: mean for value, mean in means.items() if math.isfinite(mean)}
+    return max(finite, key=lambda value: finite[value]) if finite else None
+
+
+def passes(log: Iterable[Mapping[str, Any]], per_epoch: Sequence[Sequence[int]]) -> dict[str, int]:
+    """Backward passes of images by network, counted from the epochs that were trained.
+
+    Args:
+        log: The epochs of a result.
+        per_epoch: For every task, the images of an epoch of the main and of the auxiliary network.
+    """
+    counted = {"main": 0, "auxiliary": 0}
+    for epoch in log:
+        if epoch["role"] in counted:
+            counted[epoch["role"]] += per_epoch[epoch["task"]][epoch["role"] == "auxiliary"]
+    return counted
+
+
+def flops(costs: Mapping[str, Cost]) -> dict[str, float]:
+    """Floating-point operations by network, counted while it was trained."""
+    roles = ("main", "auxiliary")
+    return {r: sum(c.flops for name, c in costs.items() if name.split()[0] == r) for r in roles}
+
+
+def commit() -> str:
+    """The commit of the code, marked where files were changed since."""
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    changed = [*git, "status", "--porcelain", "--", "src", "scripts"]
+    dirty = subprocess.run(changed, capture_output=True, text=True, check=True).stdout.strip()
+    return head.stdout.strip() + (" with changes" if dirty else "")
+
+
+def compute(
+    run: Run,
+    work: Path,
+    data_root: str | None,
+    named: Mapping[str, Any],
+    images: Sequence[Sequence[int]] | None = None,
+) -> tuple[Stored, ancl.RunResult | None]:
+    """Carry out a run; what was trained before it was stopped is found in ``work``.
+
+    Args:
+        run: Which one.
+        work: Where it is trained.
+        data_root: Where data sets are.
+        named: What else is stored of it: its table, its row.
+        images: Training, validation and test images of every task, where the protocol says them.
+
+    Returns:
+        What every script stores of it, and the result; none where the training failed.
+    """
+    spec = run.spec
+    stored = {
+        **named,
+        "spec": run.plain,
+        "commit": commit(),
+        "environment": environment(spec),
+        "failed": "",
+    }
+    try:
+        result = ancl.run(spec, runs=work, data_root=data_root)
+    except TrainingError as error:
+        return {**stored, "failed": str(error)}, None
+    if images is not None and list(result.images) != images:
+        raise SystemExit(f"The tasks have {result.images} images; the protocol says {images}.")
+    val = result.matrices[f"{spec.accuracy}_val"]
+    weights = validation_weights(spec, result.images)
+    return {
+        **stored,
+        "score": float(aac(val) if spec.task_aware else aiac(val, weights)),
+        "metrics": {k: None if math.isnan(v) else v for k, v in result.metrics.items()},
+        "passes": passes(result.log, images_per_epoch(spec, result.images)),
+        "flops": flops(result.costs),
+        "seconds": round(sum(result.seconds.values()), 1),
+        "notes": list(result.notes),
+        "images": result.images,
+    }, result
+
+
+def matrices(result: ancl.RunResult, prefix: str = "") -> dict[str, list[list[float | None]]]:
+    """Accuracies of every task after every task, by matrix, rounded; none where not measured."""
+    return {
+        name: [[None if math.isnan(v) else round(v, 6) for v in row] for row in matrix.tolist()]
+        for name, matrix in result.matrices.items()
+        if name.startswith(prefix)
+    }
+
+
+@contextmanager
+def alone(work: Path) -> Iterator[None]:
+    """One process at a time works here."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"Another process is at work in {work}. Wait for it.") from None
+        yield
+
+
+def carry_out(
+    results: ResultFiles,
+    work: Path,
+    steps: Iterable[tuple[str, Sequence[AnyRun]]],
+    compute: Callable[[AnyRun, Path], Mapping[str, Any]],
+) -> None:
+    """Compute all that is missing, in order.
+
+    Args:
+        results: What is done.
+        work: Where runs are trained.
+        steps: Names of folders, each with runs that share their first stages; nothing else reads
+            these, and they are removed behind them. Who asks for the next has finished the last.
+        compute: From a run and its folder to what is stored of it.
+    """
+    with alone(work):
+        for name, runs in steps:
+            for run in runs:
+                if results.get(run) is not None:
+                    continue
+                began = time.monotonic()
+                stored = compute(run, work / name)
+                results.write(run, stored)
+                took, when = time.monotonic() - began, time.strftime("%F %T")
+                print(when, run.file, f"{took:.0f} s", stored["failed"], flush=True)
+            shutil.rmtree(work / name, ignore_errors=True)
+
+
+def parser_of(about: str, name: str) -> argparse.ArgumentParser:
+    """The flags that all of these scripts have.
+
+    Args:
+        about: The script's docstring.
+        name: The folder of its evidence.
+    """
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--dry-run", action="store_true", help="show what is left, and stop")
+    parser.add_argument("--tables", action="store_true", help="train nothing: tables")
+    parser.add_argument("--data-root", help="where data sets are")
+    folder = ROOT / "docs" / "evidence" / name / "results"
+    parser.add_argument("--results", type=Path, default=folder)
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / name)
+    return parser

@@ -1,0 +1,80 @@
+"""Numbers on the first page and the evidence's tables are those of the committed results."""
+
+import functools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.lab import Study, StudyResult, markdown, study_tables
+
+ROOT = Path(__file__).parents[1]
+EVIDENCE = ROOT / "docs" / "evidence"
+STUDIES = ("small", "balance", "grow")
+STUDENT = {3: 4.302653, 5: 2.776445}
+"""The 97.5 % point of Student's t by the number of seeds, from a printed table."""
+
+
+@functools.cache
+def study(name: str) -> StudyResult:
+    return Study(EVIDENCE / name / "study.yaml").result()
+
+
+def readme() -> str:
+    return " ".join((ROOT / "README.md").read_text("utf-8").replace("−", "-").split())
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_tables_are_those_of_the_results(name: str) -> None:
+    page = (EVIDENCE / name / "tables.md").read_text("utf-8")
+
+    rows = [line for table in study_tables(study(name)) for line in markdown(table).splitlines()]
+
+    assert len(rows) > 10
+    missing = [row for row in rows if row not in page.splitlines()]
+    assert not missing
+
+
+def points(gaps: dict[str, dict[int, float]]) -> tuple[float, float, float]:
+    """The mean over methods for each seed; mean and 95 % t-interval over seeds, in points."""
+    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in gaps.values())))
+    means = [100 * np.mean([by_seed[seed] for by_seed in gaps.values()]) for seed in seeds]
+    middle, error = np.mean(means), np.std(means, ddof=1) / len(means) ** 0.5
+    reach = STUDENT[len(means)] * error
+    return float(middle), float(middle - reach), float(middle + reach)
+
+
+def test_what_an_auxiliary_network_gives_at_equal_search() -> None:
+    methods = study("small").methods
+    gaps = {method.method: method.gaps("ancl", "equal_search") for method in methods}
+
+    middle, low, high = points(gaps)
+
+    assert len(gaps) == 8
+    assert f"[{middle:+.2f} points above the plain methods]" in readme()
+    assert f"(95 % interval {low:.2f} to {high:+.2f})" in readme()
+    compute = [100 * np.mean(list(m.gaps("ancl", "equal_compute").values())) for m in methods]
+    assert np.mean(compute) < 0  # "the plain methods are better there"
+    assert max(compute) < 0
+
+
+def test_what_the_rule_for_lamb_a_gives() -> None:
+    methods = study("balance").methods
+    gaps = {method.method: method.gaps("balance", "ancl") for method in methods}
+
+    middle, low, high = points(gaps)
+    without = points({name: gap for name, gap in gaps.items() if name != "lwf"})[0]
+
+    assert f"[{middle:+.2f} points from a searched λ_a]" in readme()
+    assert f"({low:.2f} to {high:+.2f} over three seeds; {without:.2f} without LwF)" in readme()
+
+
+def test_every_number_of_the_first_page_is_checked_or_no_result() -> None:
+    """A new number on the page needs a line here, which says where it comes from."""
+    page = re.sub(r"<!-- table: (\w+) -->.*?<!-- end -->", "", readme(), flags=re.DOTALL)
+    page = re.sub(r"```.*?```|`[^`]*`|\([^()]*\.md[^()]*\)", "", page)
+    numbers = set(re.findall(r"[+-]?\d+\.\d+", page))
+
+    computed = {"+0.08", "-0.15", "+0.31", "+0.04", "-0.25", "+0.32", "-0.09"}
+    assert numbers - computed == {"3.11"}  # the version of Python
