@@ -464,6 +464,7 @@ PLACES = {
     "claimed": "ancl.learner.place:claimed",
     "Note": "ancl.learner.versions:Note",
     "list_images": "ancl.learner.saved:list_images",
+    "save_version": "ancl.learner.saving:save_version",
     "add_version": "ancl.learner.versions:add_version",
     "read_version": "ancl.learner.versions:read_version",
     "read_versions": "ancl.learner.versions:read_versions",

@@ -304,8 +304,10 @@ def follow_engineers(command: Command) -> tuple[dict[str, list[str]], dict[str, 
             names["served"] = serve(model, image[1])
             continue
         for line in lines:
-            refused = "swapped-photos --test" in line
-            said.setdefault(line.split()[1], []).append(command(line, 3 if refused else 0))
+            code = 3 if "swapped-photos --test" in line else 0
+            if "forget" in said and line == "ancl learn things --data folder:photos":
+                code = 2  # it holds the photo that was forgotten
+            said.setdefault(line.split()[1], []).append(command(line, code))
     return said, names
 
 
@@ -317,13 +319,20 @@ def accuracies(said: dict[str, list[str]]) -> list[float]:
 
 def check_engineers(said: dict[str, list[str]], names: dict[str, Any]) -> None:
     learner = ancl.Learner.load("things")
-    assert learner.tasks == [list(OLD), list(NEW), []]
-    assert learner.returning[2] == ["lion", "rocket"]
+    assert learner.tasks == [list(OLD), sorted(["stone bridge", *NEW[1:]]), [], []]
+    assert learner.returning[2:] == [["lion", "rocket"], ["lion"]]
     assert names["taught"].learner.tasks == [list(OLD)]
     kept = ancl.versions("things")
     assert [(v.number, v.parent, bool(v.refused)) for v in kept] == [
-        *((1, None, False), (2, 1, False), (3, 2, True), (4, 2, False), (5, 2, False))
+        *((1, None, False), (2, 1, False), (3, 2, True), (4, 2, False), (5, 2, False)),
+        *((6, 5, False), (7, 6, False), (8, 7, False), (9, 8, False)),
     ]
+    kinds = [version.kind for version in kept[5:]]
+    assert kinds == ["learn", "merge-classes", "rename", "forget"]
+    assert names["before"]
+    assert not names["files_with_it"]()
+    assert "Forgot 1 image.\nExact: " in said["forget"][0]
+    assert "Version 9 forgot images: ancl undo does not go back" in said["versions"][2]
     assert "Refused: version 2 stays." in said["learn"][2]
     assert "The recall of lion is" in said["learn"][2]
     assert said["undo"][0].startswith("things is now at version 2")
@@ -350,6 +359,7 @@ def test_the_engineers_page_as_written(command, folder, write_digits, monkeypatc
     # Many wrong ones, so that they show; few right ones, so that no class outweighs the others.
     write_digits(folder / "swapped-photos", {"lion": 7, "rocket": 6}, each=40, skip=10)
     write_digits(folder / "repaired-photos", {"lion": 6, "rocket": 7}, each=5, skip=10)
+    write_digits(folder / "typed-photos", {"Lion": 6}, each=5, skip=60)
 
     said, names = follow_engineers(command)
 
@@ -377,11 +387,13 @@ def test_the_engineers_numbers_are_those_of_real_photos(command, folder) -> None
     for place, pairs in (
         ("swapped-photos", {"lion": "rocket", "rocket": "lion"}),
         ("repaired-photos", {"lion": "lion", "rocket": "rocket"}),
+        ("typed-photos", {"Lion": "lion"}),
     ):
         for name, own in pairs.items():
             (folder / place / name).mkdir(parents=True)
             positions = source.train.of_class(source.classes.index(own)).tolist()
-            for count, position in enumerate(positions[:200]):
+            some = positions[200:220] if place == "typed-photos" else positions[:200]
+            for count, position in enumerate(some):
                 mirrored = Image.fromarray(source.train.x[position].flip(1).numpy())
                 mirrored.save(folder / place / name / f"{count:03}.png")
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ancl.experiments.study import StudyResult, study
     from ancl.learner.directory import load_run, open_learner
     from ancl.learner.learner import Learner
+    from ancl.learner.repair_saved import forget, merge_classes, rename
     from ancl.learner.teach import LearnOutcome, teach
     from ancl.learner.versions import Version, undo, versions
     from ancl.memory import Memory
@@ -68,6 +69,7 @@ _PLACES = {
     "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),
     "learner.directory": ("load_run", "open_learner"),
+    "learner.repair_saved": ("forget", "merge_classes", "rename"),
     "learner.teach": ("LearnOutcome", "teach"),
     "learner.versions": ("Version", "undo", "versions"),
     "memory": ("Memory",),
@@ -108,13 +110,16 @@ __all__ = [
     "data",
     "errors",
     "extend",
+    "forget",
     "list_benchmarks",
     "list_differences",
     "list_methods",
     "list_options",
     "load_run",
     "make_method",
+    "merge_classes",
     "open_learner",
+    "rename",
     "report",
     "results",
     "run",

@@ -247,6 +247,36 @@ ROWS: dict[str, Row] = {
     "undo.wait": Row(
         "SECONDS", "How long to wait while another process changes the learner.", least=0
     ),
+    "forget.images": Row("PATH", "An image file, or a folder of them. May be repeated."),
+    "forget.class_": Row(
+        "CLASS", "All images of a class, and its name. May be repeated.", flag="--class"
+    ),
+    "forget.id_": Row(
+        "ID",
+        "What an image is called, or how its hash begins: ancl versions LEARNER --images N. "
+        "May be repeated.",
+        flag="--id",
+    ),
+    "forget.keep_networks": Row(
+        None, "Keep earlier versions whose trained network learned from them, and mark these."
+    ),
+    "forget.allow_again": Row(
+        None, "Let these images be learned again later, also if they were forgotten before."
+    ),
+    "repair.learner": _argument("LEARNER", "A saved learner."),
+    "repair.retrain": Row(None, "Train a network that was trained anew, on the images it keeps."),
+    "repair.export": Row(None, "Also write LEARNER's name.onnx here, for ancl serve."),
+    "repair.method": Row("NAME", "The method again, if it is your own code."),
+    "repair.network": Row("NAME", "The same for the network."),
+    "repair.wait": Row(
+        "SECONDS",
+        "How long to wait while another process changes the learner. [until it is done]",
+        least=0,
+    ),
+    "rename.old": _argument("OLD", "The name of a class."),
+    "rename.new": _argument("NEW", "Its new name."),
+    "merge_classes.classes": _argument("CLASS...", "Two classes or more."),
+    "merge_classes.into": Row("NAME", "What the class is called. [as the first]"),
     "export.output": Row("FILE", "The file. [LEARNER's name, here]", flag="--output -o"),
     "export.format": Row("onnx|pt2", "For any ONNX runtime, or torch.export. [onnx]"),
     "serve.name": _argument("NAME", "A learner that was exported, or its .onnx file."),

@@ -23,6 +23,7 @@ from ancl.cli.evaluate import evaluate
 from ancl.cli.export import export
 from ancl.cli.learn import learn
 from ancl.cli.predict import predict
+from ancl.cli.repair import forget, merge_classes, rename
 from ancl.cli.report import report
 from ancl.cli.results import results
 from ancl.cli.run import run
@@ -134,6 +135,9 @@ app.command("export")(export)
 app.command("serve")(serve)
 app.command("versions")(versions)
 app.command("undo")(undo)
+app.command("forget")(forget)
+app.command("rename")(rename)
+app.command("merge-classes")(merge_classes)
 app.add_typer(listing.app, name="list")
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")

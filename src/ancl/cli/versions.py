@@ -49,7 +49,7 @@ def _when(made: str) -> str:
 
 
 def _text(learner: Path, kept: VersionHistory) -> str:
-    from ancl.errors import one_line
+    from ancl.errors import counted, one_line
     from ancl.learner.versions import sizes_on_disk, unshared
     from ancl.wording import byte_size, table
 
@@ -59,6 +59,7 @@ def _text(learner: Path, kept: VersionHistory) -> str:
             f"{'*' if version.number == kept.current else ' '}{version.number}",
             str(version.parent or ""),
             _when(version.made),
+            one_line(version.kind),
             one_line(version.data),
             str(len(version.images)),
             f"{sum(count for _, count in version.images):,}",
@@ -69,7 +70,7 @@ def _text(learner: Path, kept: VersionHistory) -> str:
         ]
         for version in found
     ]
-    head = ["version", "from", "made (UTC)", "data", "classes", "images", "held %", "test %"]
+    head = ["version", "from", "made (UTC)", "by", "data", "classes", "images", "held %", "test %"]
     notes = [
         "* answers now. Images: all learned until then. Held: images kept out of training, old and "
         "new together;",
@@ -78,7 +79,13 @@ def _text(learner: Path, kept: VersionHistory) -> str:
     ]
     for version in found:
         notes += [f"Version {version.number} was refused: {one_line(w)}" for w in version.refused]
-    return "\n".join([table([*head, "size", ""], rows, "llllrrrrrl"), *notes])
+        notes += [f"Version {version.number}: {one_line(mark)}." for mark in version.marks]
+    if kept.floor:
+        notes.append(
+            f"Version {kept.floor} forgot images: ancl undo does not go back before it. Refused "
+            f"if they come again: {counted(len(kept.forgotten), 'image')}."
+        )
+    return "\n".join([table([*head, "size", ""], rows, "lllllrrrrrl"), *notes])
 
 
 def _held(version: Version) -> str:

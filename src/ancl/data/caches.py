@@ -14,15 +14,17 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ancl.data.formats.arrays import read_npy
+from ancl.data.storage import MappedStorage
 from ancl.errors import ScenarioError, SpecError
 from ancl.files import MARK, file_mark, open_plain, read_json
 from ancl.wording import parse_size
@@ -94,6 +96,33 @@ def clear_caches() -> list[Cache]:
     for entry in removed:
         _remove(entry.path)
     return removed
+
+
+def remove_holding(names: Collection[str], hashes: Collection[bytes]) -> list[Cache]:
+    """Remove every cache that has one of these images, and return what was removed.
+
+    Args:
+        names: What the images are called: a cache that read a file of such a name has it.
+        hashes: The sha256 of their pixels: a cache that has these has it, whatever the file.
+    """
+    files = {os.path.abspath(os.path.expanduser(name)) for name in names if name}
+    removed = []
+    for entry in _entries():
+        origin = _origin(entry.path)
+        inside = {os.path.join(entry.place, name) for name in (origin or {}).get("files", {})}
+        if inside & files or _has_pixels(entry.path, hashes):
+            _remove(entry.path)
+            removed.append(entry)
+    return removed
+
+
+def _has_pixels(path: Path, hashes: Collection[bytes]) -> bool:
+    try:
+        pixels = MappedStorage(read_npy(path / _PIXELS, ScenarioError))
+    except ScenarioError:
+        return False
+    whole = pixels.digests(torch.arange(len(pixels))).astype(">u8").tobytes()
+    return any(whole[start : start + 32] in hashes for start in range(0, len(whole), 32))
 
 
 class PixelCache:

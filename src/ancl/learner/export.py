@@ -219,16 +219,21 @@ def write_export(
     return Exported(path, beside, len(images), difference)
 
 
-def _claim(path: Path, card: Path, overwrite: bool) -> None:
-    """Refuse to replace a file that an export did not write, or that was changed since."""
-    if overwrite or not (os.path.lexists(path) or os.path.lexists(card)):
-        return
+def is_export(path: Path) -> bool:
+    """Whether a file, or what is left of it, is as an export wrote it: its model card tells."""
+    card = path.with_name(f"{path.name}.md")
     with suppress(OSError):
         ours = not os.path.lexists(path) or (
             sha256(read_plain(path, _MOST)).hexdigest().encode() in read_plain(card)
         )
-        if ours and carries_mark(card):
-            return
+        return ours and carries_mark(card)
+    return False
+
+
+def _claim(path: Path, card: Path, overwrite: bool) -> None:
+    """Refuse to replace a file that an export did not write, or that was changed since."""
+    if overwrite or not (os.path.lexists(path) or os.path.lexists(card)) or is_export(path):
+        return
     raise StoreError(
         f"{path} or {card.name} exists, and no export wrote it as it is, so it is not replaced. "
         f"Give another name, or allow it: overwrite=True (--overwrite)."

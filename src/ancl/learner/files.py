@@ -66,7 +66,7 @@ def predict_files(
             f"There is no task {task + 1}. The learner knows the tasks 1 to {len(learner.tasks)}."
         )
     answers: list[Answer] = []
-    for files, images in _read_ahead(learner, list(_image_files(paths))):
+    for files, images in _read_ahead(learner, list(image_files(paths))):
         good = [image for image in images if not isinstance(image, str)]
         rows = iter(learner.top_k(np.stack(good), k, task) if good else [])
         for file, image in zip(files, images, strict=True):
@@ -117,7 +117,12 @@ def _once(say: Callable[[str], None]) -> Callable[[str], None]:
     return first
 
 
-def _image_files(paths: Sequence[Path]) -> Iterator[Path]:
+def image_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Files as they are, and all pictures below folders.
+
+    Raises:
+        ScenarioError: A folder holds none.
+    """
     for path in paths:
         if not path.is_dir():
             yield path

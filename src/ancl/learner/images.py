@@ -1,7 +1,9 @@
 """Which images a learner has learned: what each is called, its hash, its class and its task."""
 
+import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ from torch import Tensor
 from ancl.data import ImageView, Label, Split
 from ancl.data.pictures import is_picture_like
 from ancl.data.storage import Digests
-from ancl.errors import ScenarioError, one_line
+from ancl.errors import ScenarioError, counted, one_line
 from ancl.memory import Exemplars
 from ancl.types import Params
 
@@ -83,6 +85,12 @@ class LearnedImages:
         """The sha256 of every image."""
         return hash_rows(self.hashes)
 
+    def take(self, mask: Tensor) -> "LearnedImages":
+        """Those where a mask is true."""
+        places = mask.nonzero().squeeze(1).tolist()
+        ids = tuple(self.ids[place] for place in places)
+        return LearnedImages(ids, self.hashes[places], self.y[mask], self.use[mask])
+
     def renumbered(self, classes: Sequence[int]) -> "LearnedImages":
         """With another number for each class."""
         return replace(self, y=torch.tensor(classes)[self.y])
@@ -90,6 +98,84 @@ class LearnedImages:
 
 History = Sequence[LearnedImages | None]
 """The images of every task; none of a task that a run learned, whose images are not listed."""
+
+
+class Forgotten(NamedTuple):
+    """Which images were forgotten and must not come again: of each a salted hash, and no more.
+
+    Who has an image can tell that it is one of them; from the hashes alone nothing is known.
+
+    Args:
+        groups: Salts, each with hashes of sha256(salt + sha256 of the pixels), as hexadecimal text.
+    """
+
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __len__(self) -> int:
+        return sum(len(hashes) for _, hashes in self.groups)
+
+    def mask(self, rows: Sequence[bytes]) -> list[bool]:
+        """Of images by their hashes, whether each was forgotten."""
+        found = [False] * len(rows)
+        for salt, hashes in self.groups:
+            known = set(hashes)
+            found = [
+                was or _salted(salt, row) in known for was, row in zip(found, rows, strict=True)
+            ]
+        return found
+
+    def added(self, rows: Collection[bytes]) -> "Forgotten":
+        """With these images."""
+        rows = [row for row, there in zip(rows, self.mask([*rows]), strict=True) if not there]
+        if not rows:
+            return self
+        salt, hashes = self.groups[0] if self.groups else (secrets.token_hex(16), ())
+        # In the order of the hashes: in that of the images, it would tell something of them.
+        mixed = tuple(sorted({*hashes, *(_salted(salt, row) for row in rows)}))
+        return Forgotten(((salt, mixed), *self.groups[1:]))
+
+    def without(self, rows: Collection[bytes]) -> "Forgotten":
+        """Without these images, which may come again."""
+        groups = []
+        for salt, hashes in self.groups:
+            out = {_salted(salt, row) for row in rows}
+            groups.append((salt, tuple(text for text in hashes if text not in out)))
+        return Forgotten(tuple((salt, hashes) for salt, hashes in groups if hashes))
+
+    def joined(self, other: "Forgotten") -> "Forgotten":
+        """All that one of both has."""
+        groups = {salt: set(hashes) for salt, hashes in self.groups}
+        for salt, hashes in other.groups:
+            groups.setdefault(salt, set()).update(hashes)
+        return Forgotten(tuple((salt, tuple(sorted(texts))) for salt, texts in groups.items()))
+
+
+def _salted(salt: str, row: bytes) -> str:
+    return hashlib.sha256(bytes.fromhex(salt) + row).hexdigest()
+
+
+def check_not_forgotten(rows: Sequence[bytes], ids: Sequence[str], forgotten: Forgotten) -> None:
+    """Refuse images that were forgotten.
+
+    Args:
+        rows: Their hashes.
+        ids: What they are called.
+        forgotten: What must not come again.
+
+    Raises:
+        ScenarioError: Some were.
+    """
+    names = [name for name, was in zip(ids, forgotten.mask(rows), strict=True) if was]
+    if names:
+        more = f"\n… and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise ScenarioError(
+            f"This learner was told to forget {counted(len(names), 'image')} of these, so nothing "
+            f"was learned:\n"
+            + "\n".join(map(one_line, names[:_SHOWN]))
+            + more
+            + "\nTake them out. If they may be learned again: ancl forget LEARNER --images FILE "
+            "--allow-again (learner.forget(images=…, allow_again=True))."
+        )
 
 
 class Arrival(NamedTuple):
@@ -245,8 +331,8 @@ def check_one_label(
         more = f"\n… and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise ScenarioError(
             "The same image has two labels:\n" + "\n".join(problems[:_SHOWN]) + more + "\nRemove "
-            "the image, or correct its label. If the earlier label was wrong, go back to a version "
-            "before it (ancl undo), and learn the corrected images."
+            "the image, or correct its label. If the earlier label was wrong, forget the image "
+            "(ancl forget LEARNER --images FILE --allow-again), and learn it with the right one."
         )
 
 

@@ -23,6 +23,7 @@ from ancl.errors import ScenarioError, SpecError, counted
 from ancl.inference import InferenceInputs
 from ancl.learner.answers import Answers
 from ancl.learner.card import Measured, model_card, network_title
+from ancl.learner.edit import Edit
 from ancl.learner.export import Exported, ImageClassifier, export_learner
 from ancl.learner.held import (
     HeldChanges,
@@ -34,8 +35,11 @@ from ancl.learner.held import (
     numbers,
 )
 from ancl.learner.images import (
+    Forgotten,
     LearnedImages,
     arrival,
+    check_not_forgotten,
+    hash_rows,
     ids_of,
     image_ids,
 )
@@ -46,15 +50,24 @@ from ancl.learner.measures import Size, sizes
 from ancl.learner.notices import Warner, class_notes, recall_notes, reporting
 from ancl.learner.place import claimed, learner_place
 from ancl.learner.relearn import merge_learners, statistics_of
+from ancl.learner.repair import (
+    EditReport,
+    Selection,
+    forget_images,
+    merge_into,
+    rename_classes,
+)
 from ancl.learner.saved import (
     Learned,
+    ListedImage,
     SuppliedCode,
     checked_scorer,
     explained,
+    listed_images,
     read_learner,
 )
 from ancl.learner.saving import save_version
-from ancl.learner.versions import descends
+from ancl.learner.versions import StoredKeys, descends
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
 from ancl.methods.variants import drop_zero_terms
@@ -200,6 +213,10 @@ class Learner(Answers):
         self._measured: tuple[Measured | None, ...] = ()
         self._fitted = {}
         self._descent = set[str]()  # the digests of all that it was read from or saved as
+        self._forgotten, self._marks = Forgotten(), tuple[str, ...]()
+        self._stored: StoredKeys = {}
+        self._since: tuple[str, ...] = ()  # what was done since it was read or saved, by kind
+        self._removals: tuple[Edit, ...] = ()  # what earlier versions do not know yet
         self.accepted_changes: tuple[str, ...] = ()
         """Parts whose code differs from what was trained with, as the caller accepted."""
 
@@ -272,21 +289,18 @@ class Learner(Answers):
         spec = self._recipe.data
         x, given = self._read(data, labels)
         names = image_ids(data, ids, len(x))
+        if self._forgotten:
+            check_not_forgotten(hash_rows(x.digests()), names, self._forgotten)
         arrived = arrival(x, given, names, self._history, self.classes, self._held)
         task = next_task(*arrived.part(), self._tasks, self._recipe)
         sized = spec.size is not None
         form = self._form.widened(x) if self._form else Form.of(x, spec.pictures, resized=sized)
-        setting = self._setting
-        if setting is None:
-            asked = spec.normalization
-            for note in raw_floats(x, asked):
-                self._say_once("floats", note)
-            moments = chosen_normalization(asked, x, channel_statistics(x))
-            setting = self._setting_for(form.shape, moments, x.dtype == torch.uint8)
+        setting = self._setting or self._first_setting(x, form)
         with reporting(self._events, self._verbose) as events:
             for note in class_notes(given, self.classes):
                 events.say(note)
             log, candidate = learn_task(self, task, setting, form, arrived, events)
+            candidate._since = (*self._since, "learn")
             for note in recall_notes(candidate._changes.recalls, candidate.classes):
                 events.say(note)
         accepted = accept is None or bool(accept(candidate))
@@ -341,6 +355,74 @@ class Learner(Answers):
             ScenarioError: Their tasks cannot follow each other.
         """
         merge_learners(self, other)
+
+    @property
+    def images(self) -> tuple[ListedImage, ...]:
+        """Every image that it learned, where that is known, and every one that it keeps.
+
+        Each has what it is called, its hash, its month (task), its label, and where it is kept.
+        """
+        parts = {part: entry.tensors for part, entry in self._entries().items()}
+        parts |= {"held": self._held.tensors()} if self._held else {}
+        return tuple(listed_images(self._history, self.classes, parts))
+
+    def forget(
+        self,
+        images: Data | None = None,
+        *,
+        classes: Iterable[Label] | None = None,
+        ids: Iterable[str] | None = None,
+        retrain: bool = False,
+        keep_networks: bool = False,
+        allow_again: bool = False,
+    ) -> EditReport:
+        """Forget images: those given, all of some classes, or those called so.
+
+        Methods that compute their classifier are then, to the bit, as if they had never seen them.
+        Of a trained network the images are no longer stored, but it has learned from them. They
+        are refused if they come again. Earlier versions lose them when it is saved where it was.
+
+        Args:
+            images: The images themselves, see ``learn``; they are known by their pixels.
+            classes: Labels; with all of its images a class is gone.
+            ids: What images are called, or the beginnings of their hashes: see ``images``.
+            retrain: Whether a network that was trained begins anew, with what is kept.
+            keep_networks: Whether earlier versions stay whose network learned from them; these
+                are marked, and no longer hold them.
+            allow_again: Whether they may be learned again later, also where they were forgotten.
+
+        Raises:
+            ScenarioError: None of them is known, too little would be left, or what it needs is
+                not kept.
+        """
+        wanted = Selection(images, classes, ids)
+        return forget_images(
+            self, wanted, retrain=retrain, keep_networks=keep_networks, allow_again=allow_again
+        )
+
+    def rename(self, names: Mapping[Label, Label]) -> EditReport:
+        """Give classes other names, the new ones by the old ones; all answers stay.
+
+        Raises:
+            ScenarioError: A class is not known, or two would have one name.
+        """
+        return rename_classes(self, names)
+
+    def merge_classes(
+        self, classes: Iterable[Label], *, into: Label | None = None, retrain: bool = False
+    ) -> EditReport:
+        """Let several classes be one: as if its images had come with one label from the start.
+
+        Args:
+            classes: The labels.
+            into: What the class is called; as the first of them if left out.
+            retrain: Whether a network that was trained begins anew, with what is kept: else two
+                outputs of it cannot become one.
+
+        Raises:
+            ScenarioError: A class is not known, or the method cannot merge them.
+        """
+        return merge_into(self, classes, into, retrain=retrain)
 
     @property
     def module(self) -> ImageClassifier:
@@ -472,6 +554,14 @@ class Learner(Answers):
         device = resolve_device(self._device)
         return make_setting(self._recipe, self.method, shape, moments, device, pixels=pixels)
 
+    def _first_setting(self, x: ImageView, form: Form) -> Setting:
+        """What decides the stages of all tasks besides the recipe: the first task's images."""
+        asked = self._recipe.data.normalization
+        for note in raw_floats(x, asked):
+            self._say_once("floats", note)
+        moments = chosen_normalization(asked, x, channel_statistics(x))
+        return self._setting_for(form.shape, moments, x.dtype == torch.uint8)
+
     def _become(self, other: "Learner") -> None:
         """Know what another learner knows, which is this one after something was learned."""
         vars(self).update(vars(other))
@@ -547,6 +637,8 @@ class Learner(Answers):
         self._form, self._held = learned.form, learned.held
         self._measured, self._opened = learned.measured, len(tasks)
         self._history = learned.images or (None,) * len(tasks)
+        self._forgotten, self._marks = learned.forgotten, learned.marks
+        self._stored = learned.stored
         fitted, held = learned.calibration, self._held
         if fitted and held and (fitted.images, fitted.basis) == (len(held.samples), self._basis):
             self._fitted[self.scenario == "til"] = fitted

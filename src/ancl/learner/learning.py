@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from ancl.data import Task
 from ancl.learner.card import Measured
 from ancl.learner.held import (
+    KNOWN,
     Answering,
+    Change,
     HeldChanges,
+    HeldOut,
     compare_held,
     hold_out_images,
     task_accuracies,
@@ -20,13 +25,16 @@ from ancl.learner.held import (
 from ancl.learner.images import TRAINED, Arrival, LearnedImages, known_hashes
 from ancl.learner.inputs import Form, check_learnable
 from ancl.learner.notices import announce
+from ancl.learner.versions import StoredKeys
 from ancl.memory import Exemplars
 from ancl.stages.events import Events
 from ancl.stages.final_state import TaskState
 from ancl.stages.plan import Setting, plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner
+from ancl.stages.stage import Stage
 from ancl.state import StateKeys
 from ancl.store.entry import StageResult
+from ancl.store.store import Store
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
@@ -74,7 +82,16 @@ def learn_task(
         images = hold_out_images(tasks, split.val, learner._most_held, images, trained)
     if method.data == "current":  # else its images are read again with every task
         tasks = (*learner._tasks, TaskState.of(task).task(task.index))
-    return log, learner_after(learner, setting, form, tasks, state, entries, images, history)
+    after = learner_after(learner, setting, form, tasks, state, entries, images, history)
+    if isinstance(learner._store, Store) and not unstored:
+        after._stored = _with_keys(learner._stored, learner._store, stages)
+    return log, after
+
+
+def _with_keys(stored: StoredKeys, store: Store, stages: Sequence[Stage]) -> StoredKeys:
+    """What a learner has in stores, with the stages of a task."""
+    root = os.path.realpath(store.root)
+    return {**stored, root: stored.get(root, frozenset()) | {stage.key for stage in stages}}
 
 
 def learner_after(
@@ -115,12 +132,21 @@ def learner_after(
             scores = held.scores(answering.scorer)
         after._held_answers = answering.scorer, scores
         right = answering.judged(held, scores)
-        was = _answering(before) if before._tasks else None
-        after._changes = compare_held(held, before._held_out(), was, right)
+        after._changes = _changes(before, after, held, right)
     row = task_accuracies(right, held, tasks)
-    new = (None,) * (len(tasks) - len(before._tasks) - 1)
-    after._measured = (*before._measured, *new, Measured("held images", row) if held else None)
+    # Where no task was added, earlier rows were measured with other images or classes.
+    rows = before._measured if len(tasks) > len(before._tasks) else ()
+    new = (None,) * (len(tasks) - len(rows) - 1)
+    after._measured = (*rows, *new, Measured("held images", row) if held else None)
     return after
+
+
+def _changes(before: Learner, after: Learner, held: HeldOut, right: Tensor) -> HeldChanges:
+    """What changed on held images; without a number of before where classes are others."""
+    if before.classes != after.classes[: len(before.classes)]:
+        return HeldChanges((Change(KNOWN, len(right), None, float(right.double().mean())),))
+    was = _answering(before) if before._tasks else None
+    return compare_held(held, before._held_out(), was, right)
 
 
 def _answering(learner: Learner) -> Answering:

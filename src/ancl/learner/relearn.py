@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ancl.data import Task
 from ancl.errors import ScenarioError
 from ancl.hashing import digest
-from ancl.learner.images import LearnedImages
+from ancl.learner.images import LearnedImages, check_not_forgotten
 from ancl.learner.inputs import Form
 from ancl.learner.learning import learner_after
 from ancl.learner.ledger import (
@@ -17,12 +18,14 @@ from ancl.learner.ledger import (
     merged_tasks,
 )
 from ancl.learner.notices import reporting
+from ancl.memory import Exemplars
 from ancl.stages.plan import plan_again
 from ancl.stages.runner import Layered, Runner
-from ancl.state import STATISTICS
+from ancl.stages.stage import Stage
+from ancl.state import STATISTICS, StateKeys
 from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
-from ancl.types import prefixed, strip_prefix
+from ancl.types import Params, prefixed, strip_prefix
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
@@ -47,35 +50,37 @@ def statistics_of(learner: Learner) -> Statistics:
 
 def relearn(
     learner: Learner,
-    known: Statistics,
+    pieces: Mapping[str, Params],
     tasks: tuple[Task, ...],
     form: Form | None,
+    held: Exemplars | None,
     history: tuple[LearnedImages | None, ...],
     why: Any,
-) -> None:
-    """Let a learner know these statistics, those of these tasks, and compute what follows.
-
-    What fails on the way leaves it as it was.
+) -> Learner:
+    """The learner with other pieces of its state, and with what is computed from them anew.
 
     Args:
-        learner: The learner.
-        known: The statistics.
+        learner: The learner; it stays as it is.
+        pieces: The tensors of each piece that changes: statistics, the memory.
         tasks: The tasks; no image of them is read.
         form: What its images are.
+        held: The images that are held as they are.
         history: The images of every task.
-        why: What the statistics were made of, as JSON: it names them.
+        why: What the pieces were made of, as JSON: it names them.
     """
-    setting, key = learner._learned(), digest({STATISTICS: why})
+    setting, keys = learner._learned(), {name: digest({name: why}) for name in pieces}
     memory = learner._memory
-    memory.save(key, StageResult(prefixed(STATISTICS, known.tensors()), {}))
+    state: StateKeys = {**learner._state, **keys}
+    for name, tensors in pieces.items():
+        memory.save(keys[name], StageResult(prefixed(name, tensors), {}))
     try:
         with reporting(learner._events, learner._verbose) as events:
-            changed = {**learner._state, STATISTICS: key}
-            stages, state = plan_again(learner.method, tasks, setting, changed, STATISTICS)
+            stages: tuple[Stage, ...] = ()
+            if STATISTICS in pieces:
+                stages, state = plan_again(learner.method, tasks, setting, state, STATISTICS)
             runner = Runner(stages, tasks, setting.device, Layered(memory, memory), events)
             entries = {part: runner.obtain(of) for part, of in state.items()}
-        held = learner._held
-        learner._become(learner_after(learner, setting, form, tasks, state, entries, held, history))
+        return learner_after(learner, setting, form, tasks, state, entries, held, history)
     finally:
         memory.keep_only(learner._state.values())
 
@@ -90,8 +95,16 @@ def merge_learners(learner: Learner, other: Learner) -> None:
     forms = learner._form, other._form
     others = [images and images.renumbered(numbers) for images in other._history]
     form = forms[0] and forms[1] and forms[0].joined(forms[1])
-    history = (*learner._history, *others)
-    relearn(learner, known, tasks, form, history, ["merge", *keys, numbers])
+    for one, two in ((learner, other), (other, learner)):
+        for images in one._history:
+            if images:
+                check_not_forgotten(images.rows(), images.ids, two._forgotten)
+    history, why = (*learner._history, *others), ["merge", *keys, numbers]
+    pieces = {STATISTICS: known.tensors()}
+    merged = relearn(learner, pieces, tasks, form, learner._held, history, why)
+    merged._forgotten = learner._forgotten.joined(other._forgotten)
+    merged._since = (*learner._since, "merge")
+    learner._become(merged)
 
 
 def _site(learner: Learner) -> Site:

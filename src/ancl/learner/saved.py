@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -12,16 +13,23 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import Augment, ImageView, Label, find_augmentation
+from ancl.data import Augment, Label, find_augmentation
 from ancl.errors import AnclError, MethodError, SpecError, StoreError
 from ancl.hashing import describe, digest
 from ancl.inference import InferenceInputs
 from ancl.learner.card import Measured, read_measured
 from ancl.learner.held import Scorer, make_scorer
-from ancl.learner.images import USES, LearnedImages, hash_rows
+from ancl.learner.images import (
+    USES,
+    VALIDATED,
+    Forgotten,
+    History,
+    LearnedImages,
+    hash_rows,
+)
 from ancl.learner.inputs import Form
 from ancl.learner.measures import Calibration
-from ancl.learner.versions import read_version
+from ancl.learner.versions import StoredKeys, read_version, read_versions
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef
@@ -56,6 +64,9 @@ class Learned(NamedTuple):
         calibration: What was fitted on its held images, where that is known.
         digest: That of the version, where it is a learner's.
         images: The images of every task, where they are listed.
+        forgotten: Which images must not come again.
+        stored: What was computed for it: keys, by the directory of a store.
+        marks: What is to be known of the version.
         remedy: What to do where its parts do not fit together.
     """
 
@@ -71,6 +82,9 @@ class Learned(NamedTuple):
     calibration: Calibration | None = None
     digest: str | None = None
     images: tuple[LearnedImages | None, ...] | None = None
+    forgotten: Forgotten = Forgotten()
+    stored: StoredKeys = MappingProxyType({})
+    marks: tuple[str, ...] = ()
     remedy: str = _AGAIN
 
     @property
@@ -95,7 +109,7 @@ def read_learner(supplied: "SuppliedCode", version: int | None = None) -> Learne
         StoreError: The directory is not a saved learner, or is damaged, or has no such version.
     """
     saved, tensors = read_version(supplied.path, version)
-    meta = saved.learner
+    meta, versions = saved.learner, read_versions(supplied.path)
     with explained(supplied.path, _AGAIN):
         state = FinalState.read(meta["state"])
         recipe, changes = supplied.recipe(meta["recipe"], state)
@@ -116,6 +130,9 @@ def read_learner(supplied: "SuppliedCode", version: int | None = None) -> Learne
                 LearnedImages.of(tensors[part], classes) if part in tensors else None
                 for part in map(images_part, range(len(state.tasks)))
             ),
+            forgotten=versions.forgotten,
+            stored=versions.stored,
+            marks=saved.marks,
         )
         held = tensors.get("held", {})
         return learned._replace(held=read_held(held, learned.form, classes, len(state.tasks)))
@@ -148,32 +165,64 @@ def list_images(directory: Path, version: int | None = None) -> list[ListedImage
         StoreError: The directory is not a saved learner, or is damaged, or has no such version.
     """
     saved, tensors = read_version(directory, version)
-    rows = []
     with explained(directory, _AGAIN):
-        kept = _kept_hashes(tensors)
         state = FinalState.read(saved.learner["state"])
         domains = len(state.tasks) > 1 and state.tasks[1].start == 0
         names = [name for task in state.tasks[: 1 if domains else None] for name in task.names]
-        for task in range(len(state.tasks)):
-            if images_part(task) in tensors:
-                images = LearnedImages.of(tensors[images_part(task)], len(names))
-                columns = (images.ids, images.y.tolist(), images.use.tolist(), images.rows())
-                for name, y, use, row in zip(*columns, strict=True):
-                    where = tuple(part for part, hashes in kept.items() if row in hashes)
-                    listed = ListedImage(task + 1, name, names[y], USES[use], row.hex(), where)
-                    rows.append(listed)
+        parts = map(images_part, range(len(state.tasks)))
+        history = [
+            LearnedImages.of(tensors[part], len(names)) if part in tensors else None
+            for part in parts
+        ]
+        return listed_images(history, names, tensors)
+
+
+def listed_images(
+    history: History, names: Sequence[Label], tensors: Mapping[str, Params]
+) -> list[ListedImage]:
+    """Every image that is listed, and then those that are kept of tasks whose images are not.
+
+    Args:
+        history: The images of every task.
+        names: The labels, by position.
+        tensors: What is stored, by part.
+    """
+    kept, rows, listed = kept_images(tensors), list[ListedImage](), set[bytes]()
+
+    def where(row: bytes) -> tuple[str, ...]:
+        return tuple(part for part, images in kept.items() if row in images)
+
+    for task, images in enumerate(history, start=1):
+        if images:
+            columns = (images.ids, images.y.tolist(), images.use.tolist(), images.rows())
+            for name, y, use, row in zip(*columns, strict=True):
+                listed.add(row)
+                rows.append(ListedImage(task, name, names[y], USES[use], row.hex(), where(row)))
+    for part in kept.values():
+        for row, (number, y, use) in part.items():
+            if row not in listed:
+                listed.add(row)
+                image = (number + 1, "", names[y], USES[use], row.hex(), where(row))
+                rows.append(ListedImage(*image))
     return rows
 
 
-def _kept_hashes(tensors: Mapping[str, Params]) -> dict[str, set[bytes]]:
-    """The hashes of the images that are kept, by part."""
+def kept_images(tensors: Mapping[str, Params]) -> dict[str, dict[bytes, tuple[int, int, int]]]:
+    """The images that are kept, by part: task, class and use of each, by its hash."""
     kept = {}
-    for part, pixels in (("memory", "memory/x"), ("held", "x")):
+    for part, inside in (("memory", "memory"), ("held", "")):
         if part in tensors:
-            kept[part] = set(hash_rows(ImageView.of(tensors[part][pixels]).digests()))
+            images = Exemplars.of(strip_prefix(inside, tensors[part]) if inside else tensors[part])
+            hashes = hash_rows(images.samples.x.digests())
+            use = (images.held * VALIDATED).tolist()
+            columns = (images.task.tolist(), images.samples.y.tolist(), use)
+            kept[part] = dict(zip(hashes, zip(*columns, strict=True), strict=True))
     if STATISTICS in tensors:
-        known = Statistics.read(strip_prefix(STATISTICS, tensors[STATISTICS]))
-        kept[STATISTICS] = {bytes.fromhex(text) for text in known.ledger.hex()}
+        ledger = Statistics.read(strip_prefix(STATISTICS, tensors[STATISTICS])).ledger
+        use = (ledger.held * VALIDATED).tolist()
+        columns = (ledger.tasks.tolist(), ledger.y.tolist(), use)
+        hashes = [bytes.fromhex(text) for text in ledger.hex()]
+        kept[STATISTICS] = dict(zip(hashes, zip(*columns, strict=True), strict=True))
     return kept
 
 

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ancl.data import Label
-from ancl.errors import ScenarioError, StoreError
+from ancl.data.caches import remove_holding
+from ancl.errors import AnclError, ScenarioError, StoreError
+from ancl.learner.edit import Edit, edited
 from ancl.learner.images import LEFT_OUT
-from ancl.learner.saved import images_part
-from ancl.learner.versions import Note, Version, add_version, descends
+from ancl.learner.place import working_directory
+from ancl.learner.saved import (
+    ListedImage,
+    SuppliedCode,
+    images_part,
+    list_images,
+    read_learner,
+)
+from ancl.learner.versions import (
+    LEARNED_FROM,
+    STRIPPED,
+    Note,
+    Rewritten,
+    Version,
+    add_version,
+    descends,
+    read_versions,
+)
+from ancl.outside import is_outside
+from ancl.stages.events import Events
+from ancl.store.bundle import part_name
+from ancl.store.entry import encoded
+from ancl.types import Params
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
+
+_REFUSED = "It was refused before images were forgotten."
 
 
 def save_version(
@@ -27,6 +54,8 @@ def save_version(
 ) -> Version:
     """Write a learner as the next version; whoever calls has claimed the place.
 
+    What it has forgotten leaves all other versions at the same moment.
+
     Args:
         learner: The learner.
         place: The directory.
@@ -38,6 +67,35 @@ def save_version(
         StoreError: It cannot be written, or something else is there.
     """
     follows = descends(place, learner._descent, overwrite=overwrite)
+    kind = ", ".join(dict.fromkeys(learner._since)) or "learn"
+    noted = (note or Note())._replace(
+        kind=kind,
+        marks=learner._marks,
+        images=tuple(_image_counts(learner).items()),
+        held=learner._changes.groups,
+    )
+    meta, parts = _contents(learner)
+    try:
+        version = add_version(
+            *(place, meta, parts, noted, learner.card()),
+            replace=not follows,
+            overwrite=overwrite,
+            keep=keep,
+            rewritten=_rewritten(learner, place, follows),
+        )
+    except OSError as error:
+        raise StoreError(
+            f"The learner cannot be written to {place} ({error.strerror}). Give a directory "
+            f"that can be written; nothing was changed."
+        ) from error
+    learner._descent.add(version.digest)
+    if not noted.refused:
+        learner._since, learner._removals = (), ()
+    return version
+
+
+def _contents(learner: Learner) -> tuple[dict[str, Any], dict[str, Params]]:
+    """All that is not a tensor, and tensors by part."""
     entries = learner._entries()
     parts = {part: entry.tensors for part, entry in entries.items()}
     for number, images in enumerate(learner._history):
@@ -54,23 +112,7 @@ def save_version(
         "values": learner._form.values if learner._form else None,
         "metas": {part: entry.meta for part, entry in entries.items()},
     }
-    noted = (note or Note())._replace(
-        images=tuple(_image_counts(learner).items()), held=learner._changes.groups
-    )
-    try:
-        version = add_version(
-            *(place, meta, parts, noted, learner.card()),
-            replace=not follows,
-            overwrite=overwrite,
-            keep=keep,
-        )
-    except OSError as error:
-        raise StoreError(
-            f"The learner cannot be written to {place} ({error.strerror}). Give a directory "
-            f"that can be written; nothing was changed."
-        ) from error
-    learner._descent.add(version.digest)
-    return version
+    return meta, parts
 
 
 def _fitted(learner: Learner) -> dict[str, Any] | None:
@@ -90,3 +132,87 @@ def _image_counts(learner: Learner) -> dict[Label, int]:
         for position in images.y[images.use != LEFT_OUT].tolist() if images else ():
             counts[classes[position]] += 1
     return counts
+
+
+# -- what was forgotten leaves other versions ----------------------------------------------------
+
+
+def _rewritten(learner: Learner, place: Path, follows: bool) -> Rewritten:
+    """What becomes of all else that is there."""
+    working = str(working_directory(place))
+    stored = {root: keys for root, keys in learner._stored.items() if root != working}
+    whole = Rewritten(forgotten=learner._forgotten, stored=stored)
+    if not learner._removals or not follows:
+        return whole
+    versions: dict[int, Version] = {}
+    files: dict[str, bytes] = {}
+    for number, version in read_versions(place).kept.items():
+        listed = {bytes.fromhex(image.sha256): image for image in list_images(place, number)}
+        edits = [_widened(edit, listed) for edit in learner._removals]
+        edits = [edit for edit in edits if edit.removed & listed.keys()]
+        for edit in edits:
+            more = edit.removed & listed.keys()
+            remove_holding([listed[row].id for row in more], more)
+            if not edit.allow_again:
+                whole = whole._replace(forgotten=whole.forgotten.added(more))
+        if not edits:
+            versions[number] = version
+        elif changed := _without(learner, place, version, edits):
+            versions[number] = changed[0]
+            files |= changed[1]
+    learner._forgotten = whole.forgotten
+    return whole._replace(versions=versions, files=files, forgets=True)
+
+
+def _widened(edit: Edit, listed: Mapping[bytes, ListedImage]) -> Edit:
+    """An edit with all that a version knows of the classes that are forgotten as a whole."""
+    labels = {listed[row].label for row in edit.whole & listed.keys()}
+    more = {row for row, image in listed.items() if image.label in labels}
+    return edit._replace(removed=edit.removed | more)
+
+
+def _without(
+    learner: Learner, place: Path, version: Version, edits: list[Edit]
+) -> tuple[Version, Mapping[str, bytes]] | None:
+    """A version without what was forgotten, and its new parts; nothing where it is dropped."""
+    trained = not learner.method.trains_nothing
+    if trained and not edits[-1].keep_networks:
+        return None
+    try:
+        opened = _opened(learner, place, version.number)
+        for edit in edits:
+            opened = edited(opened, edit)
+        meta, parts = _contents(opened)
+        card = opened.card()
+    except AnclError:  # too little is left of it, or it has an output for a class that is gone
+        return None
+    data = {part: encoded(tensors) for part, tensors in parts.items()}
+    names = {part: part_name(content, "safetensors") for part, content in data.items()}
+    mark = LEARNED_FROM if trained else STRIPPED
+    changed = version._replace(
+        learner=json.loads(json.dumps(meta, allow_nan=False)),
+        parts=names,
+        card=card,
+        images=tuple(_image_counts(opened).items()),
+        held=opened._changes.groups,
+        test=None,  # it was measured before, class by class
+        refused=(_REFUSED,) if version.refused else (),
+        marks=tuple(dict.fromkeys([*version.marks, mark])),
+    )
+    return changed, {names[part]: content for part, content in data.items()}
+
+
+def _opened(learner: Learner, place: Path, number: int) -> Learner:
+    """Another version of a learner; code from outside is that of the learner."""
+    recipe = learner._recipe
+    parts = {
+        "method": recipe.method,
+        "network": recipe.network["name"],
+        "augment": recipe.data.augment,
+    }
+    outside = {
+        name: part for name, part in parts.items() if not isinstance(part, str) or is_outside(part)
+    }
+    supplied = SuppliedCode(place, "Learner.load", **outside, accept_changed=True)
+    learned = read_learner(supplied, number)
+    return type(learner)._of(learned, place, device=learner._device, verbose=False, events=Events())

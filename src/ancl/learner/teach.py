@@ -139,7 +139,7 @@ def teach(
             opened = asked.opened(Path(store) if store else working, events)
             outcome = asked.teach(opened, saving, test, conditions, events)
         if store is None:
-            _clear(working)
+            Store(working).clear()
     return outcome
 
 
@@ -447,14 +447,3 @@ def _is_task_of_run(learner: Learner, number: int, x: ImageView, labels: Sequenc
         # A key is of images and numbers of classes: their names are compared here.
         return (again.key, again.names) == (task.key, task.names)
     return False
-
-
-def _clear(root: Path) -> None:
-    """Remove a store of ours whose results were saved elsewhere, and nothing else.
-
-    Nobody else writes to it: its learner is claimed.
-    """
-    Store(root, lambda message: None).prune((), stale_seconds=0.0)
-    for directory, _, _ in os.walk(root, topdown=False):
-        with suppress(OSError):  # it holds a file that is not ours
-            os.rmdir(directory)

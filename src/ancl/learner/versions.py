@@ -11,14 +11,17 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from annotated_types import Ge
+from pydantic import StringConstraints
 
 from ancl.checks import checked
 from ancl.errors import StoreError
 from ancl.files import MARK
 from ancl.learner.card import CARD
+from ancl.learner.images import Forgotten
 from ancl.learner.place import claimed, is_saved, learner_place
 from ancl.store.bundle import Bundle, part_name, read_bundle, write_bundle
 from ancl.store.entry import DamagedError, checksum, decoded, encoded
@@ -28,9 +31,19 @@ from ancl.types import Params
 KIND = "learner 7"
 """What the header of a learner's directory calls it: raised with the form of what it holds."""
 Number = Annotated[int, Ge(1)]
+StageKey = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+STRIPPED = "without images that were forgotten later"
+"""What is marked on a version that was made once more, without them."""
+LEARNED_FROM = "its network learned from images that were forgotten later"
+"""What is marked on a version whose network stays."""
+StoredKeys = Mapping[str, frozenset[str]]
+"""The keys of all that was computed for a learner, by the directory of the store that has them."""
 _T = TypeVar("_T")
 _UNTAKEN = f"<!-- A model card, {MARK}. -->\n\nNo version of this learner was taken yet.\n"
-_FIELDS = ("number", "parent", "made", "ancl", "data", "refused", "images", "held", "test")
+_FIELDS = (
+    *("number", "parent", "made", "ancl", "kind", "data"),
+    *("refused", "images", "held", "test", "marks"),
+)
 
 
 class Version(NamedTuple):
@@ -49,6 +62,8 @@ class Version(NamedTuple):
         learner: All that is not a tensor: recipe, state, measurements.
         parts: The files of tensors, by name.
         card: The model card.
+        kind: What made it: ``learn``, ``forget``, ``rename``, ``merge-classes``, or several.
+        marks: What is to be known of it: that its network learned from what was forgotten.
     """
 
     number: Number
@@ -63,6 +78,8 @@ class Version(NamedTuple):
     learner: dict[str, Any]
     parts: dict[str, str]
     card: str
+    kind: str = "learn"
+    marks: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -88,12 +105,18 @@ class VersionHistory(NamedTuple):
         keep: How many are kept, at most; all if left out.
         following: The number of the next one.
         kept: By number.
+        forgotten: Which images must not come again.
+        floor: The number of the last version that forgot something: nobody goes back before it.
+        stored: What was computed for it: keys, by the directory of a store.
     """
 
     current: int | None
     keep: int | None
     following: int
     kept: dict[int, Version]
+    forgotten: Forgotten = Forgotten()
+    floor: int = 0
+    stored: StoredKeys = MappingProxyType({})
 
     @property
     def now(self) -> Version | None:
@@ -120,6 +143,26 @@ class Note(NamedTuple):
     images: tuple[tuple[int | str, int], ...] = ()
     held: tuple[tuple[str | int, int, float | None, float], ...] = ()
     test: dict[str, Any] | None = None
+    kind: str = "learn"
+    marks: tuple[str, ...] = ()
+
+
+class Rewritten(NamedTuple):
+    """What becomes of a learner besides its new version.
+
+    Args:
+        versions: The versions that are kept, by number; none where they stay as they are.
+        files: New parts of these, by name.
+        forgotten: Which images must not come again.
+        forgets: Whether nobody goes back before the new version.
+        stored: What was computed for it: keys, by the directory of a store.
+    """
+
+    versions: Mapping[int, Version] | None = None
+    files: Mapping[str, bytes] = MappingProxyType({})
+    forgotten: Forgotten = Forgotten()
+    forgets: bool = False
+    stored: StoredKeys = MappingProxyType({})
 
 
 # -- reading ---------------------------------------------------------------------------------
@@ -183,7 +226,13 @@ def _versions(bundle: Bundle) -> VersionHistory:
             kept[version.number] = version
         keep = checked(Number | None, meta["keep"])
         following = checked(Number, meta["following"])
-        versions = VersionHistory(checked(Number | None, meta["current"]), keep, following, kept)
+        versions = VersionHistory(
+            *(checked(Number | None, meta["current"]), keep, following, kept),
+            forgotten=checked(Forgotten, meta.get("forgotten", [()])),
+            floor=checked(Annotated[int, Ge(0)], meta.get("floor", 0)),
+            stored=checked(dict[str, frozenset[StageKey]], meta.get("stored", {})),
+        )
+        versions.forgotten.mask([b""])  # salts that are no numbers are refused here
         inside = versions.current is None or versions.current in kept
         if not inside or max(kept) >= following or list(kept) != sorted(kept):
             raise ValueError("the versions do not follow each other")
@@ -215,6 +264,7 @@ def add_version(
     replace: bool = False,
     overwrite: bool = False,
     keep: int | None = None,
+    rewritten: Rewritten | None = None,
 ) -> Version:
     """Write a new version, and make it the current one unless it was refused.
 
@@ -229,6 +279,7 @@ def add_version(
         replace: Begin anew: all versions that are there are dropped.
         overwrite: Whether anything else that is there is replaced too.
         keep: How many versions are kept from now on, if that changes.
+        rewritten: What becomes of all else; it stays as it is if left out.
 
     Raises:
         OSError: It cannot be written.
@@ -250,7 +301,10 @@ def add_version(
     )
     if before and before.now and before.now.digest == version.digest and not note.refused:
         version = before.now
-    kept = {**(before.kept if before else {}), version.number: version}
+    others = before.kept if before else {}
+    if rewritten and rewritten.versions is not None:
+        others = dict(rewritten.versions)
+    kept = {**others, version.number: version}
     following = number + 1 if version.number == number else number
     current: int | None = version.number
     if note.refused:
@@ -259,7 +313,16 @@ def add_version(
     # What the current version has is there: who calls has read and compared it.
     there = set(before.now.parts.values()) if before and before.now else set[str]()
     files = {name: data[part] for part, name in named.items() if name not in there}
-    _write(directory, VersionHistory(current, keep, following, kept), files, overwrite=overwrite)
+    history = VersionHistory(current, keep, following, kept)
+    if before:
+        history = history._replace(floor=before.floor, forgotten=before.forgotten)
+        history = history._replace(stored=before.stored)
+    if rewritten:
+        floor = version.number if rewritten.forgets else history.floor
+        history = history._replace(floor=floor, forgotten=rewritten.forgotten)
+        history = history._replace(stored=rewritten.stored)
+        files |= rewritten.files
+    _write(directory, history, files, overwrite=overwrite)
     return version
 
 
@@ -280,6 +343,9 @@ def _write(
         "keep": versions.keep,
         "following": versions.following,
         "versions": list(documents),
+        "floor": versions.floor,
+        "forgotten": versions.forgotten,
+        "stored": {root: sorted(keys) for root, keys in versions.stored.items()},
     }
     new = {name: data for name, data in files.items() if name in used} | documents
     beside = {CARD: versions.now.card if versions.now else _UNTAKEN}
@@ -303,7 +369,8 @@ def undo(
 ) -> Version:
     """Go back to the version that the current one was made from, or to any that is kept.
 
-    Nothing is lost: the version that was current can be gone back to, too.
+    Nothing is lost: the version that was current can be gone back to, too. What was forgotten does
+    not come back: nobody goes back before a version that forgot something.
 
     Args:
         directory: The learner's.
@@ -321,6 +388,13 @@ def undo(
         number = to or (versions.now.parent if versions.now else None)
         if number is None:
             raise StoreError(f"{place} has no version before the one that it is at.")
+        if number < versions.floor:
+            raise StoreError(
+                f"{place} cannot go back to version {number}: version {versions.floor} forgot "
+                f"images, and nobody goes back before that. Possible: "
+                f"{', '.join(str(n) for n in versions.kept if n >= versions.floor)}. To look at "
+                f"an earlier version that is kept, open it: --version N."
+            )
         version = versions.of(number, place)
         _rewrite(place, versions._replace(current=number))
     return version

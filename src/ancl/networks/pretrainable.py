@@ -106,6 +106,8 @@ class PretrainableBackbone(ABC):
         if pretrained is None:
             return None
         if pretrained.file is None:
+            pretrained = self._same_as_stock(pretrained)
+        if pretrained.file is None:
             raise SpecError(
                 f"A new {self.name} is to begin with pretrained weights (sha256 "
                 f"{pretrained.digest[:12]}), whose file is not known any more: a saved learner "
@@ -113,6 +115,14 @@ class PretrainableBackbone(ABC):
                 f"a method that continues from the old network."
             )
         return read_weights(pretrained)
+
+    def _same_as_stock(self, wanted: WeightFile) -> WeightFile:
+        """The model's own pretrained weights, where they are here and have the hash asked for."""
+        try:
+            stock = weight_file(self._stock_file())
+        except SpecError:
+            return wanted
+        return stock if stock.digest == wanted.digest else wanted
 
     def _image(self, shape: Sequence[int]) -> tuple[int, int, int]:
         if len(shape) != 3:

@@ -251,6 +251,17 @@ class Statistics:
             raise ScenarioError("There are images of classes or tasks that are to be left out.")
         return replace(self, ledger=ledger, sums=self.sums.take(torch.tensor(order)))
 
+    def renumbered(self, classes: Sequence[int], tasks: Sequence[int], number: int) -> Statistics:
+        """With other numbers for each class and each task: classes with one number become one.
+
+        Args:
+            classes: The new number of each class; any for one without images.
+            tasks: The same for each task.
+            number: How many classes there are then.
+        """
+        ledger, sums = self.ledger.renumbered(classes, tasks), self.sums.renumbered(classes, number)
+        return replace(self, ledger=ledger, sums=sums)
+
     def merge(self, other: Statistics, classes: Sequence[int], tasks: Sequence[int]) -> Statistics:
         """With all images of another, under other numbers of classes and tasks: as if added.
 

@@ -211,10 +211,10 @@ class Sums:
         return sums
 
     def renumbered(self, classes: Sequence[int], number: int) -> Sums:
-        """The same with other numbers for its classes, among this number of classes."""
+        """With other numbers for its classes, among this number; of two with one number the sum."""
         index = torch.tensor(classes, dtype=torch.long)
-        images = self.images.new_zeros(number).index_copy(0, index, self.images)
-        totals = self.totals.new_zeros(number, len(self.gram)).index_copy(0, index, self.totals)
+        images = self.images.new_zeros(number).index_add(0, index, self.images)
+        totals = self.totals.new_zeros(number, len(self.gram)).index_add(0, index, self.totals)
         return Sums(images, totals, self.gram)
 
     def tensors(self) -> Params:

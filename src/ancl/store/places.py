@@ -166,8 +166,14 @@ def remove_entry(directory: Path) -> None:
 
 
 def delete(path: Path) -> None:
-    """Remove a file or a directory, as far as possible; it need not exist."""
+    """Remove a file or a directory, as far as possible; it need not exist.
+
+    The header goes last: what is half removed when the process is killed is still known as ours.
+    """
     if path.is_dir() and not path.is_symlink():
+        for name in sorted(os.listdir(path), key=lambda name: name == HEADER):
+            with suppress(OSError):
+                delete(path / name)
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

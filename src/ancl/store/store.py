@@ -231,6 +231,35 @@ class Store:
                 self._prune_locks()
         return removed, freed
 
+    def remove(self, keys: Collection[str]) -> int:
+        """Remove entries and checkpoints by their keys, and return how many there were.
+
+        Raises:
+            StoreError: The store cannot be written, or another process computes one of them now.
+        """
+        removed = 0
+        with self._explained("cannot be written"):
+            for key in sorted(keys):
+                for directory in (self._entry(key), self._checkpoint(key)):
+                    if not current(directory).exists():
+                        continue
+                    if not self._remove(directory, dry_run=False):
+                        raise StoreError(
+                            f"{directory} cannot be removed: another process computes it now, or "
+                            f"it holds files that ancl did not write. Give the command again."
+                        )
+                    removed += 1
+            for shard in [*self._shards(), self.root / "checkpoints"]:
+                self._prune_temporaries(shard, dry_run=False, stale_seconds=_STALE_SECONDS)
+        return removed
+
+    def clear(self) -> None:
+        """Remove all of a store that nobody else writes to, and nothing that is not ours."""
+        self.prune((), stale_seconds=0.0)
+        for directory, _, _ in os.walk(self.root, topdown=False):
+            with suppress(OSError):  # it holds a file that is not ours
+                os.rmdir(directory)
+
     def _used(self) -> Iterator[tuple[float, str, int]]:
         """When each entry was last used, its key and its bytes, from the disk alone."""
         for key in self._keys():

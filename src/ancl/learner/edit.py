@@ -1,0 +1,382 @@
+"""An edit of what a learner holds: images that are forgotten, classes renamed or made one.
+
+Methods that compute their classifier are, to the bit, as if they had been taught so from the start.
+A trained network has learned from an image: what is stored of it goes, the network stays, unless it
+is trained again from what is kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ancl.data import ImageView, Label, Samples, Split, Task
+from ancl.errors import ScenarioError, counted, one_line
+from ancl.hashing import digest
+from ancl.learner.images import TRAINED, VALIDATED, LearnedImages, hash_rows
+from ancl.learner.learning import learner_after
+from ancl.learner.relearn import relearn, statistics_of
+from ancl.memory import Exemplars
+from ancl.stages.final_state import TaskState
+from ancl.state import MEMORY, STATISTICS
+from ancl.statistics import Ledger, Statistics
+from ancl.types import Params
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
+
+FORGET, RENAME, MERGE_CLASSES = "forget", "rename", "merge-classes"
+"""The kinds of edits."""
+
+
+class Edit(NamedTuple):
+    """What changes.
+
+    Args:
+        kind: ``FORGET``, ``RENAME`` or ``MERGE_CLASSES``.
+        removed: The hashes of images that are forgotten.
+        names: The new name of classes, by the old one; of two with one new name one class.
+        images: The images that are forgotten, where they were given: sums need them.
+        keep_networks: Whether earlier versions stay whose network learned from what is forgotten.
+        whole: Those of the hashes that are all of a class: other versions lose all of it, too.
+        allow_again: Whether what is forgotten may be learned again.
+    """
+
+    kind: str
+    removed: frozenset[bytes] = frozenset()
+    names: Mapping[Label, Label] = MappingProxyType({})
+    images: ImageView | None = None
+    keep_networks: bool = False
+    whole: frozenset[bytes] = frozenset()
+    allow_again: bool = False
+
+    def labels(self, classes: Sequence[Label]) -> list[Label]:
+        """What classes are called then."""
+        return [self.names.get(name, name) for name in classes]
+
+    def merges(self, classes: Sequence[Label]) -> bool:
+        """Whether two of these classes become one."""
+        return len(set(self.labels(classes))) < len(classes)
+
+    def kept(self, rows: Sequence[bytes]) -> Tensor:
+        """A mask of the images that stay, of these by their hashes."""
+        return torch.tensor([row not in self.removed for row in rows], dtype=torch.bool)
+
+    def why(self, state: Mapping[str, str]) -> list[Any]:
+        """What names the pieces that it makes: the keys of the old ones, and its own fields."""
+        pairs = [[str(old), str(new)] for old, new in self.names.items()]
+        return [self.kind, dict(state), sorted(row.hex() for row in self.removed), pairs]
+
+
+def edited(learner: Learner, edit: Edit) -> Learner:
+    """The learner after an edit; the one given stays as it is.
+
+    Raises:
+        ScenarioError: Too little would be left, or the method cannot be edited so.
+    """
+    if not edit.removed and not edit.merges(learner.classes):
+        return _renamed(learner, edit)
+    change = _recomputed if learner.method.trains_nothing else _without_images
+    return change(learner, edit)
+
+
+def what_it_means(learner: Learner, retrain: bool) -> tuple[bool, str]:
+    """Whether a learner forgets exactly, and in words what it means that it forgets."""
+    if learner.method.trains_nothing:
+        return True, (
+            "Exact: nothing was trained on them, and all that is computed from images (choice, "
+            "penalty, temperature too) was computed again without them. The learner is, to the "
+            "bit, one that never saw them; normalization and grid are those it began with."
+        )
+    if retrain:
+        return False, (
+            "The network was trained again, from its beginning, on the images that are kept. It "
+            "has not learned from what was forgotten; which other images were kept may have "
+            "depended on it."
+        )
+    if learner.method.infer.holds is not None:
+        moves = statistics_of(learner).moves
+        return False, (
+            f"Approximate: the classifier was computed again without them, but the network has "
+            f"learned from them, and features of earlier images have followed it "
+            f"{counted(moves, 'time')}. --retrain (retrain=True) learns again from what is kept."
+        )
+    return False, (
+        "They are no longer stored; the network has learned from them. --retrain (retrain=True) "
+        "learns again from what is kept."
+    )
+
+
+# -- other names -----------------------------------------------------------------------------
+
+
+def _renamed(learner: Learner, edit: Edit) -> Learner:
+    """The same with other names: every number stays."""
+    tasks = tuple(replace(task, names=tuple(edit.labels(task.names))) for task in learner._tasks)
+    parts = (learner._state, learner._entries(), learner._held, learner._history)
+    after = learner_after(learner, learner._learned(), learner._form, tasks, *parts)
+    after._measured = learner._measured
+    return after
+
+
+# -- methods that compute their classifier -----------------------------------------------------
+
+
+def _recomputed(learner: Learner, edit: Edit) -> Learner:
+    """As if it had been taught so from the start."""
+    known = statistics_of(learner)
+    listed = _listed(learner, known)
+    masks = [edit.kept(images.rows()) for images in listed]
+    left = [images.take(mask) for images, mask in zip(listed, masks, strict=True)]
+    labels = edit.labels(learner.classes)
+    check_enough({labels[y] for images in left for y in images.y.tolist()})
+    known = _removed_from(learner, edit, known, listed)
+    tasks, names = _tasks_again(learner, left, labels)
+    numbers = [names.index(label) if label in names else 0 for label in labels]
+    stays = [bool(len(images.y)) for images in left]
+    order = [sum(stays[:place]) for place in range(len(stays))]
+    history = tuple(
+        images.renumbered(numbers) if before else None
+        for images, before, stay in zip(left, learner._history, stays, strict=True)
+        if stay
+    )
+    known = known.renumbered(numbers, order, len(names))
+    pieces, why = {STATISTICS: known.tensors()}, edit.why(learner._state)
+    return relearn(learner, pieces, tasks, learner._form, learner._held, history, why)
+
+
+def check_enough(classes: set[Label]) -> None:
+    """Refuse to leave less than two classes.
+
+    Raises:
+        ScenarioError: So few would be left.
+    """
+    if not classes:
+        raise ScenarioError(
+            "These are all images of the learner: nothing would be left. To be rid of all of it, "
+            "delete its directory, and the store if you gave one."
+        )
+    if len(classes) == 1:
+        raise ScenarioError(
+            f"Only the class {next(iter(classes))!r} would be left, and no other to tell it from. "
+            f"Learn another class first, or delete the learner's directory."
+        )
+
+
+def _listed(learner: Learner, known: Statistics) -> list[LearnedImages]:
+    """The images of every task; of tasks that a run learned, those of the ledger."""
+    listed, ledger = [], known.ledger
+    for number, images in enumerate(learner._history):
+        if images is None and known.keep == "sums":
+            raise ScenarioError(
+                "The images of a run were not listed, and with keep=sums only their sums are kept, "
+                "so nothing can be taken out of them. Learn the remaining images anew."
+            )
+        if images is None:
+            part = ledger.take(ledger.where(tasks=[number]))
+            hashes = part.hashes.numpy().view("uint64")
+            use = torch.where(part.held, VALIDATED, TRAINED).to(torch.uint8)
+            images = LearnedImages(("",) * len(part), hashes, part.y, use)
+        listed.append(images)
+    return listed
+
+
+def _removed_from(
+    learner: Learner, edit: Edit, known: Statistics, listed: Sequence[LearnedImages]
+) -> Statistics:
+    """The statistics without the images that are forgotten."""
+    gone = known.ledger.take(known.ledger.where(hashes=[row.hex() for row in edit.removed]))
+    if len(gone):
+        known = known.remove(gone)
+    if known.keep == "ledger" or not edit.removed:
+        return known
+    # Sums do not know their images: these are given again, and their features are the same bits.
+    given = dict[bytes, int]()
+    if edit.images is not None:
+        given = {row: place for place, row in enumerate(hash_rows(edit.images.digests()))}
+    for task, images in enumerate(listed):
+        trained = ~edit.kept(images.rows()) & (images.use == TRAINED)
+        if not bool(trained.any()):
+            continue
+        part = images.take(trained)
+        missing = [
+            name for name, row in zip(part.ids, part.rows(), strict=True) if row not in given
+        ]
+        if missing:
+            raise ScenarioError(
+                f"This learner keeps sums of features alone (keep=sums): it can take out only what "
+                f"it is given again. Give {counted(len(missing), 'image')} as files (--images, "
+                f"images=): {', '.join(map(one_line, missing[:5]))}"
+                f"{', …' if len(missing) > 5 else '.'}"
+            )
+        known = known.remove(_entered(learner, edit, known, part, given, task))
+    return known
+
+
+def _entered(
+    learner: Learner,
+    edit: Edit,
+    known: Statistics,
+    part: LearnedImages,
+    given: Mapping[bytes, int],
+    task: int,
+) -> Ledger:
+    """Images as they were entered: their features are computed once more."""
+    assert edit.images is not None
+    x = edit.images.take(torch.tensor([given[row] for row in part.rows()]))
+    setting, (network, _) = learner._learned(), learner._built()
+    features = setting.images.exactly(network, setting.device)(Samples(x, part.y))
+    hashes = torch.from_numpy(part.hashes.view("int64").copy())
+    n = len(part.y)
+    rows = known.grid.put(features).rows
+    return Ledger.of(hashes, torch.full((n,), task), part.y, torch.zeros(n).bool(), rows)
+
+
+def _tasks_again(
+    learner: Learner, left: Sequence[LearnedImages], labels: Sequence[Label]
+) -> tuple[tuple[Task, ...], list[Label]]:
+    """The tasks that these images make, in the order they came; and the classes in order."""
+    names: list[Label] = []
+    tasks: list[Task] = []
+    domains = learner.scenario == "dil"
+    every = _sorted({labels[y] for images in left for y in images.y.tolist()})
+    for images, before in zip(left, learner._tasks, strict=True):
+        if not len(images.y):
+            continue
+        here = {labels[y] for y in images.y.tolist()}
+        new = every if domains else _sorted(here - set(names))
+        start = 0 if domains else len(names)
+        names = every if domains else [*names, *new]
+        returning = [] if domains else sorted(names.index(label) for label in here - set(new))
+        trained = Counter(labels[y] for y in images.y[images.use == TRAINED].tolist())
+        present = [names[place] for place in (*returning, *range(start, start + len(new)))]
+        counts = tuple(trained[label] for label in present)
+        held = int((images.use == VALIDATED).sum())
+        content = [before.key, sorted(row.hex() for row in images.rows()), list(map(str, present))]
+        state = TaskState(
+            names=tuple(new),
+            start=start,
+            key=digest({"edited": content}),
+            test_key=before.test_key,
+            sizes=(sum(counts), held, before.sizes[2]),
+            counts=counts,
+            returning=tuple(returning),
+        )
+        tasks.append(state.task(len(tasks)))
+    return tuple(tasks), names
+
+
+def _sorted(labels: set[Label]) -> list[Label]:
+    """As the classes of a task are sorted."""
+    return sorted(labels, key=lambda name: (isinstance(name, str), name))
+
+
+# -- methods that train ------------------------------------------------------------------------
+
+
+def _without_images(learner: Learner, edit: Edit) -> Learner:
+    """The same network; nothing is stored of the images any more."""
+    if edit.merges(learner.classes):
+        raise ScenarioError(
+            f"{learner.method.name} has trained one output for each class, and two of them cannot "
+            f"become one without training: give --retrain (retrain=True), which learns again from "
+            f"the images that are kept."
+        )
+    masks = [edit.kept(images.rows()) if images else None for images in learner._history]
+    pairs = list(zip(learner._history, masks, strict=True))
+    _check_classes_stay(learner, pairs)
+    history = tuple(
+        images.take(mask) if images and mask is not None and bool(mask.any()) else None
+        for images, mask in pairs
+    )
+    tasks = tuple(
+        _fewer(task, edit, images, mask)
+        for task, (images, mask) in zip(learner._tasks, pairs, strict=True)
+    )
+    pieces: dict[str, Params] = {}
+    memory, held = learner._exemplars(), learner._held
+    if memory:
+        rest = memory.take(edit.kept(_rows(memory)).nonzero().squeeze(1))
+        _check_exemplars_stay(learner, memory, rest)
+        if len(rest.task) < len(memory.task):
+            pieces[MEMORY] = rest.tensors()
+    if held:
+        rest = held.take(edit.kept(_rows(held)).nonzero().squeeze(1))
+        held = Exemplars.of(rest.tensors()) if len(rest.task) else None
+    if learner.method.infer.holds is not None:
+        known = statistics_of(learner)
+        gone = known.ledger.take(known.ledger.where(hashes=[row.hex() for row in edit.removed]))
+        pieces |= {STATISTICS: known.remove(gone).tensors()} if len(gone) else {}
+    why = edit.why(learner._state)
+    return relearn(learner, pieces, tasks, learner._form, held, history, why)
+
+
+def _rows(images: Exemplars) -> list[bytes]:
+    return hash_rows(images.samples.x.digests())
+
+
+def _check_classes_stay(
+    learner: Learner, pairs: Sequence[tuple[LearnedImages | None, Tensor | None]]
+) -> None:
+    """Refuse to leave a class without any image: its trained output would stay."""
+    if any(images is None for images in learner._history):
+        return  # a run learned them, and it is not known how many there were
+    left = {y for images, mask in pairs if images for y in images.y[mask].tolist()}
+    before = {y for images in learner._history if images for y in images.y.tolist()}
+    check_enough({learner.classes[y] for y in left})
+    if gone := sorted(before - left):
+        names = ", ".join(repr(learner.classes[y]) for y in gone[:5])
+        raise ScenarioError(
+            f"These are all images of {names}, and {learner.method.name} has trained an output for "
+            f"it, which cannot be taken out: give --retrain (retrain=True), which learns again "
+            f"from the images that are kept."
+        )
+
+
+def _check_exemplars_stay(learner: Learner, before: Exemplars, after: Exemplars) -> None:
+    """Refuse to leave a class without exemplars where answers are computed from them."""
+    gone = set(before.samples.y.tolist()) - set(after.samples.y.tolist())
+    if gone and (MEMORY in learner.method.infer.reads or not len(after.task)):
+        names = ", ".join(repr(learner.classes[y]) for y in sorted(gone)[:5])
+        raise ScenarioError(
+            f"The memory has no other images of {names}, and {learner.method.name} needs some. "
+            f"Learn more images of it first, or forget the class: --class with --retrain "
+            f"(classes=, retrain=True)."
+        )
+
+
+def _fewer(task: Task, edit: Edit, images: LearnedImages | None, mask: Tensor | None) -> Task:
+    """A task without the images that are forgotten, where they are listed."""
+    if images is None or mask is None or bool(mask.all()):
+        return task
+    gone = images.take(~mask)
+    trained = gone.y[gone.use == TRAINED].tolist()
+    counts = tuple(
+        max(0, count - trained.count(position))
+        for position, count in zip(task.present, task.counts, strict=True)
+    )
+    held = max(0, task.sizes[1] - int((gone.use == VALIDATED).sum()))
+    load = task.load
+
+    def without() -> Split:
+        split = load()
+        return Split(_stay(split.train, edit), _stay(split.val, edit), split.test)
+
+    content = [task.key, sorted(row.hex() for row in gone.rows())]
+    return replace(
+        task,
+        key=digest({"edited": content}),
+        sizes=(sum(counts), held, task.sizes[2]),
+        counts=counts,
+        load=without,
+    )
+
+
+def _stay(samples: Samples, edit: Edit) -> Samples:
+    return samples.take(edit.kept(hash_rows(samples.x.digests())).nonzero().squeeze(1))
