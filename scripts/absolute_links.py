@@ -1,6 +1,6 @@
 """Make the relative links of a page absolute, for readers outside of the repository.
 
-Run:  python scripts/absolute_links.py README.md https://github.com/OWNER/NAME v0.2.0
+Run:  python scripts/absolute_links.py README.md https://github.com/OWNER/NAME v0.3.0
 """
 
 import re

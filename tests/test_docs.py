@@ -147,6 +147,23 @@ def test_backbones_as_written(write, command) -> None:
     assert names["learner"].classes == ["cat", "dog"]
 
 
+def test_adapters_as_written(command, folder, write_digits) -> None:
+    write_digits(folder / "photos", dict(zip("abcdef", range(6), strict=True)), "train", each=5)
+    names: dict[str, Any] = {}
+    (block,) = blocks("adapters.md")
+    exec(block, names)
+    *_, last = commands("adapters.md")  # that lines are understood: tests/cli/test_documented.py
+    (run,) = command(last.replace("@224", "@32"))["runs"]  # in place of 224, to save time
+
+    samples = digits().train
+    few = samples.y < 2
+    names["learner"].learn(samples.x[few], samples.y[few].tolist())
+    assert names["learner"].classes == [0, 1]
+    assert run["spec"]["network"]["trains"] == "adapter"
+    assert run["spec"]["options"]["classifier"] == "slda"
+    assert 0 < run["metrics"]["learning_accuracy"] <= 1
+
+
 def test_a_learner_as_written(write, capsys) -> None:
     names: dict[str, Any] = {}
     for block in write("learner.md"):
@@ -568,7 +585,7 @@ def test_the_examples_page_shows_every_script() -> None:
 
 TESTED = {
     *("add-a-data-set", "add-a-method", "add-a-network", "add-a-stage", "add-an-analysis"),
-    *("add-an-executor", "backbones", "engineers", "first-run", "learner"),
+    *("adapters", "add-an-executor", "backbones", "engineers", "first-run", "learner"),
     *("own-images-and-network", "search", "report", "data", "analysis"),
     "notebook",  # tests/system/test_notebook.py
     "avalanche",  # tests/integrations/test_avalanche_itself.py

@@ -84,7 +84,7 @@ _PLACES = {
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "AnclError",
     "Comparison",

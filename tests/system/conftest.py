@@ -131,9 +131,13 @@ class Browser:
         told = [each["message"] for each in logged if each["level"] in ("WARNING", "SEVERE")]
         return [*self.value("problems"), *told]
 
-    def picture(self, *, whole: bool = True) -> bytes:
-        """The page as PNG."""
-        shot = self.cdp("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
+    def picture(self, *, whole: bool = True, height: float | None = None) -> bytes:
+        """The page as PNG, or its upper part of this height."""
+        part: dict[str, Any] = {}
+        if height is not None:
+            width = self.value("innerWidth")
+            part = {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
+        shot = self.cdp("Page.captureScreenshot", captureBeyondViewport=whole, format="png", **part)
         return base64.b64decode(shot["data"])
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 def results(
-    stored: Sequence[str | Path] | None = None, *, runs: str | Path = "runs"
+    stored: str | Path | Sequence[str | Path] | None = None, *, runs: str | Path = "runs"
 ) -> list[dict[str, Any]]:
     """Every number of finished runs as a row: ``pandas.DataFrame(ancl.results())``.
 
@@ -33,8 +33,8 @@ def results(
     Tasks are counted from 1. What a number is not about is ``None``.
 
     Args:
-        stored: Directories of runs, or ``runs/comparisons/NAME.json``; all below ``runs`` by
-            default.
+        stored: Directories of runs, or ``runs/comparisons/NAME.json``, one or several; all below
+            ``runs`` by default.
         runs: Where results are.
 
     Raises:
@@ -44,13 +44,14 @@ def results(
 
 
 def finished_runs(
-    stored: Sequence[str | Path] | None = None, runs: str | Path = "runs"
+    stored: str | Path | Sequence[str | Path] | None = None, runs: str | Path = "runs"
 ) -> list[Finished]:
     """The finished runs that are there, whole ones alone.
 
     Raises:
         StoreError: There is none.
     """
+    stored = [stored] if isinstance(stored, str | Path) else stored
     paths = [Path(path) for path in stored or [runs]]
     collected = collect(paths)
     if not collected.runs:
