@@ -119,25 +119,30 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo)
-app.command("run")(run)
+_COMMANDS = (
+    (learn, "Learn photos; the first month makes the learner."),
+    (predict, "Labels and probabilities of pictures."),
+    (evaluate, "Accuracy on test photos, class by class."),
+    (versions, "All months of a learner."),
+    (undo, "Go back to an earlier month."),
+    (forget, "Take photos or a class out of a learner for good."),
+    (rename, "Give a class another name."),
+    (merge_classes, "Let several classes be one."),
+    (export, "Write one file that answers: ONNX or pt2."),
+    (serve, "Answer pictures over HTTP."),
+    (demo, "What forgetting, Ω and λ_a do, on embedded images."),
+    (run, "One method on a stream of tasks."),
+    (compare, "Several methods in one table, paired by seed."),
+    (search, "Find λ and λ_a by validation images."),
+    (study, "A whole protocol from a file."),
+    (analyze, "Weight distance, CKA and landscapes over λ_a."),
+    (report, "Tables, figures and one page of finished runs."),
+    (results, "Finished runs in one table."),
+)
+"""Commands in the order of the help: for who has photos, then for who does research."""
+for _command, _short in _COMMANDS:
+    app.command(_command.__name__.replace("_", "-"), short_help=_short)(_command)
 app.command("resume", help="The same as run, which also resumes.", hidden=True)(run)
-app.command("compare")(compare)
-app.command("search")(search)
-app.command("study")(study)
-app.command("analyze")(analyze)
-app.command("report")(report)
-app.command("results")(results)
-app.command("learn")(learn)
-app.command("predict")(predict)
-app.command("evaluate")(evaluate)
-app.command("export")(export)
-app.command("serve")(serve)
-app.command("versions")(versions)
-app.command("undo")(undo)
-app.command("forget")(forget)
-app.command("rename")(rename)
-app.command("merge-classes")(merge_classes)
 app.add_typer(listing.app, name="list")
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")
@@ -158,9 +163,11 @@ def ancl(
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Continual learning with auxiliary networks: every method plain, with ANCL and with AFEC.
+    """A classifier that learns new classes every month, and research on how networks do.
 
-    Start with: ancl demo
+    Begin with photos: ancl learn birds --data folder:photos
+
+    Begin with research: ancl demo
     """
 
 
