@@ -104,7 +104,7 @@ def merge_classes(
     machine: Machine,
     repair: Repair,
 ) -> None:
-    """Let several classes be one, such as 'School bus' and 'school bus'."""
+    """Merge several classes into one, such as 'School bus' and 'school bus'."""
     from ancl.learner import repair_saved
     from ancl.stages.progress import make_progress
 
