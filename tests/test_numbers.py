@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.lab import Study, StudyResult, markdown, study_tables
+from ancl import StudyResult
+from tests.lab import Study, markdown, study_tables
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
