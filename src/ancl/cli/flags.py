@@ -220,7 +220,8 @@ ROWS: dict[str, Row] = {
     "learn.data": Row("SOURCE", "The images to learn, such as folder:photos"),
     "learn.output": Row("DIR", "Where the learner is saved. [LEARNER]", flag="--output -o"),
     "learn.method": Row(
-        "NAME", "For a new learner: auto (the default), icarl, a-icarl … Later only if it is your own code."
+        "NAME",
+        "For a new learner: auto (the default), icarl, a-icarl … Later only if it is yours.",
     ),
     "learn.network": Row("NAME", "The same: ancl list networks"),
     "learn.test": Row(
