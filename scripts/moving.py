@@ -21,7 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from protocol_runs import ROOT, ResultFiles, Stored, best_value, carry_out, compute, parser_of
+from protocol_runs import (
+    ROOT,
+    ResultFiles,
+    Stored,
+    best_value,
+    carry_out,
+    compute,
+    fill_tables,
+    parser_of,
+)
 
 import ancl
 from ancl.data import class_order
@@ -305,13 +314,14 @@ def rate_lines(results: Results, table: str = "rates") -> Iterator[str]:
     )
     yield "|" + "---|" * (len(SEEDS) + 3)
     for row in (*FROZEN, *RATE_ROWS[table]):
-        found = [results.get(task) for task in tasks if task.row == row]
-        if not found or any(each is None or each["failed"] for each in found):
+        stored = {t.spec.seed: results.get(t) for t in tasks if t.row == row}
+        done = {seed: run for seed, run in stored.items() if run and not run["failed"]}
+        if not done:
             continue
-        done = [each for each in found if each]
-        values = [100 * each["metrics"]["final_accuracy"] for each in done]
-        seconds = np.mean([each["seconds"] for each in done])
-        cells = [f"{value:.1f}" for value in (*values, np.mean(values))]
+        values = {seed: 100 * run["metrics"]["final_accuracy"] for seed, run in done.items()}
+        cells = [f"{values[seed]:.1f}" if seed in values else "" for seed in SEEDS]
+        cells += [f"{np.mean([*values.values()]):.1f}" if len(values) == len(SEEDS) else ""]
+        seconds = np.mean([run["seconds"] for run in done.values()])
         yield f"| {row} | {' | '.join(cells)} | {seconds:.0f} |"
 
 
@@ -320,7 +330,7 @@ def table_lines(results: Results, table: str) -> Iterator[str]:
     lamb = results.lamb(table)
     if lamb is None:
         return
-    yield f"`{table}`, λ = {lamb:g}:\n"
+    yield f"λ = {lamb:g}:\n"
     head = ("row", "statistics", "seeds", "final accuracy", "mean over tasks", "moved", "residual")
     yield f"| {' | '.join((*head, 'backward passes'))} |"
     yield "|" + "---|" * (len(head) + 1)
@@ -362,11 +372,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as place:
             results = Results(Path(place) / "results", Scale(True, given.weights))
             carry_out(results, Path(place) / "work", steps(results, parts), computing)
-            show(results, parts)
+            print("\n".join(f"\n{name}\n{table}" for name, table in tables(results).items()))
         return
     results = Results(given.results, Scale(weights=given.weights))
     if given.tables:
-        show(results, parts)
+        fill_tables([FOLDER.with_suffix(".md")], tables(results))
     elif given.dry_run:
         for _, tasks in steps(results, parts):
             print("".join(f"{task.file}\n" for task in tasks if results.get(task) is None), end="")
@@ -374,14 +384,13 @@ def main() -> None:
         carry_out(results, given.work, steps(results, parts), computing)
 
 
-def show(results: Results, parts: Sequence[str]) -> None:
-    """Print all tables."""
-    if "rates" in parts:
-        for table in RATE_NETWORKS:
-            print(f"\n`{table}`:\n\n" + "\n".join(rate_lines(results, table)))
+def tables(results: Results) -> dict[str, str]:
+    """Every table of the page, by its name there; none of a network without its weights."""
+    made = {table: "\n".join(rate_lines(results, table)) for table in RATE_NETWORKS}
     for table in BACKBONES:
-        if table.partition("-")[0] in parts:
-            print("\n" + "\n".join(table_lines(results, table)))
+        known = table.startswith("lite0") or results.scale.weights is not None
+        made[table] = "\n".join(table_lines(results, table)) if known else ""
+    return made
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """The tables of docs/evidence/pretrained.md, from the results alone."""
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from protocol_runs import fill_tables
 
 Result = Mapping[str, Any]
 ROWS = {
@@ -52,15 +52,8 @@ def write_tables(folder: Path, pages: Sequence[Path]) -> None:
     tables = {}
     for name, (part, make) in TABLES.items():
         rows = [result for result in results if result["part"] == part]
-        tables[name] = "\n".join(make(rows)) if rows else "Not run yet."
-    for page in pages:
-        text = re.sub(
-            r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)",
-            lambda match: f"{match[1]}{tables[match[2]]}{match[3]}",
-            page.read_text(encoding="utf-8"),
-            flags=re.DOTALL,
-        )
-        page.write_text(text, encoding="utf-8")
+        tables[name] = "\n".join(make(rows)) if rows else ""
+    fill_tables(pages, tables)
 
 
 def with_error(values: Sequence[float], digits: int = 1) -> str:

@@ -9,6 +9,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -217,6 +218,23 @@ def carry_out(
                 took, when = time.monotonic() - began, time.strftime("%F %T")
                 print(when, run.file, f"{took:.0f} s", stored["failed"], flush=True)
             shutil.rmtree(work / name, ignore_errors=True)
+
+
+def fill_tables(pages: Iterable[Path], tables: Mapping[str, str]) -> None:
+    """Replace every table of these pages by one of today's results.
+
+    Args:
+        pages: With lines <!-- table: NAME --> before a table and <!-- end --> behind it.
+        tables: By name, in Markdown.
+    """
+    for page in pages:
+        text = re.sub(
+            r"(<!-- table: ([\w-]+) -->\n).*?(\n<!-- end -->)",
+            lambda match: f"{match[1]}{tables[match[2]] or 'Not run yet.'}{match[3]}",
+            page.read_text(encoding="utf-8"),
+            flags=re.DOTALL,
+        )
+        page.write_text(text, encoding="utf-8")
 
 
 def parser_of(about: str, name: str) -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ from protocol_runs import (
     best_value,
     carry_out,
     compute,
+    fill_tables,
     matrices,
     parser_of,
     passes,
@@ -40,7 +41,13 @@ LAMBS, RATES = (0.03, 0.1, 0.3, 1.0), (0.01, 0.03, 0.1)
 OFFLINE_IMAGES = [(2000, 1000, 2000)] + [(1000, 500, 1000)] * 3
 """To train, validate and test on in each task of ``cifar100-small/4``."""
 EVERY, BATCH = 50, 10
-METRICS = ("aiac", "final_accuracy", "forgetting", "worst_case")
+METRICS = {
+    "aiac": "AIAC",
+    "final_accuracy": "final",
+    "forgetting": "forgetting",
+    "worst_case": "worst case",
+}
+WORDS = {"lamb": "λ", "training.lr": "rate"}
 
 
 @dataclass(frozen=True)
@@ -253,7 +260,7 @@ def finished(results: Results, table: str, name: str) -> dict[int, dict[str, Any
 
 def table_text(results: Results, table: str) -> str:
     """A table in Markdown: mean ± standard error over seeds, in points."""
-    head = ["row", "λ or rate", *METRICS, "million passes", "minutes", "n"]
+    head = ["row", "λ or rate", *METRICS.values(), "million passes", "minutes", "n"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name in TABLES[table]:
         done = finished(results, table, name)
@@ -271,30 +278,51 @@ def table_text(results: Results, table: str) -> str:
     return "\n".join(lines)
 
 
-def gap_text(results: Results, table: str, row: str, other: str) -> str:
+def gap_cells(results: Results, table: str, row: str, other: str) -> list[str]:
     """A paired difference of AIAC in points, with its 95 % interval over seeds."""
     ours, theirs = (finished(results, table, name) for name in (row, other))
     seeds = [seed for seed in TABLE_SEEDS if seed in ours and seed in theirs]
     gaps = [100 * (ours[s]["metrics"]["aiac"] - theirs[s]["metrics"]["aiac"]) for s in seeds]
     if len(gaps) < 2:
-        return f"{table}: {row} − {other}: n = {len(gaps)}"
+        return []
     interval = t_interval(gaps)
-    span = f"{interval.low:+.2f} … {interval.high:+.2f}"
-    return f"{table}: {row} − {other}: {np.mean(gaps):+.2f} ({span}), n = {len(gaps)}"
+    span = f"{interval.low:+.2f} to {interval.high:+.2f}"
+    return [f"{row} − {other}", f"{np.mean(gaps):+.2f}", span, str(len(gaps))]
 
 
-def tables(results: Results) -> None:
-    """Print all tables and differences."""
-    for table, rows in TABLES.items():
-        print(f"\n{table}\n\n{table_text(results, table)}\n")
-        for name in rows:
-            plain = name.removeprefix("a-")
-            others = [plain, f"{plain}, equal", f"{plain}, two steps"] if name != plain else []
-            for other in (each for each in others if each in rows):
-                print(gap_text(results, table, name, other))
-        for (of, method), (what, _) in SEARCHED.items():
-            if of == table:
-                print(f"{method}, {what}: {results.trials(table, method)}")
+def gap_text(results: Results, table: str) -> str:
+    """Every `a-` row minus its host, plain and with as much computation, in Markdown."""
+    head = ["difference of AIAC, paired by seed", "points", "95 % interval", "n"]
+    lines = [f"| {' | '.join(head)} |", "|---|--:|--:|--:|"]
+    rows = TABLES[table]
+    for name in (name for name in rows if name.startswith("a-")):
+        plain = name.removeprefix("a-")
+        others = [plain, f"{plain}, equal", f"{plain}, two steps"]
+        for cells in (gap_cells(results, table, name, o) for o in others if o in rows):
+            lines += [f"| {' | '.join(cells)} |"] if cells else []
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def trial_text(results: Results, table: str) -> str:
+    """Validation accuracies of every value that was tried, the mean over the search seeds."""
+    lines = []
+    for (of, method), (what, _) in SEARCHED.items():
+        tried = results.trials(table, method) if of == table else {}
+        done = {v: 100 * np.mean(s) for v, s in tried.items() if len(s) == len(SEARCH_SEEDS)}
+        if done:
+            shown = ", ".join(f"{value:g}: {mean:.1f}" for value, mean in done.items())
+            lines.append(f"`{method}`, {WORDS[what]}: {shown}.")
+    return "Validation accuracy (AIAC, %) of what was tried. " + " ".join(lines) if lines else ""
+
+
+def tables(results: Results) -> dict[str, str]:
+    """Every table of the page, by its name there."""
+    made = {}
+    for table in TABLES:
+        parts = [make(results, table) for make in (table_text, gap_text, trial_text)]
+        done = any(finished(results, table, name) for name in TABLES[table])
+        made[f"replay-{table}"] = "\n\n".join(filter(None, parts)) if done else ""
+    return made
 
 
 def main() -> None:
@@ -303,7 +331,7 @@ def main() -> None:
     given = parser.parse_args()
     results = Results(given.results)
     if given.tables:
-        tables(results)
+        fill_tables([FOLDER.with_suffix(".md")], tables(results))
     elif given.dry_run:
         forecast(results)
     else:

@@ -545,7 +545,6 @@ PLACES = {
     "MethodFollower": "ancl.experiments.study_rows:MethodFollower",
     "MethodResult": "ancl.experiments.study_rows:MethodResult",
     "Study": "ancl.experiments.study:Study",
-    "StudyResult": "ancl.experiments.study:StudyResult",
     "best_value": "ancl.experiments.grid:best_value",
     "study_specs": "ancl.experiments.study_results:study_specs",
     "ResultFolder": "ancl.experiments.study_results:ResultFolder",

@@ -2,12 +2,14 @@
 
 import functools
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.lab import Study, StudyResult, markdown, study_tables
+from ancl import StudyResult
+from tests.lab import Study, markdown, study_tables
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -34,6 +36,26 @@ def test_tables_are_those_of_the_results(name: str) -> None:
     assert len(rows) > 10
     missing = [row for row in rows if row not in page.splitlines()]
     assert not missing
+
+
+@pytest.mark.parametrize("name", ["replay", "moving"])
+def test_the_tables_of_a_page_are_those_of_its_results(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    script = __import__(name)
+    page = EVIDENCE / f"{name}.md"
+    copy = tmp_path / page.name
+    copy.write_text(page.read_text("utf-8"), "utf-8")
+    more = (script.Scale(),) if name == "moving" else ()
+    results = script.Results(EVIDENCE / name / "results", *more)
+
+    script.fill_tables([copy], script.tables(results))
+
+    assert "<!-- table: " in copy.read_text("utf-8")
+    told = f"run: python scripts/{name}.py --tables"
+    assert copy.read_text("utf-8") == page.read_text("utf-8"), told
 
 
 def points(gaps: dict[str, dict[int, float]]) -> tuple[float, float, float]:

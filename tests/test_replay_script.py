@@ -89,7 +89,7 @@ def test_a_result_of_other_settings_is_refused(replay, tmp_path):
         results.get(run)
 
 
-def test_tables_are_made_of_results(replay, tmp_path, capsys):
+def test_tables_are_made_of_results(replay, tmp_path):
     results = replay.Results(tmp_path)
     search(replay, results, "200", "dark-er-pp", 0.1)
     for seed in replay.TABLE_SEEDS:
@@ -97,8 +97,7 @@ def test_tables_are_made_of_results(replay, tmp_path, capsys):
             metrics = dict.fromkeys(replay.METRICS, value + (seed - 21) / 100)
             found = {"metrics": metrics, "passes": {"main": 10**6}, "seconds": 60}
             finish(replay, results, results.run("200", name, seed), **found)
-    replay.tables(results)
-    text = capsys.readouterr().out
+    text = replay.tables(results)["replay-200"]
     assert "| er |  | 20.0 ± 0.6 |" in text
     assert "| a-dark-er-pp | 0.1 | 31.0 ± 0.6 |" in text
-    assert "200: a-dark-er-pp − dark-er-pp: +1.00" in text
+    assert "| a-dark-er-pp − dark-er-pp | +1.00 | +1.00 to +1.00 | 3 |" in text

@@ -83,8 +83,8 @@ def number_behind(name: str, text: str) -> float | None:
     Raises:
         ValueError: The name is another one, or what follows it is not a number.
     """
-    found, colon, number = text.partition(":")
-    if found != name:
+    before, colon, number = text.partition(":")
+    if before != name:
         raise ValueError(text)
     return float(number) if colon else None
 

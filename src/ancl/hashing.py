@@ -112,9 +112,9 @@ def _describe(value: object, unknown: Unknown | None, complete: bool) -> Any:
     if isinstance(value, type) or inspect.isfunction(value):
         _of_a_module(value)
         return {"is": _origin(value, complete)}
-    own = getattr(value, "key_description", None)
-    if own is not None:
-        return own()
+    description = getattr(value, "key_description", None)
+    if description is not None:
+        return description()
     if dataclasses.is_dataclass(value):
         origin = _origin(type(value), complete)
         return {"is": origin, **{n: part(v) for n, v in described_fields(value).items()}}

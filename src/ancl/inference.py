@@ -49,8 +49,8 @@ class Infer:
     @property
     def changes_learning(self) -> bool:
         """Whether a network learns otherwise because classes are chosen so."""
-        own = type(self)
-        return own.correct is not Infer.correct or own.student is not Infer.student
+        kind = type(self)
+        return kind.correct is not Infer.correct or kind.student is not Infer.student
 
     def correct(self, output: Output, extra: Params) -> Output:
         """The output as the next task's old network is to give it; unchanged by default."""

@@ -137,13 +137,13 @@ class RunMemory(Memory):
                 "none are kept. Give memory.per_class or memory.total, or memory.fair=false."
             )
         images = 4 * weights / image_bytes
-        name, each, least = ("per_class", groups, 1) if self.per_class else ("total", 1, groups)
-        left = math.floor(self.size - images / each)
+        name, share, least = ("per_class", groups, 1) if self.per_class else ("total", 1, groups)
+        left = math.floor(self.size - images / share)
         if left < least:
             raise SpecError(
                 f"memory.fair is true, and the network gains weights that take the room of "
                 f"{images:.0f} images: of memory.{name}={self.size} not one image per class is "
-                f"left. Give memory.{name}={least + math.ceil(images / each)} or more, or "
+                f"left. Give memory.{name}={least + math.ceil(images / share)} or more, or "
                 f"memory.fair=false."
             )
         per_class, total = (left, None) if self.per_class else (None, left)
@@ -199,8 +199,8 @@ class Exemplars:
 
     def of_classes(self, classes: Sequence[int], *, inside: bool) -> "Exemplars":
         """Those of some classes, or of all others."""
-        found = torch.isin(self.samples.y, torch.tensor(classes, dtype=torch.long))
-        return self.take((found == inside).nonzero().squeeze(1))
+        wanted = torch.isin(self.samples.y, torch.tensor(classes, dtype=torch.long))
+        return self.take((wanted == inside).nonzero().squeeze(1))
 
     def take(self, index: Tensor) -> "Exemplars":
         """Some of them."""
@@ -284,8 +284,8 @@ def sampled(samples: Samples, count: int, randomness: Generator) -> Samples:
     """At most ``count`` images of each class, at random."""
     parts = [samples.y[:0]]
     for label in sorted(set(samples.y.tolist())):
-        own = samples.of_class(label)
-        parts.append(own[torch.randperm(len(own), generator=randomness)[:count]])
+        of_label = samples.of_class(label)
+        parts.append(of_label[torch.randperm(len(of_label), generator=randomness)[:count]])
     return samples.take(torch.cat(parts))
 
 
@@ -293,9 +293,9 @@ def oversampled(samples: Samples, count: int, randomness: Generator) -> Samples:
     """The images, and of each class that has fewer than ``count`` some again, up to this number."""
     parts = [torch.arange(len(samples))]
     for label in sorted(set(samples.y.tolist())):
-        own = samples.of_class(label)
-        missing = max(count - len(own), 0)
-        parts.append(own[torch.randint(len(own), (missing,), generator=randomness)])
+        of_label = samples.of_class(label)
+        missing = max(count - len(of_label), 0)
+        parts.append(of_label[torch.randint(len(of_label), (missing,), generator=randomness)])
     return samples.take(torch.cat(parts))
 
 
@@ -359,6 +359,10 @@ def select(
     for label in sorted(set(train.y.tolist())):
         images = train.take(train.of_class(label))
         chosen = rank(memory.selection, answer(images), images.y, count, randomness)
-        kept = images.take(chosen)
-        parts.append(Exemplars(kept, torch.full((len(kept),), task), torch.zeros(len(kept)).bool()))
+        exemplars = images.take(chosen)
+        parts.append(
+            Exemplars(
+                exemplars, torch.full((len(exemplars),), task), torch.zeros(len(exemplars)).bool()
+            )
+        )
     return Exemplars.joined(parts)

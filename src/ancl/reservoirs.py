@@ -78,9 +78,9 @@ def equal_room(available: Sequence[int], count: int) -> list[int]:
     room, left = [0] * len(available), min(count, sum(available))
     while left:
         open_classes = [label for label, most in enumerate(available) if room[label] < most]
-        each = max(1, left // len(open_classes))
+        share = max(1, left // len(open_classes))
         for label in open_classes:
-            more = min(each, available[label] - room[label], left)
+            more = min(share, available[label] - room[label], left)
             room[label] += more
             left -= more
     return room
@@ -107,14 +107,14 @@ def greedy(
     seen, size = {*range(known), *labels[:kept]}, kept
     for position, label in enumerate(labels[kept:], start=kept):
         seen.add(label)
-        own = held.setdefault(label, [])
-        if len(own) * len(seen) >= count:
+        of_label = held.setdefault(label, [])
+        if len(of_label) * len(seen) >= count:
             continue
         if size >= count:
             largest = max(sorted(held), key=lambda each: len(held[each]))
             out = int(torch.randint(len(held[largest]), (), generator=randomness))
             held[largest].pop(out)
             size -= 1
-        own.append(position)
+        of_label.append(position)
         size += 1
     return [position for positions in held.values() for position in positions]

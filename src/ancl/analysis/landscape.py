@@ -256,12 +256,12 @@ class LandscapeTables:
         context.keys.append(given.key)
         return evaluate_points(given, self.evaluator, context.store, context.events.note)
 
-    def _rows(self, row: Row, found: list[Score]) -> Iterator[Row]:
+    def _rows(self, row: Row, scores: list[Score]) -> Iterator[Row]:
         """A row for every task measured, and one for their mean."""
         label = {**row, "split": self._split}
-        for index, each in enumerate(found):
-            yield {**label, "task": index, **each._asdict()}
-        mean = Score(*(sum(values) / len(found) for values in zip(*found, strict=True)))
+        for index, task_score in enumerate(scores):
+            yield {**label, "task": index, **task_score._asdict()}
+        mean = Score(*(sum(values) / len(scores) for values in zip(*scores, strict=True)))
         yield {**label, "task": "mean", **mean._asdict()}
 
 
@@ -305,8 +305,8 @@ def evaluate_points(
 def _compute(
     points: Points, evaluator: PointEvaluator, store: StageStorage, note: Callable[[str], None]
 ) -> StageResult:
-    found = store.load_checkpoint(points.key)
-    scores: list[Any] = found.tensors["scores"].tolist() if found else []
+    saved = store.load_checkpoint(points.key)
+    scores: list[Any] = saved.tensors["scores"].tolist() if saved else []
     began, first = monotonic(), len(scores)
     with CheckpointWriter(store, points.key) as checkpoint:
         for make in points.weights[first:]:

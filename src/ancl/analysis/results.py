@@ -47,7 +47,7 @@ class AnalysisResult:
     def name(self) -> str:
         """Deterministic directory name."""
         spec = self.specs[0]
-        specs = [each.plain() for each in self.specs]
+        specs = [run_spec.plain() for run_spec in self.specs]
         mark = digest([specs, asdict(self.options)])[:8]
         method = "".join(c if c.isalnum() or c in "-_" else "-" for c in spec.method)
         return f"{spec.benchmark.replace('/', '-')}_{method}_{mark}"

@@ -329,10 +329,10 @@ def run_analysis(
             plans = plan_networks(experiment, request.options.task, request.options.lamb_as)
             _announce(experiment, plans.stages, storage, events)
             _begin_trainings(spec, plans, place / "trainings", events)
-            found = measure(experiment, request.options, storage, events, more_tables)
-        for name, rows in found.tables.items():
+            measured = measure(experiment, request.options, storage, events, more_tables)
+        for name, rows in measured.tables.items():
             tables.setdefault(name, []).extend(rows)
-        keys |= dict.fromkeys(found.keys)
+        keys |= dict.fromkeys(measured.keys)
     result = AnalysisResult(specs, request.options, tables, tuple(keys))
     directory = result.write(places.runs, overwrite=overwrite)
     figures = draw(result, directory / "figures") if can_draw() else []

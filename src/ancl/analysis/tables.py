@@ -141,13 +141,13 @@ def temperature_table(context: AnalysisContext) -> Iterator[Row]:
         logits[key] = answers(samples).logits
     teachers = logits["old", None], logits["auxiliary", None]
     history = ClassHistory.of(context.tasks)
-    every, own = slice(0, history.current.stop), (history.old_classes, history.current)
+    every, groups = slice(0, history.current.stop), (history.old_classes, history.current)
     for lamb_a, temperature in product(context.networks.ancl, TEMPERATURES):
         error = partial(linear_error, logits["ancl", lamb_a], *teachers, context.lambs(lamb_a))
         yield {
             "lamb_a": lamb_a,
             "temperature": temperature,
-            "error_own_classes": error(own, temperature),
+            "error_own_classes": error(groups, temperature),
             "error_same_classes": error((every, every), temperature),
         }
 

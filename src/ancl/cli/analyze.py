@@ -143,8 +143,8 @@ def _table(result: AnalysisResult) -> str:
         wanted = {"network": name, "lamb_a": lamb_a}
         cells = [percent(_mean(result.rows("accuracy", **wanted), "mean"))]
         for table_name, more in (("distance", {}), ("cka", {"layer": "mean"})):
-            found = result.rows(table_name, **wanted, **more)
-            cells += [f"{_mean(found, ref):.4f}" for ref in ("old", "auxiliary", "multi")]
+            table_rows = result.rows(table_name, **wanted, **more)
+            cells += [f"{_mean(table_rows, ref):.4f}" for ref in ("old", "auxiliary", "multi")]
         rows.append([name.upper(), "" if lamb_a is None else f"{lamb_a:g}", *cells])
     return table(head, rows, "lr" + "r" * 7)
 

@@ -35,13 +35,13 @@ def list_data(*, data_root: Path | None = None, as_json: bool = False) -> None:
     from ancl.data.registry import FORMS, SOURCES
 
     root = root_of(data_root)
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for name, source in SOURCES.items():
         data = PUBLISHED.get(name)
         place = data.find(root) if data else None
         if name == NAME and (root / FOLDER).is_dir():
             place = root / FOLDER
-        found.append(
+        entries.append(
             {
                 "name": name,
                 "classes": source.classes,
@@ -52,16 +52,16 @@ def list_data(*, data_root: Path | None = None, as_json: bool = False) -> None:
             }
         )
     if as_json:
-        print(json.dumps({"root": str(root), "data": found, "forms": list(FORMS)}))
+        print(json.dumps({"root": str(root), "data": entries, "forms": list(FORMS)}))
         return
     rows = [
         [
-            each["name"],
-            str(each["classes"] or "yours"),
-            f"{each['images']:,}" if each["images"] else "yours",
-            "embedded" if each["embedded"] else each["place"] or _hint(each["name"], root),
+            entry["name"],
+            str(entry["classes"] or "yours"),
+            f"{entry['images']:,}" if entry["images"] else "yours",
+            "embedded" if entry["embedded"] else entry["place"] or _hint(entry["name"], root),
         ]
-        for each in found
+        for entry in entries
     ]
     print(table(["data", "classes", "images", "where"], rows, "lrrw"))
     print(f"\nData root: {root.absolute()}\nYour own: {', '.join(FORMS)}")
@@ -194,8 +194,8 @@ def _here(root: Path) -> list[Published]:
     """The data sets that are here, each folder once."""
     from ancl.data import PUBLISHED
 
-    found = {data.find(root): data for data in reversed(PUBLISHED.values())}
-    return [data for place, data in reversed(found.items()) if place is not None]
+    by_folder = {data.find(root): data for data in reversed(PUBLISHED.values())}
+    return [data for place, data in reversed(by_folder.items()) if place is not None]
 
 
 def _hint(name: str, root: Path) -> str:

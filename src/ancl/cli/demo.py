@@ -55,8 +55,8 @@ def demo(
     specs = [spec for row in rows.values() for spec in row]
     # A pool takes seconds to start: it pays where every core has a seed of its own.
     workers = min(len(specs) // len(METHODS), cores())
-    own = specs[0].threads
-    choice = choose_executor(workers=workers, threads=own) if workers > 1 else None
+    one_process = specs[0].threads
+    choice = choose_executor(workers=workers, threads=one_process) if workers > 1 else None
     with progress_and_log(quiet, log) as progress:
         comparison = compare_rows(rows, Places.of(runs), choice, "lwf", progress)
     if comparison.outcome.failures:
@@ -121,7 +121,9 @@ def reading(found: Comparison) -> list[str]:
     from ancl.reporting.report import make_report
 
     said = make_report(from_results(found.outcome.finished)).findings
-    return [each.text for about in said.values() for each in about if each.kind != "best"]
+    return [
+        sentence.text for about in said.values() for sentence in about if sentence.kind != "best"
+    ]
 
 
 def _gain(found: Comparison, metric: str = "aac") -> Estimate:

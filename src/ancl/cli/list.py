@@ -33,12 +33,12 @@ def methods(*, of: str | None = None, as_json: bool = False) -> None:
     from ancl.recipe.listing import list_options
 
     if of is None:
-        found = list_methods()
-        _show({"methods": found}, methods_text(found), as_json)
+        listed = list_methods()
+        _show({"methods": listed}, methods_text(listed), as_json)
     else:
         method = MethodRef(of)
         about = {"method": method.name, "explanation": method.explanation}
-        differing = [each._asdict() for each in list_differences(of)]
+        differing = [difference._asdict() for difference in list_differences(of)]
         options = {**about, "settings": list_options(of), "differences": differing}
         _show(options, options_text(options), as_json)
 
@@ -49,8 +49,8 @@ def benchmarks(*, as_json: bool = False) -> None:
     """Streams of tasks with the training that goes with them."""
     from ancl.recipe.benchmarks import list_benchmarks
 
-    found = list_benchmarks()
-    _show({"benchmarks": found}, benchmarks_text(found), as_json)
+    listed = list_benchmarks()
+    _show({"benchmarks": listed}, benchmarks_text(listed), as_json)
 
 
 @app.command("data")
@@ -59,13 +59,13 @@ def data(*, as_json: bool = False) -> None:
     """Sources of images for --data."""
     from ancl.data.registry import FORMS, SOURCES
 
-    found = [
-        {"name": name, "classes": each.classes, "explanation": each.explanation}
-        for name, each in SOURCES.items()
+    listed = [
+        {"name": name, "classes": source.classes, "explanation": source.explanation}
+        for name, source in SOURCES.items()
     ]
-    rows = [[name, str(each.classes), each.explanation] for name, each in SOURCES.items()]
+    rows = [[name, str(source.classes), source.explanation] for name, source in SOURCES.items()]
     text = f"{table(['data', 'classes', ''], rows, 'lrw')}\n\nYour own: {', '.join(FORMS)}"
-    _show({"data": found, "forms": list(FORMS)}, text, as_json)
+    _show({"data": listed, "forms": list(FORMS)}, text, as_json)
 
 
 @app.command("networks")
@@ -76,17 +76,17 @@ def networks(*, as_json: bool = False) -> None:
     from ancl.networks import NAMES
     from ancl.recipe.listing import list_networks
 
-    found = list_networks()
+    listed = list_networks()
     rows = [
         [
             name,
             ", ".join(f"network.{key}={shown_value(value)}" for key, value in given.items())
             or "none",
         ]
-        for name, given in found.items()
+        for name, given in listed.items()
     ]
-    named = [{"name": name, "options": given} for name, given in found.items()]
-    forms = [name for name in NAMES if name not in found]
+    named = [{"name": name, "options": given} for name, given in listed.items()]
+    forms = [name for name in NAMES if name not in listed]
     text = f"{table(['network', 'options'], rows, 'lw')}\n\nOthers and your own: {', '.join(forms)}"
     _show({"networks": named, "forms": forms}, text, as_json)
 
@@ -118,11 +118,11 @@ def methods_text(found: Sequence[MethodInfo]) -> str:
     reasons: dict[str, list[str]] = {}
     for method in found:
         for variant in VARIANTS:
-            full, own = f"{variant}-{method['name']}", method["variants"][variant]
-            if "refused" in own:
+            full, variant_of_it = f"{variant}-{method['name']}", method["variants"][variant]
+            if "refused" in variant_of_it:
                 # One reason for many is said once, below.
-                plain = own["refused"].replace(full, "it").replace(method["name"], "NAME")
-                reasons.setdefault(plain, []).append(f"{full}: {own['refused']}")
+                plain = variant_of_it["refused"].replace(full, "it").replace(method["name"], "NAME")
+                reasons.setdefault(plain, []).append(f"{full}: {variant_of_it['refused']}")
     refused = list[str]()
     for reason, lines in reasons.items():
         without = ", ".join(line.partition(":")[0] for line in lines)
@@ -184,22 +184,25 @@ def differences_text(found: Sequence[Mapping[str, Any]]) -> str:
 
     rows = [
         [
-            ", ".join(each["whose"]),
-            f"{each['about']}: {each['theirs']}; here: {each['ours']} ({each['why']}). "
+            ", ".join(difference["whose"]),
+            f"{difference['about']}: {difference['theirs']}; here: {difference['ours']} "
+            f"({difference['why']}). "
             + (
-                " ".join(f"--set {key}={shown_value(v)}" for key, v in each["settings"].items())
+                " ".join(
+                    f"--set {key}={shown_value(v)}" for key, v in difference["settings"].items()
+                )
                 or "No setting gives theirs."
             ),
         ]
-        for each in found
+        for difference in found
     ]
     return table(["differs from", "in what, and the setting that gives theirs"], rows, "lw")
 
 
 def benchmarks_text(found: Sequence[BenchmarkInfo]) -> str:
     """The streams as a table, and a table of numbers for each metric of the paper."""
-    rows = [[each["name"], each["explanation"]] for each in found]
-    numbers = [number for each in found for number in each["paper"]]
+    rows = [[benchmark["name"], benchmark["explanation"]] for benchmark in found]
+    numbers = [number for benchmark in found for number in benchmark["paper"]]
     metrics = dict.fromkeys(number["metric"] for number in numbers)
     parts = [table(["benchmark", ""], rows, "lw")]
     return "\n\n".join([*parts, *(_numbers(found, metric) for metric in metrics), _NOTE])

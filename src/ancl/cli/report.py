@@ -53,11 +53,11 @@ def _overview_text(shown: Table) -> str:
 
     n = shared_n(shown)
     rows = [[cell_text(cell, n) for cell in row] for row in shown.rows]
-    kept = [i for i in range(len(shown.head)) if i < 2 or any(row[i] for row in rows)]
+    columns = [i for i in range(len(shown.head)) if i < 2 or any(row[i] for row in rows)]
     numeric = shown.numeric
-    align = "".join("r" if numeric[index] else "l" for index in kept)
-    head = [shown.head[index] for index in kept]
-    body = table(head, [[row[index] for index in kept] for row in rows], align)
+    align = "".join("r" if numeric[index] else "l" for index in columns)
+    head = [shown.head[index] for index in columns]
+    body = table(head, [[row[index] for index in columns] for row in rows], align)
     return "\n".join([body, *shown.notes, *([f"n = {counted(n, 'seed')}."] if n else [])])
 
 

@@ -74,8 +74,8 @@ def _preview(request: Request, places: Places, choice: ExecutorChoice, as_json: 
     from ancl.store.store import Store
 
     resolved = request.resolve()
-    shown = [preview(each, places) for each in resolved]
-    graph = Graph([each.spec for each in resolved], places.data)
+    shown = [preview(run_request, places) for run_request in resolved]
+    graph = Graph([run_request.spec for run_request in resolved], places.data)
     time = estimate_time(graph, Store(places.store), choice.workers)
     if as_json:
         print(json.dumps({"runs": shown, "most_seconds": time.seconds}))

@@ -233,7 +233,7 @@ def _tasks(shown: Mapping[str, Any]) -> str:
 
 def _classes(task: Mapping[str, Any]) -> str:
     """The new classes of a task, and the known ones that come again."""
-    new, again = (", ".join(map(str, task.get(each, ()))) for each in ("classes", "returning"))
+    new, again = (", ".join(map(str, task.get(key, ()))) for key in ("classes", "returning"))
     return "; ".join([*([new] if new else []), *([f"again: {again}"] if again else [])])
 
 

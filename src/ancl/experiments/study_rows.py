@@ -157,22 +157,22 @@ class MethodFollower:
         lamb = self._search("lamb", method, {}, "lamb", entry.lamb)
         if lamb is None:
             return result
-        own = {"lamb": lamb}
+        options = {"lamb": lamb}
         more = self._try(method, {}, "lamb", around(list(result.trials["lamb"]), lamb))
-        auxiliary = self._search("lamb_a", f"a-{method}", own, "lamb_a", entry.lamb_a)
-        self._row("cl", method, own)
-        self._row("equal_compute", method, {**own, **self._stretched(lamb)})
+        auxiliary = self._search("lamb_a", f"a-{method}", options, "lamb_a", entry.lamb_a)
+        self._row("cl", method, options)
+        self._row("equal_compute", method, {**options, **self._stretched(lamb)})
         if entry.afec:
-            afec = self._search("afec", f"afec-{method}", own, "lamb_a", entry.afec)
+            afec = self._search("afec", f"afec-{method}", options, "lamb_a", entry.afec)
             if afec is not None:
-                self._row("afec", f"afec-{method}", {**own, "lamb_a": afec})
+                self._row("afec", f"afec-{method}", {**options, "lamb_a": afec})
         if more is not None:
             result.trials["more"] = more
             tried = dict(sorted({**result.trials["lamb"], **more}.items()))
             result.chosen["equal_search"] = best_value(scores(tried)) or lamb
             self._row("equal_search", method, {"lamb": result.chosen["equal_search"]})
         if auxiliary is not None:
-            self._row("ancl", f"a-{method}", {**own, "lamb_a": auxiliary})
+            self._row("ancl", f"a-{method}", {**options, "lamb_a": auxiliary})
         return result
 
     def _search(

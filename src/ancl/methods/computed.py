@@ -78,16 +78,16 @@ class GatherStatistics(Finish):
         network = work.network()
         features, bound = work.features(network), as_backbone(network.backbone).feature_bound
         parts = ((work.split.train, False), (work.split.val, True))
-        found = [features(samples) for samples, _ in parts]
+        outputs = [features(samples) for samples, _ in parts]
         before = work.state(STATISTICS)
-        known = Statistics.read(before) if before else self._begun(work, found, bound)
-        images, clipped = Ledger.none(found[0].shape[1]), 0
-        for (samples, held), values in zip(parts, found, strict=True):
+        known = Statistics.read(before) if before else self._begun(work, outputs, bound)
+        images, clipped = Ledger.none(outputs[0].shape[1]), 0
+        for (samples, held), values in zip(parts, outputs, strict=True):
             rows = known.grid.put(values)
             images += _entered(work, samples, held, rows.rows)
             clipped += rows.clipped
         if clipped:
-            _say_clipped(work, known.grid, found, clipped)
+            _say_clipped(work, known.grid, outputs, clipped)
         known = known.add(images).padded(work.history.current.stop)
         return StageResult(prefixed(STATISTICS, known.tensors()), {})
 
@@ -149,13 +149,13 @@ class ComputeClassifier(Finish):
             for number, classes in enumerate(work.history.tasks):
                 groups[classes] = number
         data = FitData(known, groups)
-        found = self.rule.fit(data)
-        tensors = dict(found.tensors)
+        outputs = self.rule.fit(data)
+        tensors = dict(outputs.tensors)
         if self.calibrated:
-            tensors["temperature"] = torch.tensor(data.temperature(found.tensors))
+            tensors["temperature"] = torch.tensor(data.temperature(outputs.tensors))
         if known.lift:
             tensors["lift"] = torch.tensor([known.lift.seed, known.ledger.rows.shape[1]])
-        meta = {CHOICE: found.choice.json()} if found.choice else {}
+        meta = {CHOICE: outputs.choice.json()} if outputs.choice else {}
         return StageResult(prefixed(CLASSIFIER, tensors), meta)
 
 

@@ -61,9 +61,9 @@ def list_differences(method: str) -> tuple[PaperDifference, ...]:
     """
     ref = MethodRef(method)
     host = ref.base.removeprefix("aanets-")  # on two branches a host is what it is
-    own, general = {ref.base, ref.name, host}, {"*", f"{ref.variant}-*"}
-    found = [each for each in DIFFERENCES if own & {*each.methods}]
-    return (*found, *(each for each in DIFFERENCES if general & {*each.methods}))
+    names, general = {ref.base, ref.name, host}, {"*", f"{ref.variant}-*"}
+    rows = [difference for difference in DIFFERENCES if names & {*difference.methods}]
+    return (*rows, *(difference for difference in DIFFERENCES if general & {*difference.methods}))
 
 
 def differences_table() -> str:
@@ -72,11 +72,11 @@ def differences_table() -> str:
         "| method | what | here | elsewhere | why | setting that gives theirs |",
         "|---|---|---|---|---|---|",
     ]
-    for each in DIFFERENCES:
-        setting = f"`{each.setting}`" if each.settings else "none"
-        methods = ", ".join("all" if name == "*" else f"`{name}`" for name in each.methods)
-        theirs = f"{' and '.join(each.whose)}: {each.theirs}"
-        cells = (methods, each.about, each.ours, theirs, each.why, setting)
+    for difference in DIFFERENCES:
+        setting = f"`{difference.setting}`" if difference.settings else "none"
+        methods = ", ".join("all" if name == "*" else f"`{name}`" for name in difference.methods)
+        theirs = f"{' and '.join(difference.whose)}: {difference.theirs}"
+        cells = (methods, difference.about, difference.ours, theirs, difference.why, setting)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -77,8 +77,8 @@ class TranslateFeatures(Finish):
         counts.index_add_(0, images.y, torch.ones(len(images), dtype=torch.double))
         sums.index_add_(0, images.y, features)
         rows, labels = translated(features, images.y, sums / counts.unsqueeze(1), self.nearest)
-        found = logistic(F.normalize(rows, dim=1), labels, classes, self.penalty)
-        new = {"counts": counts, "sums": sums, "rows": found.weight, "shifts": found.bias}
+        classifier = logistic(F.normalize(rows, dim=1), labels, classes, self.penalty)
+        new = {"counts": counts, "sums": sums, "rows": classifier.weight, "shifts": classifier.bias}
         return StageResult(prefixed(FETRIL, new), {})
 
 

@@ -135,8 +135,8 @@ class Shift:
 
 def extended(before: Params, start: int, new: int, alpha: float, beta: float) -> Params:
     """Scale and shift of every class: those before (else none), then α and β for the new ones."""
-    kept = {name: value.cpu() for name, value in before.items()}
-    scale, shift = kept.get("scale", torch.ones(start)), kept.get("shift", torch.zeros(start))
+    tensors = {name: value.cpu() for name, value in before.items()}
+    scale, shift = tensors.get("scale", torch.ones(start)), tensors.get("shift", torch.zeros(start))
     return {
         "scale": torch.cat([scale, torch.full((new,), alpha)]),
         "shift": torch.cat([shift, torch.full((new,), beta)]),
@@ -214,11 +214,11 @@ class BalancedTuning(Finish):
         return trained(fit, work.drive(fit))
 
     def _training(self, work: TaskWork) -> Training:
-        own = work.training
+        training = work.training
         return replace(
-            own,
+            training,
             epochs=self.epochs,
-            lr=self.lr if self.factor is None else self.factor * own.lr,
+            lr=self.lr if self.factor is None else self.factor * training.lr,
             lr_search=False,
             schedule="multistep" if self.milestones else "constant",
             milestones=self.milestones,
@@ -308,8 +308,8 @@ def truncated(work: TaskWork) -> Exemplars:
             "A stage after training reads exemplars, and there is no memory. Give one with "
             "memory.per_class or memory.total."
         )
-    kept = work.exemplars.truncated(*work.kept)
-    return kept.of_classes(work.history.returning, inside=False)
+    exemplars = work.exemplars.truncated(*work.kept)
+    return exemplars.of_classes(work.history.returning, inside=False)
 
 
 def as_many(work: TaskWork, samples: Samples, count: int, role: str) -> Samples:

@@ -59,10 +59,10 @@ def _shared(work: TaskWork, memory: Memory, count: int) -> list[Exemplars]:
         new = not_in(new, old.samples)
     new = new.take(work.arrival(len(new)))
     came = Exemplars(new, torch.full((len(new),), work.index), torch.zeros(len(new)).bool())
-    both, kept = Samples.concatenate([old.samples, new]), len(old.task)
+    both, old_count = Samples.concatenate([old.samples, new]), len(old.task)
     known = work.history.counts[0] if work.index else 0
-    stays = share(memory.selection, both, kept, count, known, (work.seed, work.index))
-    return [old.take(stays[stays < kept]), came.take(stays[stays >= kept] - kept)]
+    stays = share(memory.selection, both, old_count, count, known, (work.seed, work.index))
+    return [old.take(stays[stays < old_count]), came.take(stays[stays >= old_count] - old_count)]
 
 
 def _none(work: TaskWork) -> Exemplars:

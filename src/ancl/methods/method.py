@@ -180,8 +180,8 @@ class Method:
     @property
     def omegas(self) -> tuple[Regularizer, ...]:
         """The Ω of the old and of the auxiliary network's term."""
-        found = (term.regularizer for term in (self.old, self.auxiliary) if term)
-        return tuple(omega for omega in found if omega)
+        regularizers = (term.regularizer for term in (self.old, self.auxiliary) if term)
+        return tuple(omega for omega in regularizers if omega)
 
     @property
     def parts(self) -> tuple[object, ...]:
@@ -215,37 +215,37 @@ class Method:
     @property
     def way_out(self) -> str:
         """What lets known classes come again, where the method leaves their rows alone."""
-        own = self.trains == "new rows" and "cir" not in self.refused
-        return ", or let their rows learn (lucir, podnet: train_old_rows=true)" if own else ""
+        new_rows = self.trains == "new rows" and "cir" not in self.refused
+        return ", or let their rows learn (lucir, podnet: train_old_rows=true)" if new_rows else ""
 
     def problems(self, scenario: str, memory: Memory | None, groups: int) -> list[str]:
         """What does not fit a scenario and a memory shared by this number of groups."""
-        found = []
+        mistakes = []
         refused = self.why_once if scenario == "cir" else self.refused.get(scenario)
         if refused:
-            found.append(
+            mistakes.append(
                 f"{self.name} has no meaning in the scenario {scenario}: {refused}. "
                 f"Use another method, such as lwf or icarl{self.way_out}."
             )
         if memory is None and scenario in self.needs_memory:
-            found.append(
+            mistakes.append(
                 f"{self.name} needs a memory in the scenario {scenario}: "
                 f"{self.needs_memory[scenario]}. Give memory.per_class or memory.total."
             )
         elif memory is None and any(part.needs_memory for part in self.finish):
             stages = " and ".join(part.name for part in self.finish if part.needs_memory)
-            found.append(
+            mistakes.append(
                 f"{self.name} has a stage that reads exemplars ({stages}), and there is no memory. "
                 f"Give memory.per_class or memory.total."
             )
-        found += self._replay_problems(memory) + self._shared_problems(memory)
+        mistakes += self._replay_problems(memory) + self._shared_problems(memory)
         if memory is not None and self.hold_out and memory.quota(groups) == 1:
-            found.append(
+            mistakes.append(
                 f"{self.name} validates on a part of the memory and trains on the rest, which "
                 f"needs at least 2 images per class, but there is 1. Raise memory.per_class or "
                 f"memory.total."
             )
-        return found
+        return mistakes
 
     def _replay_problems(self, memory: Memory | None) -> list[str]:
         size = memory.batch if memory else None

@@ -257,7 +257,7 @@ class TaskParts:
     @property
     def held(self) -> dict[str, Any]:
         """The parts that the stage reads, by name: those that are not their default."""
-        defaults = {each.name: each.default for each in dataclasses.fields(self)}
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return {n: part for n, part in vars(self).items() if part is not defaults[n]}
 
 

@@ -42,26 +42,26 @@ class MethodRef:
     @property
     def settings(self) -> dict[str, inspect.Parameter]:
         """Every setting, with its type and default."""
-        found = dict(inspect.signature(self.maker, eval_str=True).parameters)
+        parameters = dict(inspect.signature(self.maker, eval_str=True).parameters)
         if self.variant:
-            found |= inspect.signature(VARIANTS[self.variant], eval_str=True).parameters
-        if "lamb" in found:  # a rule takes the place of any method's number
-            own = found["lamb"]
-            found["lamb"] = own.replace(annotation=own.annotation | LambText)
-        return found
+            parameters |= inspect.signature(VARIANTS[self.variant], eval_str=True).parameters
+        if "lamb" in parameters:  # a rule takes the place of any method's number
+            lamb = parameters["lamb"]
+            parameters["lamb"] = lamb.replace(annotation=lamb.annotation | LambText)
+        return parameters
 
     def unknown(self, key: str, others: Iterable[str] = ()) -> str:
         """The message for a setting the method does not have."""
-        own = list(self.settings)
+        names = list(self.settings)
         # Every other spelling of λ leads to its own name: lambda, reg_lambda, lamb-a, λ_a.
         spelt = key.lower().replace("lambda", "lamb").replace("λ", "lamb").replace("-", "_")
         # A setting of a section without its name: lr is training.lr before auxiliary.lr.
         whole = {other.rpartition(".")[2]: other for other in reversed(list(others))}
-        near = f" Did you mean {whole[key]!r}?" if key in whole else did_you_mean(spelt, own)
+        near = f" Did you mean {whole[key]!r}?" if key in whole else did_you_mean(spelt, names)
         near = near or did_you_mean(key, others)
         if key == "lamb_a":
             near = " It is λ_a, which only a-NAME and afec-NAME have."
-        accepts = ", ".join(own) if own else "no setting of its own"
+        accepts = ", ".join(names) if names else "no setting of its own"
         return f"{self.name} has no setting {key!r}.{near} It accepts: {accepts}."
 
     def check(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,8 +107,8 @@ class MethodRef:
 
     def explanations(self) -> dict[str, str]:
         """One line for each setting, from the docstrings."""
-        found = arguments(self.maker)
-        return found | (arguments(VARIANTS[self.variant]) if self.variant else {})
+        texts = arguments(self.maker)
+        return texts | (arguments(VARIANTS[self.variant]) if self.variant else {})
 
 
 def make_method(name: str, **settings: Any) -> Method:
@@ -200,15 +200,15 @@ def _maker(found: Maker | Method) -> Maker:
 def arguments(maker: Callable[..., Any]) -> dict[str, str]:
     """What a docstring says of each argument."""
     _, _, section = (inspect.getdoc(maker) or "").partition("Args:\n")
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for line in section.split("\n"):
         name, colon, text = line.strip().partition(": ")
         if colon and line.startswith("    ") and not line.startswith("     "):
-            found[name] = text
+            texts[name] = text
             last = name
-        elif found and line.startswith("     "):
-            found[last] += " " + line.strip()
-    return found
+        elif texts and line.startswith("     "):
+            texts[last] += " " + line.strip()
+    return texts
 
 
 def method_defaults(method: Method) -> dict[str, Any]:
@@ -218,15 +218,15 @@ def method_defaults(method: Method) -> dict[str, Any]:
     may be pretrained. What is not listed of the
     auxiliary network's training is as the main network's.
     """
-    found: dict[str, Any] = {} if method.last_relu else {"network.last_relu": False}
+    defaults: dict[str, Any] = {} if method.last_relu else {"network.last_relu": False}
     if method.memory:
-        found |= {f"memory.{name}": v for name, v in dataclasses.asdict(method.memory).items()}
+        defaults |= {f"memory.{name}": v for name, v in dataclasses.asdict(method.memory).items()}
     if method.trains_nothing:
-        found["network.frozen"] = True
-    found["training.select_by"] = method.select_by
+        defaults["network.frozen"] = True
+    defaults["training.select_by"] = method.select_by
     if method.auxiliary_decay is not None:
-        found["auxiliary.weight_decay"] = method.auxiliary_decay
-    return found
+        defaults["auxiliary.weight_decay"] = method.auxiliary_decay
+    return defaults
 
 
 @cache

@@ -41,12 +41,12 @@ class ClassHistory:
 
     def key_description(self) -> dict[str, Any]:
         """What it puts into keys: nothing of repetition or a whole head where there is none."""
-        found: dict[str, Any] = {
+        description: dict[str, Any] = {
             "is": type(self).__name__,
             "tasks": [[classes.start, classes.stop] for classes in self.tasks],
         }
-        found |= {} if self.present is None else {"present": list(self.present)}
-        return found if self.rows is None else {**found, "rows": self.rows}
+        description |= {} if self.present is None else {"present": list(self.present)}
+        return description if self.rows is None else {**description, "rows": self.rows}
 
     @property
     def current(self) -> slice:
@@ -56,7 +56,7 @@ class ClassHistory:
     @property
     def returning(self) -> tuple[int, ...]:
         """The classes that the current task brings again."""
-        return tuple(each for each in self.present or () if each < self.current.start)
+        return tuple(label for label in self.present or () if label < self.current.start)
 
     @property
     def adds_classes(self) -> bool:
@@ -95,7 +95,7 @@ class ClassHistory:
     def absent_blocks(self) -> tuple[int, ...]:
         """Which of them have no class that comes again: all of them without repetition."""
         ends = list(accumulate(self.blocks))
-        again = {bisect_right(ends, each) for each in self.returning}
+        again = {bisect_right(ends, label) for label in self.returning}
         return tuple(block for block in range(self.earlier_blocks) if block not in again)
 
     @property

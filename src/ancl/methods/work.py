@@ -199,8 +199,8 @@ class TaskWork:
         """What exemplars of the task's classes are chosen from: its images, and those kept."""
         if not self.history.returning:
             return self.split.train
-        kept, none = self._again(held=False), self.split.train.take(torch.arange(0))
-        return not_in(Samples.concatenate([self.split.train, kept]), none)
+        exemplars, none = self._again(held=False), self.split.train.take(torch.arange(0))
+        return not_in(Samples.concatenate([self.split.train, exemplars]), none)
 
     def _again(self, *, held: bool) -> Samples:
         """Exemplars of the classes that come again."""
@@ -428,10 +428,14 @@ class TaskWork:
         watched = {name: value.to(self.device) for name, value in watched.items()}
         seen = (self.history.tasks, watched, self.present)
         with seeded(self.seed, *path):
-            found = omega.importance(Evidence(network, weights, before, images, *seen))
+            importance = omega.importance(Evidence(network, weights, before, images, *seen))
         still = [n for n, w in began.items() if w.requires_grad and n not in weights]
         none = {name: torch.zeros_like(before[name]) for name in still}
-        return {kind: {**values, **none} for kind, values in found.items()} if none else found
+        return (
+            {kind: {**values, **none} for kind, values in importance.items()}
+            if none
+            else importance
+        )
 
     # -- the main network's loss -------------------------------------------------------------
 

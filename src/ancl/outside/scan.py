@@ -234,8 +234,8 @@ def _watched(module: str) -> bool:
 
 def _builtins(table: symtable.SymbolTable, nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """Names of Python itself where nothing of the file has that name: ``input`` may be a tensor."""
-    module = {each.get_name() for each in table.get_symbols() if not each.is_global()}
-    module |= {each.get_name() for each in table.get_symbols() if each.is_assigned()}
+    module = {entry.get_name() for entry in table.get_symbols() if not entry.is_global()}
+    module |= {entry.get_name() for entry in table.get_symbols() if entry.is_assigned()}
     waiting = [table]
     while waiting:
         scope = waiting.pop()

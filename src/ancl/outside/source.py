@@ -190,11 +190,11 @@ def collect(place: Place, read: Callable[[Path], bytes]) -> Sources:
         gaps += [f"{path}:{line} {phrase}" for line, phrase in seen.gaps]
         for imported in seen.imports:
             for name in _possible(path, imported):
-                found = _find(place, name)
-                waiting += found.files
-                elsewhere |= dict.fromkeys(found.files, found.folder) if found.folder else {}
-                versions |= {found.version} - {""}
-                gaps += [f"{path} imports {'.'.join(name)}, {found.gap}"] if found.gap else []
+                matches = _find(place, name)
+                waiting += matches.files
+                elsewhere |= dict.fromkeys(matches.files, matches.folder) if matches.folder else {}
+                versions |= {matches.version} - {""}
+                gaps += [f"{path} imports {'.'.join(name)}, {matches.gap}"] if matches.gap else []
     used = {path: folder for path, folder in elsewhere.items() if folder != place.folder}
     return Sources(
         place,

@@ -244,12 +244,12 @@ def list_benchmarks() -> list[BenchmarkInfo]:
     return [
         {
             "name": name,
-            "explanation": each.explanation,
-            "settings": each.values(""),
-            "sources": each.sources(""),
+            "explanation": benchmark.explanation,
+            "settings": benchmark.values(""),
+            "sources": benchmark.sources(""),
             "paper": _paper_numbers(name),
         }
-        for name, each in BENCHMARKS.items()
+        for name, benchmark in BENCHMARKS.items()
     ]
 
 
@@ -299,7 +299,7 @@ def preset(name: str, method: str) -> dict[str, Any]:
         return {}
     base = method.removeprefix("a-")
     if base not in _COVERED:
-        possible = ", ".join([*_COVERED, *(f"a-{each}" for each in _COVERED)])
+        possible = ", ".join([*_COVERED, *(f"a-{covered}" for covered in _COVERED)])
         raise SpecError(
             f"--preset official is what the authors released, and {method} is not among it. It "
             f"covers {possible}. Use one of these, or --preset paper."

@@ -74,16 +74,16 @@ class Experiment:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a user must know before the run begins."""
-        found = [f"Results of this run are not stored: {self.unstored}"] if self.unstored else []
+        notes = [f"Results of this run are not stored: {self.unstored}"] if self.unstored else []
         if self.method.collapses(self.stream.scenario, self.setting.memory):
-            found.append(_COLLAPSE.format(method=self.spec.method))
-        found += self.setting.architecture.notes
-        found += untrained_notes(self.method, self.setting.architecture)
-        found += tuning_notes(self.method, self.setting)
-        found += _room_notes(self.spec, self.setting, self.stream)
-        found += plan_notes(self.method, self.stream.tasks, self.setting)
-        found += raw_floats(self.stream.source.train.x, self.spec.data.normalization)
-        return (*found, *self.stream.source.notes)
+            notes.append(_COLLAPSE.format(method=self.spec.method))
+        notes += self.setting.architecture.notes
+        notes += untrained_notes(self.method, self.setting.architecture)
+        notes += tuning_notes(self.method, self.setting)
+        notes += _room_notes(self.spec, self.setting, self.stream)
+        notes += plan_notes(self.method, self.stream.tasks, self.setting)
+        notes += raw_floats(self.stream.source.train.x, self.spec.data.normalization)
+        return (*notes, *self.stream.source.notes)
 
 
 @contextmanager
@@ -147,8 +147,8 @@ def build(
     setting = replace(plain, memory=memory, rows=rows, windows=windows, renewed=renewed)
     for count in range(1, len(stream.tasks) + 1):
         check_hold_out(setting.memory, method.hold_out, stream.tasks[:count])
-    each = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
-    stages, state = plan_each(each, stream.tasks, setting)
+    methods = [_method_at(spec, lamb) for lamb in lambs] or [method] * len(stream.tasks)
+    stages, state = plan_each(methods, stream.tasks, setting)
     digest = source.fingerprint if own_images(data.source) else None
     outside = part_digests(
         named.code,
@@ -308,25 +308,27 @@ def images_per_epoch(
         if spec.data.arrival(1):
             what = "not a stream without boundaries (data.every, data.blurry, data.gradual)"
         raise SpecError(f"A study needs data whose number of classes is known, {what}.")
-    found, before = [], 0
+    counts, before = [], 0
     again: Sequence[Sequence[int]] = [()] * len(sizes)
     if spec.data.scenario == "cir":
         again = returning_classes(sizes, spec.data.returning, spec.seed)
     for task, (train, _, _) in enumerate(images[: len(sizes)]):
         quota = memory.quota(before) if memory.size and before else 0
-        kept = quota if memory.shared else before * (quota - math.ceil(method.hold_out * quota))
-        replayed = kept
+        exemplars = (
+            quota if memory.shared else before * (quota - math.ceil(method.hold_out * quota))
+        )
+        replayed = exemplars
         before += sizes[task]
         held = math.ceil(method.hold_out * memory.quota(before)) if memory.size else 0
-        own = train - held * (sizes[task] + len(again[task]))
+        new = train - held * (sizes[task] + len(again[task]))
         if memory.batch and method.replays:  # each batch of the task has one of the memory
-            replayed = math.ceil(own / spec.training.batch_size) * min(memory.batch, kept)
-        every = sum(each[0] for each in images[: task + 1])
-        main = every if method.data == "all" else own + replayed
+            replayed = math.ceil(new / spec.training.batch_size) * min(memory.batch, exemplars)
+        every = sum(sizes_of_task[0] for sizes_of_task in images[: task + 1])
+        main = every if method.data == "all" else new + replayed
         combined = method.auxiliary is not None and method.auxiliary.data == "combined"
-        auxiliary = own + kept * combined
-        found.append((main * spec.training.inner, auxiliary * spec.auxiliary.inner))
-    return found
+        auxiliary = new + exemplars * combined
+        counts.append((main * spec.training.inner, auxiliary * spec.auxiliary.inner))
+    return counts
 
 
 def equal_epochs(spec: RunSpec, images: Sequence[tuple[int, int, int]]) -> int:

@@ -33,8 +33,8 @@ def list_options(method: str) -> list[SettingInfo]:
     if all(parameter.default is not parameter.empty for parameter in ref.settings.values()):
         for key, value in method_defaults(ref.make({})).items():
             fields[key] = fields[key]._replace(default=value)
-    own = {key: field for key, field in fields.items() if key in ref.settings}
-    return [_setting(key, field) for key, field in (own | fields).items()]
+    settings = {key: field for key, field in fields.items() if key in ref.settings}
+    return [_setting(key, field) for key, field in (settings | fields).items()]
 
 
 def _setting(key: str, field: Field) -> SettingInfo:
@@ -50,13 +50,13 @@ def _setting(key: str, field: Field) -> SettingInfo:
 
 def list_networks() -> dict[str, dict[str, Any]]:
     """Every network's options with their defaults, by the name of the network."""
-    found: dict[str, dict[str, Any]] = {name: {} for name in NETWORKS}
-    for name, options in found.items():
+    networks: dict[str, dict[str, Any]] = {name: {} for name in NETWORKS}
+    for name, options in networks.items():
         for key, field in fields_for(MethodRef("finetune"), name).items():
             section, _, option = key.partition(".")
             if section == "network" and option != "name":
                 options[option] = _plain(field.default)
-    return found
+    return networks
 
 
 def _plain(value: Any) -> Any:

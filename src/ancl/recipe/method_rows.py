@@ -120,8 +120,8 @@ def resolve_rows(
                 asked = replace(asked, ignored=ignored - row.values.keys())
                 asked = asked.with_values(row.text, row.values)
             by_row[row.text] = [resolved.spec for resolved in asked.resolve()]
-            own = Layer(row.text, row.values)
-            mistakes += unused_auxiliary([own], by_row[row.text][0], (row.text,))
+            layer = Layer(row.text, row.values)
+            mistakes += unused_auxiliary([layer], by_row[row.text][0], (row.text,))
         except AnclError as error:
             mistakes += str(error).split("\n")
     if mistakes:
@@ -139,9 +139,9 @@ def resolve_methods(
 
 def foreign_settings(method: str, methods: Iterable[str], given: Iterable[str]) -> frozenset[str]:
     """Of the settings given, those that another method has and this one has not."""
-    own = MethodRef(method).settings
+    settings = MethodRef(method).settings
     others = {name for other in methods for name in _settings_of(other)}
-    return frozenset(key for key in given if key in others and key not in own)
+    return frozenset(key for key in given if key in others and key not in settings)
 
 
 def _settings_of(method: str) -> list[str]:

@@ -35,11 +35,11 @@ def part_digests(
     """The hashes of what is given; of code that is not wholly known, one of this process alone."""
     codes = {"method": method, "network": network and network.code, "data.augment": augment}
     codes |= optimizers
-    found = {setting: _code_digest(code) for setting, code in codes.items() if code}
+    digests = {setting: _code_digest(code) for setting, code in codes.items() if code}
     if network and network.library:
-        found["network"] = network.library.version
+        digests["network"] = network.library.version
     others = {"network.weights": weights, "data.source": images}
-    return found | {setting: value for setting, value in others.items() if value}
+    return digests | {setting: value for setting, value in others.items() if value}
 
 
 def _code_digest(code: Loaded) -> str:

@@ -184,17 +184,17 @@ class PaperBenchmark(NamedTuple):
 
 def _options(name: str) -> dict[str, dict[str, Any]]:
     """λ and λ_a of every method the paper searched them for, and of its AFEC variant."""
-    found: dict[str, dict[str, Any]] = {"lwm": {"lamb": Sourced(10.0, _LWM)}}
-    found["lwm"]["gamma"] = Sourced(0.1, _LWM)
+    options: dict[str, dict[str, Any]] = {"lwm": {"lamb": Sourced(10.0, _LWM)}}
+    options["lwm"]["gamma"] = Sourced(0.1, _LWM)
     searched = grids(name)
     for method, grid in searched.items():
         if grid.setting == "lamb":
             lamb = Sourced(grid.chosen, _GRID)
             lamb_a = Sourced(searched[f"a-{method}"].chosen, _GRID)
-            found[method] = {"lamb": lamb}
-            found[f"a-{method}"] = {"lamb": lamb, "lamb_a": lamb_a, **_ANCL_TRAINING}
-            found[f"afec-{method}"] = {"lamb": lamb, "lamb_a": Sourced(1.0, _AFEC)}
-    return found
+            options[method] = {"lamb": lamb}
+            options[f"a-{method}"] = {"lamb": lamb, "lamb_a": lamb_a, **_ANCL_TRAINING}
+            options[f"afec-{method}"] = {"lamb": lamb, "lamb_a": Sourced(1.0, _AFEC)}
+    return options
 
 
 def _paper_benchmark(name: str, explanation: str, *parts: Mapping[str, Any]) -> PaperBenchmark:

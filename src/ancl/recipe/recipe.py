@@ -295,7 +295,7 @@ def section_kind(kind: type[Recipe], name: str) -> type[Any]:
 
 
 def _fields(kind: type[Any]) -> Iterator[tuple[str, Field]]:
-    texts = {name: text for each in kind.__mro__[-2::-1] for name, text in arguments(each).items()}
+    texts = {name: text for base in kind.__mro__[-2::-1] for name, text in arguments(base).items()}
     hints = get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         yield field.name, Field(hints[field.name], field.default, texts.get(field.name, ""))

@@ -323,9 +323,9 @@ def is_quick_look(spec: RunSpec) -> bool:
 
     Nothing that the spec names is imported.
     """
-    own, source = spec.settings(), spec.data.source
+    settings, source = spec.settings(), spec.data.source
     cut = QUICK_CIFAR100 if source.startswith("cifar100") else QUICK
-    return all(own[key] == value for key, value in cut.items() if key.startswith("data."))
+    return all(settings[key] == value for key, value in cut.items() if key.startswith("data."))
 
 
 def _trains_auxiliary(method: str) -> bool:

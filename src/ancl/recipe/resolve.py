@@ -487,8 +487,8 @@ class _RunResolver(_Resolver):
 
 def memory_problems(memory: Memory, method: Method, scenario: str, groups: int) -> list[str]:
     """What does not fit a memory shared by this number of groups, each as a sentence."""
-    kept = memory if memory.size else None
-    return memory.problems(groups, scenario) or method.problems(scenario, kept, groups)
+    sized = memory if memory.size else None
+    return memory.problems(groups, scenario) or method.problems(scenario, sized, groups)
 
 
 def unused_auxiliary(
@@ -511,7 +511,7 @@ def unused_auxiliary(
     if not named or recipe.make_method().auxiliary:
         return []
     return [
-        f"{each} is of an auxiliary network, and {recipe.method} trains none. Leave it out, or "
+        f"{name} is of an auxiliary network, and {recipe.method} trains none. Leave it out, or "
         f"use a variant that does, such as a-NAME."
-        for each in named
+        for name in named
     ]

@@ -40,16 +40,16 @@ def read_config(path: Path) -> ConfigFile:
     try:
         _check_yaml(text)
         root = yaml.compose(text)
-        found = list(_pairs(root, path)) if root else []
+        pairs = list(_pairs(root, path)) if root else []
         mistakes = [
-            f"{path}:{line}: {key} is given twice. Remove one." for key, line in _twice(found)
+            f"{path}:{line}: {key} is given twice. Remove one." for key, line in _twice(pairs)
         ]
         if mistakes:
             raise SpecError("\n".join(mistakes))
         values = yaml.load(text) or {}
     except (YAMLError, ValueError, RecursionError) as error:
         raise unreadable(path, error) from error
-    return _sorted_out(path, values, dict(found))
+    return _sorted_out(path, values, dict(pairs))
 
 
 def parse_yaml(text: str, *, aliases: bool = False) -> Any:
@@ -141,8 +141,8 @@ def _values(node: Node | None, known: dict[int, float]) -> float:
     if id(node) not in known:
         known[id(node)] = math.inf
         pairs = isinstance(node, MappingNode)
-        inner = [each for pair in node.value for each in pair] if pairs else node.value
-        known[id(node)] = 1 + sum(_values(each, known) for each in inner)
+        inner = [child for pair in node.value for child in pair] if pairs else node.value
+        known[id(node)] = 1 + sum(_values(child, known) for child in inner)
     return known[id(node)]
 
 
@@ -184,11 +184,11 @@ def _pairs(root: Node, path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _twice(pairs: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    seen, found = set[str](), list[tuple[str, int]]()
+    seen, repeated = set[str](), list[tuple[str, int]]()
     for key, line in pairs:
-        found += [(key, line)] if key in seen else []
+        repeated += [(key, line)] if key in seen else []
         seen.add(key)
-    return found
+    return repeated
 
 
 def _dotted(section: str, name: str) -> str:

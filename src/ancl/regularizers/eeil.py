@@ -46,5 +46,5 @@ def _heads(tasks: tuple[slice, ...], classes: Classes) -> list[Classes]:
     if isinstance(classes, Tensor):
         parts = [classes[(classes >= t.start) & (classes < t.stop)] for t in tasks]
         return [part for part in parts if len(part)]
-    found = {(max(t.start, classes.start), min(t.stop, classes.stop)) for t in tasks}
-    return [slice(start, stop) for start, stop in sorted(found) if start < stop]
+    spans = {(max(t.start, classes.start), min(t.stop, classes.stop)) for t in tasks}
+    return [slice(start, stop) for start, stop in sorted(spans) if start < stop]

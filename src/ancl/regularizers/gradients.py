@@ -144,5 +144,5 @@ def _mode(network: nn.Module, *, train: bool) -> Iterator[None]:
         yield
     finally:
         network.train(before)
-        for buffer, kept in zip(network.buffers(), buffers, strict=True):
-            buffer.copy_(kept)
+        for buffer, saved in zip(network.buffers(), buffers, strict=True):
+            buffer.copy_(saved)

@@ -118,8 +118,10 @@ def make_report(collected: Collected, baseline: str | None = None) -> Report:
     if baseline is not None:
         baselines = named_baselines(groups, baseline)
     else:
-        own = {path.resolve() for path in collected.baseline}
-        baselines = [g for g in groups if any(run.directory.resolve() in own for run in g.runs)]
+        baseline_paths = {path.resolve() for path in collected.baseline}
+        baselines = [
+            g for g in groups if any(run.directory.resolve() in baseline_paths for run in g.runs)
+        ]
         # Two comparisons on one stream with two baselines name none.
         streams = [group.stream for group in baselines]
         baselines = [group for group in baselines if streams.count(group.stream) == 1]

@@ -132,10 +132,10 @@ def _rows(study: StudyResult, benchmark: str) -> Table:
         if where == benchmark
     ]
     shown += [
-        (each.method, ROWS[row], each.rows[row])
-        for each in study.methods
+        (method_result.method, ROWS[row], method_result.rows[row])
+        for method_result in study.methods
         for row in ROWS
-        if each.benchmark == benchmark and each.rows.get(row)
+        if method_result.benchmark == benchmark and method_result.rows.get(row)
     ]
     costly = all(run.parameters for _, _, runs in shown for run in runs)
     for method, row, runs in shown:
@@ -173,7 +173,7 @@ def _to_baseline(study: StudyResult, benchmark: str) -> Table:
     name = study.plan.benchmarks[benchmark].baseline
     base = study.references.get((benchmark, name), ())
     shown = {row: runs for (on, row), runs in study.references.items() if on == benchmark}
-    for method in (each for each in study.methods if each.benchmark == benchmark):
+    for method in (candidate for candidate in study.methods if candidate.benchmark == benchmark):
         shown |= {f"{method.method}, {ROWS[row]}": method.rows[row] for row in method.rows}
     rows: list[tuple[Cell, ...]] = []
     for row, runs in shown.items():

@@ -23,12 +23,12 @@ def warn_if_lost(work: TaskWork, trained: Network) -> None:
     if not len(val) or not len(train):
         return
     logits = work.answer(trained)(val).logits
-    own = int(correct_answers(logits, val.y, work.view)) / len(val)
+    share = int(correct_answers(logits, val.y, work.view)) / len(val)
     frozen = max(_frozen_right(work, train, val)) / len(val)
-    if own < frozen - _TOLERATED:
+    if share < frozen - _TOLERATED:
         work.say(
             f"Task {work.index + 1}: training has cost more than it gained. Of {len(val)} held "
-            f"images the network answers {100 * own:.1f} % right, and a classifier computed from "
+            f"images the network answers {100 * share:.1f} % right, and a classifier computed from "
             f"its features before training {100 * frozen:.1f} %. Lower training.lr or "
             f"training.backbone_factor, let less learn (network.trains=affine, adapter or head), "
             f"or use a method that trains nothing, such as slda."
@@ -41,5 +41,8 @@ def _frozen_right(work: TaskWork, train: Samples, val: Samples) -> list[int]:
     learned, held = features(train), features(val)
     grid = Grid.of(max(float(learned.abs().max()), 1e-6))
     sums = Sums.of(grid.put(learned).rows, train.y, work.history.current.stop)
-    found = (cosine_means(sums, grid), discriminant(sums, grid))
-    return [int(correct_answers(each.scores(held), val.y, work.view)) for each in found]
+    classifiers = (cosine_means(sums, grid), discriminant(sums, grid))
+    return [
+        int(correct_answers(classifier.scores(held), val.y, work.view))
+        for classifier in classifiers
+    ]

@@ -75,13 +75,13 @@ class Forward(Events):
 
     def say(self, message: str) -> None:
         """Pass it on."""
-        for each in self._receivers:
-            each.say(message)
+        for receiver in self._receivers:
+            receiver.say(message)
 
     def note(self, message: str) -> None:
         """Pass it on."""
-        for each in self._receivers:
-            each.note(message)
+        for receiver in self._receivers:
+            receiver.note(message)
 
     def work_begins(
         self,
@@ -91,35 +91,35 @@ class Forward(Events):
         workers: int = 1,
     ) -> None:
         """Pass it on."""
-        for each in self._receivers:
-            each.work_begins(titles, epochs, todo, workers)
+        for receiver in self._receivers:
+            receiver.work_begins(titles, epochs, todo, workers)
 
     def run_begins(self, directory: Path, spec: Mapping[str, Any], keys: Collection[str]) -> None:
         """Pass it on."""
-        for each in self._receivers:
-            each.run_begins(directory, spec, keys)
+        for receiver in self._receivers:
+            receiver.run_begins(directory, spec, keys)
 
     def stage_begins(self, stage: Stage) -> None:
         """Pass it on."""
-        for each in self._receivers:
-            each.stage_begins(stage)
+        for receiver in self._receivers:
+            receiver.stage_begins(stage)
 
     def epoch_ends(self, stage: Stage, epoch: Epoch) -> None:
         """Pass it on."""
-        for each in self._receivers:
-            each.epoch_ends(stage, epoch)
+        for receiver in self._receivers:
+            receiver.epoch_ends(stage, epoch)
 
     def stage_ends(self, stage: Stage, *, found: bool, seconds: float) -> None:
         """Pass it on."""
-        for each in self._receivers:
-            each.stage_ends(stage, found=found, seconds=seconds)
+        for receiver in self._receivers:
+            receiver.stage_ends(stage, found=found, seconds=seconds)
 
     def stage_fails(self, stage: Stage, reason: str) -> None:
         """Pass it on."""
-        for each in self._receivers:
-            each.stage_fails(stage, reason)
+        for receiver in self._receivers:
+            receiver.stage_fails(stage, reason)
 
     def run_ends(self, directory: Path, result: Mapping[str, Any]) -> None:
         """Pass it on."""
-        for each in self._receivers:
-            each.run_ends(directory, result)
+        for receiver in self._receivers:
+            receiver.run_ends(directory, result)

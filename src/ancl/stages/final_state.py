@@ -39,7 +39,7 @@ class TaskState(BaseModel):
     def _check(self) -> Self:
         if len(set(self.names)) < len(self.names):
             raise ValueError("a task names a class twice")
-        known = sorted({each for each in self.returning if each < self.start})
+        known = sorted({label for label in self.returning if label < self.start})
         if tuple(known) != self.returning or not self.present:
             raise ValueError("the classes that come again are not classes before the task")
         if len(self.counts) != len(self.present) or sum(self.counts) != self.sizes[0]:
@@ -168,8 +168,12 @@ class FinalState(BaseModel):
     @property
     def moments(self) -> Normalization | None:
         """The normalization of images."""
-        found = self.normalization
-        return Normalization(found["mean"], found["std"], self.floats) if found else None
+        normalization = self.normalization
+        return (
+            Normalization(normalization["mean"], normalization["std"], self.floats)
+            if normalization
+            else None
+        )
 
     @property
     def pixels(self) -> bool:
@@ -198,7 +202,9 @@ def augment_digest(augment: Augment) -> str | None:
 
 
 def _check_moments(moments: Mapping[str, tuple[float, ...]], shape: Sequence[int]) -> None:
-    if moments.keys() != {"mean", "std"} or {len(each) for each in moments.values()} != {shape[0]}:
+    if moments.keys() != {"mean", "std"} or {len(values) for values in moments.values()} != {
+        shape[0]
+    }:
         raise ValueError("the normalization has not one mean and one std for each channel")
     if min(moments["std"]) <= 0:
         raise ValueError("the normalization has a std that is not above 0")

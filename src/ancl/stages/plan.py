@@ -91,8 +91,8 @@ def plan_kept(
     """What a method keeps of a network that another one trained (``network, main, start``)."""
     planner = _Planner(method, tasks, setting)
     planner.base(state)
-    kept = planner.keep(ends, state)
-    return tuple(planner.stages), {NETWORK: ends[NETWORK], **planner.shared, **kept}
+    state_after = planner.keep(ends, state)
+    return tuple(planner.stages), {NETWORK: ends[NETWORK], **planner.shared, **state_after}
 
 
 def plan_again(
@@ -197,12 +197,12 @@ class _Planner(TaskTrainings):
 
     def keep(self, ends: Mapping[str, str], state: StateKeys) -> dict[str, str]:
         """Stages that keep what the next task reads of a trained network besides itself."""
-        method, kept = self.method, dict[str, str]()
+        method, state_after = self.method, dict[str, str]()
         if method.old and isinstance(method.old.regularizer, WeightRegularizer):
             before = {"before": state[IMPORTANCE]} if not self.first else {}
             fields = self.common({**ends, **before}, images=self.varied, data=self.data)
             regularizer = method.old.regularizer
-            kept[IMPORTANCE] = self.add(UpdateImportance(**fields, regularizer=regularizer))
+            state_after[IMPORTANCE] = self.add(UpdateImportance(**fields, regularizer=regularizer))
         yielded = any(MEMORY in part.yields for part in method.finish)
         if self.setting.memory and method.data == "current" and not yielded:
             before = {MEMORY: state[MEMORY]} if not self.first else {}
@@ -217,8 +217,8 @@ class _Planner(TaskTrainings):
                 kept=self.kept,
                 records=method.records,
             )
-            kept[MEMORY] = self.add(UpdateMemory(**fields))
-        return kept
+            state_after[MEMORY] = self.add(UpdateMemory(**fields))
+        return state_after
 
     def add(self, stage: Stage) -> str:
         """Append a stage and return its key."""

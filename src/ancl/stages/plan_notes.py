@@ -36,9 +36,9 @@ def untrained_notes(method: Method, network: Architecture) -> list[str]:
 
     Nothing is known of a network from outside: it may bring its own weights.
     """
-    own = network.prototype is None and not (network.maker and network.maker.code)
+    known_here = network.prototype is None and not (network.maker and network.maker.code)
     random = network.pretrained is None and (network.learns or bool(network.base))
-    if method.infer.holds is None or method.main != "none" or not own or not random:
+    if method.infer.holds is None or method.main != "none" or not known_here or not random:
         return []
     return [
         f"{method.name} trains no weight, and those of {network.name} are random: this shows what "
@@ -67,14 +67,14 @@ def tuning_notes(method: Method, setting: Setting) -> list[str]:
 def left_out(method: Method, tasks: Sequence[Task]) -> list[str]:
     """What is left out of a method in those of some later tasks that bring no new classes."""
     without = [task for task in tasks if not adds_classes(task)]
-    found = [f"the {extra.name} term" for extra in method.extras if extra.new_classes]
-    found += ["imprinting"] if method.imprint else []
-    found += ["the factor on λ"] if method.old and isinstance(method.old.lamb, Rule) else []
-    found += [f"the stage {part.name!r}" for part in method.finish if part.new_classes]
-    if not without or not found:
+    parts = [f"the {extra.name} term" for extra in method.extras if extra.new_classes]
+    parts += ["imprinting"] if method.imprint else []
+    parts += ["the factor on λ"] if method.old and isinstance(method.old.lamb, Rule) else []
+    parts += [f"the stage {part.name!r}" for part in method.finish if part.new_classes]
+    if not without or not parts:
         return []
     shown = ", ".join(str(task.index + 1) for task in without)
     which = f"task {shown} brings" if len(without) == 1 else f"tasks {shown} bring"
     if without[0].is_column:  # in the scenario dil all of them
         which = "tasks bring"
-    return [f"{method.name}: {which} no new classes; left out: {', '.join(found)}."]
+    return [f"{method.name}: {which} no new classes; left out: {', '.join(parts)}."]

@@ -129,8 +129,8 @@ class Lines(Progress):
         if is_own(stage, epoch.role):
             # A fixed schedule marks no best epoch and keeps the last weights.
             before = self._trained.get(stage.key)
-            kept = before[1] if before and before[1].best and not epoch.best else epoch
-            self._trained[stage.key] = (epoch, kept)
+            best = before[1] if before and before[1].best and not epoch.best else epoch
+            self._trained[stage.key] = (epoch, best)
             most = self._epochs.get(stage.key, 0)
             self._running[stage.key] = f"{self.title(stage)}: {epoch_line(epoch, most)}"
         if epoch.note:
@@ -157,8 +157,8 @@ class Lines(Progress):
             if self._epochs.get(stage.key):
                 self.say(f"{self.title(stage)}: found in the store")
         elif trained:
-            last, kept = trained
-            val = "" if kept.accuracy is None else f", val {percent(kept.accuracy)} %"
+            last, best = trained
+            val = "" if best.accuracy is None else f", val {percent(best.accuracy)} %"
             text = f"{counted(last.epoch + 1, 'epoch')}{val}, {duration(seconds)}"
             self.say(f"{self._count(stage)}{self.title(stage)}: {text}")
         elif seconds >= _WORTH_A_LINE:

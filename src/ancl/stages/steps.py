@@ -293,7 +293,7 @@ class TrainMain(Stage):
         network.load(strip_prefix(NETWORK, tensors))
         twin = frozen(network)
         samples = [work.images(key).test for key in self.tests]
-        shares = [accuracy(work, twin, each, lambda out: out.logits) for each in samples]
+        shares = [accuracy(work, twin, part, lambda out: out.logits) for part in samples]
         return {kind: [share[i] for share in shares] for i, kind in enumerate(("taw", "tag"))}
 
     def _trainer(self, work: TaskWork) -> Trainer:
@@ -454,8 +454,8 @@ class Evaluate(Stage):
         rows: dict[str, list[float | None]] = {"taw": [], "tag": [], "taw_val": [], "tag_val": []}
         columns = [classes for classes in work.history.tasks if classes.stop > classes.start]
         for test, val, classes in zip(self.test, self.val, columns, strict=True):
-            own = _of_classes(work.images(val).val, classes)
-            parts = ((work.images(test).test, ""), (own, "_val"))
+            of_classes = _of_classes(work.images(val).val, classes)
+            parts = ((work.images(test).test, ""), (of_classes, "_val"))
             for samples, suffix in parts:
                 aware, agnostic = accuracy(work, network, samples, scorer)
                 rows[f"taw{suffix}"].append(aware)
@@ -465,8 +465,8 @@ class Evaluate(Stage):
 
 def _of_classes(samples: Samples, classes: slice) -> Samples:
     """Without the images of classes that came again."""
-    own = (samples.y >= classes.start) & (samples.y < classes.stop)
-    return samples if bool(own.all()) else samples.take(own.nonzero().squeeze(1))
+    wanted = (samples.y >= classes.start) & (samples.y < classes.stop)
+    return samples if bool(wanted.all()) else samples.take(wanted.nonzero().squeeze(1))
 
 
 def accuracy(

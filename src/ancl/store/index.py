@@ -80,13 +80,13 @@ class Index:
         Raises:
             OSError: The entry is gone.
         """
-        now, found = time.time_ns(), stats(directory)
+        now, file_stats = time.time_ns(), stats(directory)
         line, state = self._known.get(key), "ok"
-        if line is None or not line.is_of(found):
-            line, state = _look(directory, found)
-        if state == "ok" and found and now - line.changed_ns > _SETTLED_NS:
+        if line is None or not line.is_of(file_stats):
+            line, state = _look(directory, file_stats)
+        if state == "ok" and file_stats and now - line.changed_ns > _SETTLED_NS:
             self._lines[key] = line
-        size, modified = usage(directory, found)
+        size, modified = usage(directory, file_stats)
         return Info(key, line.stage, line.task, size, modified, state)
 
     def save(self) -> None:

@@ -198,7 +198,7 @@ def leftovers(directory: Path) -> list[Path]:
     name = re.escape(directory.name)
     pattern = re.compile(rf"\.({name}|\.{name}\.old)\.[0-9a-f]{{32}}\.tmp")
     beside = _directories(directory.parent)
-    directories = [directory.with_name(each) for each in beside if pattern.fullmatch(each)]
+    directories = [directory.with_name(other) for other in beside if pattern.fullmatch(other)]
     aside = aside_of(directory)
     return [*directories, *([aside] if aside.name in beside and directory.exists() else [])]
 

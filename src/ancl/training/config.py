@@ -136,26 +136,26 @@ class Training:
 
     def problems(self) -> list[str]:
         """What does not go together, beyond each value's own range."""
-        found = []
+        mistakes = []
         if self.penalty_step == "proximal" and self.optimizer != "sgd":
-            found.append(
+            mistakes.append(
                 f"penalty_step=proximal is an implicit step of SGD, but optimizer is "
                 f"{self.optimizer}. Use optimizer=sgd or penalty_step=plain."
             )
         if self.penalty_step == "proximal" and self.precision == "fp16":
-            found.append(
+            mistakes.append(
                 "precision=fp16 leaves out steps whose gradients overflow, and "
                 "penalty_step=proximal would take its part of them nevertheless. Use "
                 "precision=bf16 or penalty_step=plain."
             )
         if self.lr_search and self.lr_by_task:
-            found.append("lr_by_task gives every task's rate, and lr_search looks for it.")
-        found += optimizer_problems(self)
+            mistakes.append("lr_by_task gives every task's rate, and lr_search looks for it.")
+        mistakes += optimizer_problems(self)
         if self.schedule == "multistep" and not self.milestones:
-            found.append("schedule=multistep needs milestones, e.g. milestones=[80,120].")
+            mistakes.append("schedule=multistep needs milestones, e.g. milestones=[80,120].")
         if any(epoch < 1 for epoch in self.milestones):
-            found.append(f"milestones={list(self.milestones)}: epochs are numbered from 1.")
-        return found
+            mistakes.append(f"milestones={list(self.milestones)}: epochs are numbered from 1.")
+        return mistakes
 
 
 def scheduled_rate(training: Training, step: int, total: int, epoch: int) -> float:

@@ -315,8 +315,8 @@ class AutoLambda(Lambda):
 
     def __init__(self, rule: Auto, term: str, *, on_weights: bool) -> None:
         self.reads = (TASK, term)
-        own = default_kappa(on_weights=on_weights)
-        self._kappa = own if rule.kappa is None else rule.kappa
+        default = default_kappa(on_weights=on_weights)
+        self._kappa = default if rule.kappa is None else rule.kappa
         self._low, self._high = rule.start / REACH, rule.start * REACH
         self._first = self._limited(rule.start if rule.last is None else rule.last)
         super().__init__(self._first)

@@ -167,8 +167,8 @@ class Fit:
         if self._scale and self._scale.vanished:
             raise TrainingError(self._no_finite_gradient())
         best, note = self._judge(train, val, accuracy)
-        found, limits = self._objective.end_epoch()
-        lambs = {**found, **moved}
+        ended, limits = self._objective.end_epoch()
+        lambs = {**ended, **moved}
         note = "; ".join(filter(None, (note, limits)))
         if "lamb" in lambs:  # terms on weights follow it
             self.objective = self._objective
@@ -196,7 +196,7 @@ class Fit:
     def trainable_parameters(self) -> int:
         """The number of parameters that the training changes."""
         outer = self.outer.parameters if self.outer else {}
-        return sum(each.numel() for each in (*self._parameters.values(), *outer.values()))
+        return sum(parameter.numel() for parameter in (*self._parameters.values(), *outer.values()))
 
     @property
     def cost(self) -> Cost:
@@ -335,10 +335,10 @@ class Fit:
         again, extra = replay
         with self._precision():
             both = self.network(torch.cat([batch.x, again.x]), self._objective.maps)
-        own, other = split_output(both, len(batch.y))
+        new_part, other = split_output(both, len(batch.y))
         read = partial(read, passed=both.features)
         replayed = read(again.x, again.y, other, exemplars=again.exemplars, extra=extra)
-        return read(batch.x, batch.y, own, exemplars=batch.exemplars, replay=replayed)
+        return read(batch.x, batch.y, new_part, exemplars=batch.exemplars, replay=replayed)
 
     def _read(self, part: float) -> partial[Step]:
         """What makes a step, after a part of the epoch, of a batch and the network's output."""

@@ -309,7 +309,7 @@ class Objective:
         auto = self._auto_on_weights
         if auto:
             task, old = auto.reads
-            slope = norm([each.grad for each in weights.values() if each.grad is not None])
+            slope = norm([weight.grad for weight in weights.values() if weight.grad is not None])
             auto.observe({task: slope, old: quadratic.force(old)})
 
     @property
@@ -320,17 +320,17 @@ class Objective:
     @cached_property
     def lambdas(self) -> dict[str, Lambda]:
         """What yields each term's λ, by its name."""
-        found: dict[str, Lambda] = {}
+        values: dict[str, Lambda] = {}
         for index, term in enumerate(self.terms):
             if isinstance(term.lamb, Auto):
-                found[term.name] = AutoLambda(term.lamb, term.name, on_weights=term.on_weights)
+                values[term.name] = AutoLambda(term.lamb, term.name, on_weights=term.on_weights)
             elif isinstance(term.lamb, Balance):
                 old = self._balanced_with(index)
                 kind = CurvatureLambda if term.on_weights else BalancedLambda
-                found[term.name] = kind(term.lamb, (old.name, term.name), found[old.name])
+                values[term.name] = kind(term.lamb, (old.name, term.name), values[old.name])
             else:
-                found[term.name] = Lambda(term.lamb)
-        return found
+                values[term.name] = Lambda(term.lamb)
+        return values
 
     @property
     def _quadratics(self) -> list[PenaltyTerm]:
@@ -338,8 +338,8 @@ class Objective:
 
     @property
     def _auto_on_weights(self) -> AutoLambda | None:
-        found = (self.lambdas[term.name] for term in self._quadratics)
-        return next((lamb for lamb in found if isinstance(lamb, AutoLambda)), None)
+        rules = (self.lambdas[term.name] for term in self._quadratics)
+        return next((lamb for lamb in rules if isinstance(lamb, AutoLambda)), None)
 
     def _now(self, term: PenaltyTerm) -> Tensor | float:
         return self.lambdas[term.name].now

@@ -65,17 +65,19 @@ class OuterStep:
         Raises:
             TrainingError: One of them is not finite.
         """
-        own = list(self.parameters.values())
+        parameters = list(self.parameters.values())
         self.network.eval()
         for batch in self.batches.shuffled(generator(*self._path, "outer", epoch)):
-            for parameter in own:
+            for parameter in parameters:
                 parameter.requires_grad_(True)
             loss = F.cross_entropy(self.network(batch.x).logits, batch.y)
             # Gradients of these alone, and of this batch alone: nothing is left from other steps.
-            for parameter, gradient in zip(own, torch.autograd.grad(loss, own), strict=True):
+            for parameter, gradient in zip(
+                parameters, torch.autograd.grad(loss, parameters), strict=True
+            ):
                 parameter.grad = gradient
             self._optimizer.step()
-            for parameter in own:
+            for parameter in parameters:
                 parameter.requires_grad_(False).clamp_(*self.outer.bounds)
                 parameter.grad = None
         return self._values()
@@ -90,17 +92,18 @@ class OuterStep:
         load_state(self._optimizer, self.parameters, tensors, {})
 
     def _fresh(self) -> torch.optim.Optimizer:
-        own = list(self.parameters.values())
-        return torch.optim.SGD(own, self.outer.lr, momentum=self.outer.momentum)
+        parameters = list(self.parameters.values())
+        return torch.optim.SGD(parameters, self.outer.lr, momentum=self.outer.momentum)
 
     def _values(self) -> dict[str, float]:
-        found = {}
+        values = {}
         for name, parameter in self.parameters.items():
             for number, value in enumerate(parameter.flatten().tolist(), start=1):
-                found[f"{name.rpartition('.')[2]}_{number}"] = value
-        if not all(map(math.isfinite, found.values())):
+                values[f"{name.rpartition('.')[2]}_{number}"] = value
+        if not all(map(math.isfinite, values.values())):
             raise TrainingError(
                 f"The outer step of task {self._path[1] + 1} left values that are not finite: "
-                f"{', '.join(n for n, v in found.items() if not math.isfinite(v))}. Lower its rate."
+                f"{', '.join(n for n, v in values.items() if not math.isfinite(v))}. "
+                "Lower its rate."
             )
-        return found
+        return values

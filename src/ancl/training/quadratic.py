@@ -76,7 +76,7 @@ class Quadratic:
     def values(self) -> dict[str, Tensor]:
         """Each quadratic's penalty at the present weights."""
         with torch.no_grad():
-            return {each.name: self._value(each) for each in self.quadratics}
+            return {quadratic.name: self._value(quadratic) for quadratic in self.quadratics}
 
     def force(self, name: str) -> Tensor:
         """‖Σ_k w_k C_k (θ − a_k)‖ / w of one: how hard all pull together, as its own pull.
@@ -85,11 +85,13 @@ class Quadratic:
         alone says little.
         """
         with torch.no_grad():
-            weight = {each.name: each.weight for each in self.quadratics}[name]
+            weight = {quadratic.name: quadratic.weight for quadratic in self.quadratics}[name]
             pull = self._pull(name)
-            for each in self.quadratics:
-                if each.name != name:
-                    torch._foreach_add_(pull, self._pull(each.name), alpha=each.weight / weight)
+            for quadratic in self.quadratics:
+                if quadratic.name != name:
+                    torch._foreach_add_(
+                        pull, self._pull(quadratic.name), alpha=quadratic.weight / weight
+                    )
             return norm(pull)
 
     def _pull(self, name: str) -> list[Tensor]:
@@ -111,7 +113,7 @@ class Quadratic:
 
 def norm(tensors: Sequence[Tensor]) -> Tensor:
     """The length of several tensors as one vector."""
-    norms = [each.norm() for each in tensors]
+    norms = [tensor.norm() for tensor in tensors]
     whole: Tensor = torch.stack(norms).norm() if norms[1:] else norms[0]
     return whole
 
