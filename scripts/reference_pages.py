@@ -95,7 +95,7 @@ def settings_page() -> str:
 
 def describe(name: str, command: Any, depth: int) -> list[str]:
     """The parts of the page for one command and those below it."""
-    parts = [f"{'#' * depth} {name}", cell(command.help or "")]
+    parts = [f"{'#' * depth} {name}", *map(cell, (command.help or "").split("\n\n"))]
     rows = []
     for parameter in command.params:
         if "--help" in parameter.opts or "completion" in " ".join(parameter.opts):
@@ -131,6 +131,11 @@ def commands_page() -> str:
                 [
                     "2",
                     "A mistake that you can correct. One message says what to do; nothing is lost.",
+                ],
+                [
+                    "3",
+                    "`learn`, `evaluate`: a condition on test images does not hold. `learn` keeps"
+                    " the new version, and the old one still answers.",
                 ],
                 ["130", "Stopped by Ctrl-C. The same command resumes."],
                 ["143", "Stopped by SIGTERM, as clusters do. The same command resumes."],

@@ -30,14 +30,15 @@ class Memory:
     Args:
         per_class: Number of images per class: the memory grows with the classes.
         total: Or number of images in total, shared equally: every class's part shrinks.
-        selection: Of each class, ``herding`` keeps the mean of features, ``random`` any,
-            ``entropy`` the least certain, ``distance`` those nearest to the decision, ``ring`` the
-            newest. Of all images seen, ``reservoir`` keeps any, ``balanced`` any of each class, as
-            equally many as can be, ``greedy`` the first of each class, as GDumb does.
+        selection: Which images. Equally many of each class: ``herding`` (their mean feature is
+            near that of the class), ``random``, ``entropy`` (the least certain), ``distance``
+            (nearest to the decision), ``ring`` (the newest). Of all images seen: ``reservoir``
+            (a random sample), ``balanced`` (one of each class, as equally many as possible),
+            ``greedy`` (the first of each class, as GDumb does).
         batch: Images of a replay batch, drawn from the memory beside every batch of the task, for
             methods whose loss reads one; if left out, images are mixed into the task's batches.
-        bytes: Or the room of all images in bytes, as they are stored; what is recorded of each
-            comes on top.
+        bytes: Or the room of all images in bytes, as they are stored; what a method records of
+            each image is not counted.
     """
 
     per_class: Annotated[int, Ge(1)] | None = None

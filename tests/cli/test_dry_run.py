@@ -25,10 +25,10 @@ def test_the_expected_number_and_a_measured_time_are_shown(
 
     assert found["runs"][0]["expected"] == [number[0]._asdict()]
     assert "Expected: AAC 79.42 ± 0.57 % (the paper's table 2, n = 3 seeds)" in text
-    assert "That is of another protocol" not in text
+    assert "That number belongs to another protocol" not in text
     assert "training.epochs is 1 instead of" in changed
     assert re.search(
-        r"Time: at most about .+ on this machine, of which .+ are the start\. An est", text
+        r"Time: at most about .+ on this machine; the start takes .+ of it\. This is an est", text
     )
     assert 0 < short["most_seconds"] < found["most_seconds"]
     assert not Path("runs").exists()

@@ -47,7 +47,7 @@ def test_a_learner_is_repaired_and_a_photo_forgotten(ancl: Any, photos: None) ->
     assert merged.out.startswith("School bus, school bus → bus: to the bit as if")
     assert renamed.json["known_classes"] == ["bus", "one", "nought", "three"]
     assert forgot.out.startswith("Forgot 21 images, all of three.\nExact: ")
-    assert "Made once more without them: version 1, 2, 3, 4." in forgot.out
+    assert "Earlier versions were made again without them: 1, 2, 3, 4." in forgot.out
     assert "Removed L.pt2, which answered with them: ancl export L" in forgot.out
     assert not Path("L.pt2").exists()
     assert not Path("L.pt2.md").exists()

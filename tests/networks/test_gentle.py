@@ -92,6 +92,7 @@ def test_it_is_said_and_so_is_what_training_cost(network: dict[str, Any]) -> Non
 
     said = "\n".join(heard.messages)
     assert (
-        "begins with pretrained weights, of which these learn: all. The head's rate is 30" in said
+        "pretrained weights. Of its backbone these learn: all. The head's learning rate is 30"
+        in said
     )
     assert "training has cost more than it gained" in said

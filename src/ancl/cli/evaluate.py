@@ -34,7 +34,7 @@ def evaluate(
 ) -> None:
     """Accuracy in total, per task and per class; on a folder's test part if it has one.
 
-    With conditions, the command ends with 3 where one does not hold.
+    With conditions, the exit code is 3 if one does not hold.
     """
     from ancl.data import labelled_part
     from ancl.learner.directory import open_learner

@@ -76,7 +76,8 @@ ROWS: dict[str, Row] = {
     "lamb_a": Row("X", "λ_a, the pull towards the auxiliary one; or balance[:ρ].", "lamb_a"),
     "scenario": Row(
         "til|cil|dil|cir",
-        "The task is known at test time, or not; new domains; known classes come again.",
+        "til: the task is known at test time; cil: it is not; dil: new domains; "
+        "cir: cil, and known classes come again.",
         "data.scenario",
         read_text,
     ),
@@ -94,30 +95,30 @@ ROWS: dict[str, Row] = {
     "memory": Row("N", "Or the number in total, shared by the classes.", "memory.total"),
     "memory_selection": Row(
         "RULE",
-        "Which images: herding, random, ring, reservoir …: ancl list methods --options METHOD.",
+        "Which images the memory keeps: herding, random, ring, reservoir, balanced, …",
         "memory.selection",
         read_text,
     ),
     "epochs": Row(
-        "N", "Largest number of epochs per task, or of each: 30,10.", "training.epochs", read_list
+        "N", "Largest number of epochs of a task; or by task: 30,10.", "training.epochs", read_list
     ),
-    "lr": Row(
-        "X", "Learning rate, or of each task: 0.1,0.05; or search.", "training.lr", read_list
-    ),
+    "lr": Row("X", "Learning rate; or by task: 0.1,0.05; or search.", "training.lr", read_list),
     "evaluate_every": Row(
         "N", "Also test on all tasks so far after every N epochs.", "training.evaluate_every"
     ),
     "batch_size": Row("N", "Number of images in a batch.", "training.batch_size"),
     "resize": Row(
         "fit|crop|stretch",
-        "How pictures of several sizes come to one: fit and crop keep proportions. [stretch]",
+        "How pictures are resized; fit and crop keep their proportions. [stretch]",
         "data.resize",
         read_text,
     ),
     "background": Row(
-        "COLOUR", "What transparent pixels are laid on. [white]", "data.background", read_text
+        "COLOUR", "The colour under transparent pixels. [white]", "data.background", read_text
     ),
-    "device": Row("D", "auto, cpu, cuda, cuda:N, mps", "device", read_text),
+    "device": Row(
+        "D", "Where networks compute: auto, cpu, cuda, cuda:N, mps. [auto]", "device", read_text
+    ),
     "threads": Row("N", "Number of CPU threads; it changes the last bits of results.", "threads"),
     "seed": Row("N", "The seed of all randomness. [0]", "seed"),
     # the rest of what decides runs
@@ -148,43 +149,41 @@ ROWS: dict[str, Row] = {
     "log": Row("tensorboard,wandb", "Also write curves for these tools."),
     # a saved learner is opened
     "learner": _argument("LEARNER", "A saved learner, or the directory of a finished run."),
-    "augment": Row("NAME", "The same for the augmentation."),
-    "accept_changed": Row(None, "Accept that code although it has changed since."),
+    "augment": Row("NAME", "The augmentation again, if it is your own code."),
+    "accept_changed": Row(None, "Accept your own code although it has changed since."),
     "Opening.method": Row("NAME", "The method again, if it is your own code."),
-    "Opening.network": Row("NAME", "The same for the network."),
+    "Opening.network": Row("NAME", "The network again, if it is your own code."),
     "Opening.store": Row("DIR", "The store of a run. [.store beside it]"),
-    "version": Row("N", "An earlier version of it: ancl versions LEARNER", least=1),
+    "version": Row("N", "An earlier version of the learner: ancl versions LEARNER", least=1),
     # conditions on test images
-    "min_accuracy": Row("0.85", "The least share of test images that get the right label."),
-    "max_drop": Row(
-        "0.02", "How much this share may fall, at most, on classes known before, among all classes."
-    ),
+    "min_accuracy": Row("0.85", "At least this share of all test images must be right."),
+    "max_drop": Row("0.02", "Accuracy on classes known before may fall by at most this much."),
     "min_recall": Row(
-        "CLASS=0.8", "The least share of a class's images that get its label. May be repeated."
+        "CLASS=0.8", "At least this share of a class's images must be right. May be repeated."
     ),
     # one command alone; it comes before a row of the same name above
     "demo.quick": Row(None, "One seed and two epochs per task: a smoke test."),
     "demo.seeds": Row("0-2,7", "One run per seed. [0-4]"),
     "demo.threads": Row("N", "CPU threads. [1]"),
     "compare.methods": _argument(
-        "METHOD…", "Such as lwf a-lwf joint, each maybe with values: lwf@lamb=3"
+        "METHOD…", "Such as lwf a-lwf joint; with values for one alone: lwf@lamb=3"
     ),
     "compare.on": Row("BENCHMARK", "Such as digits/5: ancl list benchmarks"),
-    "compare.baseline": Row("METHOD", "What all differences are taken to. [the first METHOD]"),
+    "compare.baseline": Row("METHOD", "All differences are minus this one. [the first METHOD]"),
     "report.baseline": Row(
-        "METHOD", "What all differences are taken to: lwf or lwf@lamb=3. [each variant's host]"
+        "METHOD", "All differences are minus this one: lwf or lwf@lamb=3. [each variant's host]"
     ),
     "search.protocol": Row(
         "two-stage|per-task",
         "One λ, then one λ_a, for all tasks; or at each task halve λ until it learns.",
     ),
-    "search.lamb_grid": Row("1,10,100", "λ to try. [the benchmark's]"),
-    "search.lamb_a_grid": Row("0.1,1", "λ_a to try. [the benchmark's]"),
+    "search.lamb_grid": Row("1,10,100", "Values of λ to try. [the benchmark's]"),
+    "search.lamb_a_grid": Row("0.1,1", "Values of λ_a to try. [the benchmark's]"),
     "search.search_seeds": Row("0-2,7", "Seeds that decide, by their mean."),
     "search.race": Row(None, "Stop values that have no chance to win, from half of the tasks on."),
     "search.seeds": Row("0-2,7", "Seeds of the command that runs what was found."),
     "study.file": _argument("FILE.yaml", "The study file."),
-    "study.methods": _argument("[METHOD]…", "With --new: lwf a-lwf my.py:l1, maybe with values."),
+    "study.methods": _argument("[METHOD]…", "With --new: such as lwf a-lwf my.py:l1 lwf@lamb=3"),
     "study.new": Row(None, "Write a new file, with comments, for these methods."),
     "study.on": Row("BENCHMARK", "With --new: what to learn. [digits/5]"),
     "study.tables": Row(None, "Train nothing: make tables and figures from stored results."),
@@ -221,11 +220,16 @@ ROWS: dict[str, Row] = {
     "learn.output": Row("DIR", "Where the learner is saved. [LEARNER]", flag="--output -o"),
     "learn.method": Row(
         "NAME",
-        "For a new learner: auto (the default), icarl, a-icarl … Later only if it is yours.",
+        "For a new learner: icarl, a-icarl … Later only if it is your own code. [auto]",
     ),
-    "learn.network": Row("NAME", "The same: ancl list networks"),
+    "learn.network": Row(
+        "NAME", "For a new learner: ancl list networks. Later only if it is your own code."
+    ),
+    "learn.augment": Row(
+        "NAME", "For a new learner: flip, crop … Later only if it is your own code."
+    ),
     "learn.test": Row(
-        "SOURCE", "Test images, never learned, measured on before and after: folder:test-photos"
+        "SOURCE", "Test images, such as folder:test-photos: measured on before and after."
     ),
     "learn.keep_versions": Row("N", "Keep this many versions from now on. [all]"),
     "learn.store": Row("DIR", "Where stages are kept. [beside LEARNER, until it is saved]"),
@@ -237,14 +241,14 @@ ROWS: dict[str, Row] = {
     ),
     "predict.images": _argument("IMAGES...", "Image files, or folders of them."),
     "predict.skip_bad_images": Row(None, "Exit with 0 also where files cannot be read."),
-    "predict.top_k": Row("K", "How many labels for each image.", least=1),
+    "predict.top_k": Row("K", "Number of labels for each image.", least=1),
     "predict.task": Row("N", "Only the classes of this task compete; 1 is the first."),
     "predict.as_csv": Row(None, "CSV on standard output: a line for each label.", flag="--csv"),
     "evaluate.data": Row("SOURCE", "Images with labels, such as folder:photos"),
     "evaluate.against": Row("N", "Compare with this version, class by class.", least=1),
     "versions.learner": _argument("LEARNER", "A saved learner."),
     "versions.images": Row("N", "List every image that version N learned.", least=1),
-    "undo.to": Row("N", "The version. [that before the one it is at]", least=1),
+    "undo.to": Row("N", "The version. [the one that the current one was made from]", least=1),
     "undo.wait": Row(
         "SECONDS", "How long to wait while another process changes the learner.", least=0
     ),
@@ -259,16 +263,16 @@ ROWS: dict[str, Row] = {
         flag="--id",
     ),
     "forget.keep_networks": Row(
-        None, "Keep earlier versions whose trained network learned from them, and mark these."
+        None, "Keep and mark earlier versions whose network was trained on these images."
     ),
     "forget.allow_again": Row(
         None, "Let these images be learned again later, also if they were forgotten before."
     ),
     "repair.learner": _argument("LEARNER", "A saved learner."),
-    "repair.retrain": Row(None, "Train a network that was trained anew, on the images it keeps."),
+    "repair.retrain": Row(None, "Train a new network, on the images that are kept."),
     "repair.export": Row(None, "Also write LEARNER's name.onnx here, for ancl serve."),
     "repair.method": Row("NAME", "The method again, if it is your own code."),
-    "repair.network": Row("NAME", "The same for the network."),
+    "repair.network": Row("NAME", "The network again, if it is your own code."),
     "repair.wait": Row(
         "SECONDS",
         "How long to wait while another process changes the learner. [until it is done]",
@@ -277,7 +281,7 @@ ROWS: dict[str, Row] = {
     "rename.old": _argument("OLD", "The name of a class."),
     "rename.new": _argument("NEW", "Its new name."),
     "merge_classes.classes": _argument("CLASS...", "Two classes or more."),
-    "merge_classes.into": Row("NAME", "What the class is called. [as the first]"),
+    "merge_classes.into": Row("NAME", "The name of the one class. [that of the first]"),
     "export.output": Row("FILE", "The file. [LEARNER's name, here]", flag="--output -o"),
     "export.format": Row("onnx|pt2", "For any ONNX runtime, or torch.export. [onnx]"),
     "serve.name": _argument("NAME", "A learner that was exported, or its .onnx file."),
@@ -292,10 +296,10 @@ ROWS: dict[str, Row] = {
     "list.of": Row("METHOD", "Every setting of a method.", flag="--options"),
     "data.name": _argument("NAME", "Such as cifar100: ancl data list"),
     "check.name": _argument(
-        "NAME", "One data set, or your own: folder:PATH@32. Else all that are here."
+        "NAME", "One data set, or your own: folder:PATH@32. [all that are here]"
     ),
     "data.path": _argument("PATH", "The archive as published, or the folder it holds."),
-    "data.clear": Row(None, "Remove all of them."),
+    "data.clear": Row(None, "Remove all caches."),
     "data.offline": Row(None, "Use what is here; fetch nothing."),
     "store.keep_runs": Row(
         None, "Keep what runs and searches in --runs need, or nothing.", flag="--keep-runs/--all"

@@ -68,9 +68,9 @@ def learn(
     The folder may hold new classes, more images of known classes, or both.
 
     Every month is a new version: ancl versions birds, ancl undo birds. With --test and conditions
-    it is taken only if they hold; else the command ends with 3, and the old version stays.
+    the new version is taken only if they hold; otherwise the exit code is 3, and the old one stays.
 
-    A second command on the same learner waits for the first, and learns on from there.
+    A second command on the same learner waits for the first, and continues from what it saved.
     """
     from ancl.learner.teach import teach
     from ancl.stages.progress import make_progress

@@ -38,7 +38,7 @@ def predict(
 ) -> None:
     """The most probable labels of image files, which are resized to the learner's size.
 
-    Files that cannot be read are named, and all others are answered; the exit code is then 1.
+    If some files cannot be read, they are named, all others are answered, and the exit code is 1.
     """
     from ancl.learner.directory import open_learner
     from ancl.learner.files import predict_files

@@ -104,7 +104,7 @@ def merge_classes(
     machine: Machine,
     repair: Repair,
 ) -> None:
-    """Let several classes be one, such as 'School bus' and 'school bus'."""
+    """Merge several classes into one, such as 'School bus' and 'school bus'."""
     from ancl.learner import repair_saved
     from ancl.stages.progress import make_progress
 
@@ -169,10 +169,10 @@ def _removed(outcome: EditOutcome) -> list[str]:
     report, lines = outcome.report, []
     if outcome.changed:
         numbers = ", ".join(map(str, outcome.changed))
-        lines.append(f"Made once more without them: version {numbers}.")
+        lines.append(f"Earlier versions were made again without them: {numbers}.")
     if outcome.dropped:
         numbers = ", ".join(map(str, outcome.dropped))
-        lines.append(f"Dropped, as they had learned from them: version {numbers}.")
+        lines.append(f"Earlier versions whose network was trained on them were removed: {numbers}.")
     if report.entries:
         lines.append(f"Removed {counted(report.entries, 'stored result')} of its stages.")
     if report.caches:

@@ -24,11 +24,13 @@ def serve(
     reject: str | None = None,
     threads: str | None = None,
 ) -> None:
-    """Answer pictures over HTTP with an exported learner: POST /predict, GET /healthz.
+    """Answer requests with pictures over HTTP, with an exported learner.
 
     First: ancl export birds. Then: ancl serve birds
 
-    When the file is written again, the new one is taken, without a pause.
+    POST /predict takes a picture, GET /healthz says what is served.
+
+    When the file is written again, the server takes the new one without a pause.
     """
     from ancl.serve.model import INSTALL, find_export
     from ancl.wording import parse_size

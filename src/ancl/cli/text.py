@@ -141,9 +141,9 @@ def held_text(learner: Learner, changes: Sequence[tuple[Any, ...]]) -> str:
         for of, images, before, after in changes
     ]
     return (
-        "Accuracy on held images: never trained on, the same before and after. They are "
-        "validation images,\nby which the epoch (val, while it learns) or the classifier is "
-        "chosen, so it may be slightly too good;\n--test measures on images of your own.\n"
+        "Accuracy on held images, the same images before and after. Nothing is learned from them, "
+        "but the epoch\n(val, while it learns) or the classifier is chosen by them, so the "
+        "accuracy may be slightly too good.\n--test measures on images of your own.\n"
         + table(["held images of", "images", "before %", "after %"], rows, "lrrr")
     )
 
@@ -203,7 +203,7 @@ def _expected_text(shown: Mapping[str, Any]) -> list[str]:
             f"{number['error']:.2f} % ({source}, n = {number['n']} seeds)"
         )
     if lines and shown["not_as_expected"]:
-        lines.append("That is of another protocol:")
+        lines.append("That number belongs to another protocol:")
         lines += [f"  {difference}" for difference in shown["not_as_expected"]]
     return ["\n".join(lines)] if lines else []
 
@@ -212,8 +212,8 @@ def cost_text(time: TimeEstimate, workers: int) -> str:
     """About how long the work takes."""
     beside = f" with {counted(workers, 'worker')}" if workers > 1 else ""
     return (
-        f"Time: at most about {duration(time.seconds)} on this machine{beside}, of which "
-        f"{duration(time.start)} are the start. An estimate, from a few timed steps; training that "
+        f"Time: at most about {duration(time.seconds)} on this machine{beside}; the start takes "
+        f"{duration(time.start)} of it. This is an estimate from a few timed steps; training that "
         f"ends early takes less."
     )
 

@@ -72,10 +72,10 @@ def _text(learner: Path, kept: VersionHistory) -> str:
     ]
     head = ["version", "from", "made (UTC)", "by", "data", "classes", "images", "held %", "test %"]
     notes = [
-        "* answers now. Images: all learned until then. Held: images kept out of training, old and "
-        "new together;",
-        "test: images given with --test when it was learned. Size: what goes with the version "
-        "alone; the rest is shared.",
+        "* answers now. images: all that were learned until then. held: accuracy on held images, "
+        "old and new together.",
+        "test: accuracy on images that were given with --test. size: what this version alone "
+        "needs; the rest is shared.",
     ]
     for version in found:
         notes += [f"Version {version.number} was refused: {one_line(w)}" for w in version.refused]

@@ -31,14 +31,15 @@ class TaskSpec:
         val_fraction: Share of each class's training images kept for validation.
         augment: Augmentation of training images: none, flip, crop, facil, resized, or
             path/file.py:NAME.
-        normalization: What is subtracted from images and divided by: moments (each channel's own),
-            none, or numbers such as 0.5,0.25 (mean,std; or every channel's mean, then every
-            std). Left out, bytes have moments, or what pretrained weights expect, and floats none.
-        size: Height and width that all images are resized to before all else, as bytes. Left out,
-            images are as they are, or as folder:PATH@32 says.
-        resize: How: stretch, crop (what is too long is cut off) or fit (filled up with the
-            background); the last two keep proportions.
-        filter: How pixels are interpolated when images are resized; left out, bicubic with
+        normalization: A mean that is subtracted from images, and a deviation that they are divided
+            by: moments (each channel's own), none, or numbers such as 0.5,0.25 (mean,std; or every
+            channel's mean, then every std). If left out, bytes have moments, or what pretrained
+            weights expect, and floats are read as they are.
+        size: Height and width to which all images are resized first, as bytes. If left out, images
+            keep their size, or have that of folder:PATH@32.
+        resize: How images are resized: stretch, crop (what is too long is cut off) or fit (filled
+            up with the background); the last two keep proportions.
+        filter: How pixels are interpolated when images are resized; if left out, bicubic with
             data.size, else bilinear.
         background: The colour that transparent pixels are laid on, such as white or #808080.
     """
@@ -75,25 +76,29 @@ class DataSpec(TaskSpec):
         test_per_class: Largest number of test images per class.
         returning: In ``cir``, the share of known classes that come again in a task; 0.5 if left
             out.
-        per_coming: In ``cir``, training images of a class that one task brings; if left out,
-            the tasks in which it comes share them equally.
-        workers: Processes that decode images which stay in their files (imagenet-folder); 0
-            decodes in the process that trains. One for each CPU if left out. It decides no number.
-        short_side: What the shorter side of an image file is resized to before its middle is cut
-            out, to evaluate and to train without data.augment=resized (imagenet-folder); left out,
-            256 for images of 224 pixels, and as much in proportion for others.
-        every: In ``cir``, a stream that comes once, in batches: how many of them there are between
-            two evaluations. Old and auxiliary network are made anew as often if nothing else is
-            said.
-        window: Where ``every`` is given, batches that are buffered: the auxiliary network learns
-            them first, then the main one. It divides ``every``, which it is if left out.
-        old_every: Where ``every`` is given, batches after which the old network is a new copy of
-            the main one. It divides ``every``, which it is if left out, or is a multiple of it.
+        per_coming: In ``cir``, how many training images of a class one task brings; if left out,
+            the tasks in which the class comes share its images equally.
+        workers: Number of processes that decode images which stay in their files
+            (imagenet-folder); 0 decodes in the process that trains; one for each CPU if left out.
+            It changes no result.
+        short_side: Pixels to which the shorter side of an image file is resized before its middle
+            is cut out (imagenet-folder): in the evaluation, and in a training without
+            data.augment=resized. If left out, 256 for images of 224 pixels, and in proportion for
+            others.
+        every: In ``cir``, makes the stream come once, in batches: the number of batches between
+            two evaluations. The old and the auxiliary network are renewed as often, unless
+            data.old_every and data.window say otherwise.
+        window: With ``every``, the number of batches that are buffered: the auxiliary network
+            learns them first, then the main one. It must divide ``every``, and is equal to it if
+            left out.
+        old_every: With ``every``, the number of batches after which the old network becomes a new
+            copy of the main one. It must divide ``every`` or be a multiple of it, and is equal to
+            it if left out.
         blurry: In ``cir``, the share of each class's images that come in other tasks than its own.
         gradual: In ``cir``, how gradually a task passes into the next: the deviation of the time at
             which an image comes, in tasks.
-        imbalance: How many times as many training images the largest class has as the smallest;
-            those of others lie between, by equal factors.
+        imbalance: The number of training images of the largest class, divided by that of the
+            smallest; the others lie between them, by equal factors.
         noise: Share of each class's training labels that are replaced by those of other classes of
             the task.
     """

@@ -202,7 +202,7 @@ class Resolved(NamedTuple):
 
 GENERAL = {
     "seed": Field(Annotated[int, Ge(0)], 0, "The seed of all randomness."),
-    "device": Field(str, "auto", "auto, cpu, cuda, cuda:N or mps."),
+    "device": Field(str, "auto", "Where networks compute: auto, cpu, cuda, cuda:N or mps."),
     "threads": Field(
         Annotated[int, Ge(1), Le(MOST_AT_ONCE)] | None,
         None,

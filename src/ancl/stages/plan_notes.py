@@ -57,8 +57,8 @@ def tuning_notes(method: Method, setting: Setting) -> list[str]:
     rate = "searched" if training.lr_search else f"{first:g}{later}"
     augment = setting.augment if isinstance(setting.augment, str) else "your own"
     return [
-        f"{network.name} begins with pretrained weights, of which these learn: "
-        f"{network.options.get('trains')}. The head's rate is {rate}; the backbone's is "
+        f"{network.name} begins with pretrained weights. Of its backbone these learn: "
+        f"{network.options.get('trains')}. The head's learning rate is {rate}; the backbone's is "
         f"{training.backbone_factor:g} times that. Statistics of batch norms are "
         f"{'fixed' if fixed else 'moving'}; augmentation: {augment}."
     ]

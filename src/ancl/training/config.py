@@ -42,17 +42,18 @@ class Training:
 
     Args:
         epochs: Largest number of epochs per task.
-        epochs_first: The same for the first task, where it differs.
+        epochs_first: The same for the first task, if it differs.
         lr: Learning rate at the start of a task; ``search`` turns ``lr_search`` on.
-        lr_first: The same for the first task, where it differs.
-        lr_search: Whether each task's rate is searched by fine-tuning, on its validation images.
+        lr_first: The same for the first task, if it differs.
+        lr_search: Whether each task's learning rate is searched by fine-tuning, on its validation
+            images.
         batch_size: Images per step.
         optimizer: A class of ``torch.optim`` (``sgd``, ``adamw``, ``adam``, ``rmsprop`` …), or your
             own: ``path/file.py:NAME``.
         momentum: Momentum of SGD.
         weight_decay: Added by the optimizer.
-        schedule: ``patience`` divides the rate when the validation loss stops improving and
-            ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs;
+        schedule: ``patience`` divides the learning rate when the validation loss stops improving,
+            and ends below ``lr_min``; ``cosine``, ``multistep`` and ``constant`` follow the epochs;
             ``restarts`` begins with a tenth of the rate, then falls in cycles of 1, 2, 4 … epochs.
         patience: Epochs without improvement before the rate is divided.
         select_by: What ``patience`` judges an epoch by, on validation images: the whole ``loss``,
@@ -66,18 +67,18 @@ class Training:
         clip: Largest norm of the gradient; none if left out.
         penalty_step: ``plain`` adds an Ω on weights to the gradient; ``proximal`` takes an
             implicit step for it, stable for every λ.
-        precision: In what networks answer while training: ``fp32``, or ``bf16`` or ``fp16`` by
-            autocast. Losses, Ω, importance, weights and evaluation are in fp32.
+        precision: In which numbers networks compute while training: ``fp32``, or ``bf16`` or
+            ``fp16`` by autocast. Losses, Ω, importance, weights and evaluation are in fp32.
         optimizer_options: More arguments of the optimizer, such as ``{betas: [0.9, 0.95]}``.
-        epochs_by_task: The largest number of epochs of every task, the last one for all that
-            follow; a list for ``epochs`` sets it.
-        lr_by_task: The same for the rate; a list for ``lr`` sets it.
-        evaluate_every: After how many epochs the main network is also tested on all tasks so far,
-            by its own answers; the log holds it. It decides nothing.
-        inner: Steps on every batch of the task, each with a replay batch of its own, where there
-            is a memory to replay from.
-        backbone_factor: What the backbone learns with, as a share of the rate; the head has all of
-            it. With pretrained weights it is below 1 unless a run says otherwise.
+        epochs_by_task: The largest number of epochs of each task; the last value is for all tasks
+            that follow. A list for ``epochs`` sets it.
+        lr_by_task: The learning rate of each task, in the same way. A list for ``lr`` sets it.
+        evaluate_every: Also test the main network on all tasks so far after every so many epochs,
+            by its own answers; the log holds the result. It decides nothing.
+        inner: Number of steps on every batch of the task, each with a replay batch of its own if
+            there is a memory to replay from.
+        backbone_factor: The backbone's learning rate, as a share of that of the head. With
+            pretrained weights it is below 1 unless a run says otherwise.
     """
 
     epochs: Annotated[int, Ge(1)] = 200
