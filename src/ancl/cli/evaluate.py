@@ -15,7 +15,7 @@ from ancl.cli.text import REFUSED, gate_text
 from ancl.errors import SpecError
 
 if TYPE_CHECKING:
-    from ancl.learner.files import Evaluation
+    from ancl.learner.evaluation import Evaluation
 
 
 @with_flags
@@ -37,8 +37,8 @@ def evaluate(
     With conditions, the command ends with 3 where one does not hold.
     """
     from ancl.data import labelled_part
-    from ancl.learner.directory import open_learner
     from ancl.learner.gate import GateConditions, evaluate_on_test
+    from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
 
     named, events = without_bad_images(data) if skip_bad_images else data, Progress()

@@ -102,7 +102,7 @@ def _share(share: float | None) -> str:
 def _print_images(learner: Path, number: int, as_json: bool) -> None:
     """Every image that a version learned."""
     from ancl.errors import one_line
-    from ancl.learner.saved import list_images
+    from ancl.learner.image_list import list_images
     from ancl.wording import table
 
     rows = list_images(learner, number)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ancl.data import ImageView, Label, Task
 from ancl.errors import ScenarioError
-from ancl.learner.held import HeldOut, Scorer, mask_other_tasks, numbers
-from ancl.learner.inputs import Data, Form, read_images, read_labelled
+from ancl.learner.form import Form
+from ancl.learner.held import HeldOut
+from ancl.learner.inputs import Data, read_images, read_labelled
 from ancl.learner.measures import (
     ALL,
     GIVEN,
@@ -24,6 +25,7 @@ from ancl.learner.measures import (
     confused,
     report_of,
 )
+from ancl.learner.scorer import Scorer, mask_other_tasks, numbers
 from ancl.methods.task_history import adds_classes
 from ancl.statistics import fit_temperature
 

@@ -22,7 +22,7 @@ from ancl.data import ImageView, Normalization
 from ancl.errors import ExportError, SpecError, StoreError, printable, unknown
 from ancl.files import MARK, carries_mark, check_place, read_plain, replace_text
 from ancl.inference import Infer
-from ancl.learner.place import check_outside_learners
+from ancl.learner.lock import check_outside_learners
 from ancl.networks import Network, frozen, merge_adapters
 from ancl.types import Params
 

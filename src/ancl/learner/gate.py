@@ -9,7 +9,7 @@ import torch
 
 from ancl.data import ImageView, Label
 from ancl.errors import ScenarioError, SpecError, one_line
-from ancl.learner.files import Evaluation, evaluate_tasks
+from ancl.learner.evaluation import Evaluation, evaluate_tasks
 from ancl.learner.images import check_never_learned, hash_rows, image_ids, known_hashes
 from ancl.learner.learner import Learner
 from ancl.wording import percent

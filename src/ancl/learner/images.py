@@ -370,3 +370,22 @@ def check_never_learned(
             + more
             + "\nTest with images that are never learned."
         )
+
+
+def images_part(task: int) -> str:
+    """The part that lists the images of a task."""
+    return f"images of task {task + 1}"
+
+
+def learned_history(
+    tensors: Mapping[str, Params], tasks: int, classes: int
+) -> tuple[LearnedImages | None, ...]:
+    """The images of every task, from what is stored by part.
+
+    Raises:
+        ValueError: They are not lists of images of this number of classes.
+    """
+    parts = map(images_part, range(tasks))
+    return tuple(
+        LearnedImages.of(tensors[part], classes) if part in tensors else None for part in parts
+    )

@@ -24,16 +24,17 @@ from ancl.inference import InferenceInputs
 from ancl.learner.answers import Answers
 from ancl.learner.card import Measured, model_card, network_title
 from ancl.learner.edit import Edit
-from ancl.learner.export import Exported, ImageClassifier, export_learner
-from ancl.learner.held import (
-    HeldChanges,
-    HeldOut,
-    Scorer,
-    built,
-    held_by,
-    make_scorer,
-    numbers,
+from ancl.learner.edit_requests import (
+    EditReport,
+    Selection,
+    forget_images,
+    merge_into,
+    rename_classes,
 )
+from ancl.learner.export import Exported, ImageClassifier, export_learner
+from ancl.learner.form import Form
+from ancl.learner.held import HeldChanges, HeldOut, held_by
+from ancl.learner.image_list import ListedImage, listed_images
 from ancl.learner.images import (
     Forgotten,
     LearnedImages,
@@ -43,30 +44,18 @@ from ancl.learner.images import (
     ids_of,
     image_ids,
 )
-from ancl.learner.inputs import Data, Form, next_task, read_labelled
+from ancl.learner.inputs import Data, read_labelled
 from ancl.learner.learning import learn_task
 from ancl.learner.ledger import LedgerEntry, ledger_entries
+from ancl.learner.loading import Learned, checked_scorer, explained, read_learner
+from ancl.learner.lock import claimed, learner_place
 from ancl.learner.measures import Size, sizes
+from ancl.learner.next_task import next_task
 from ancl.learner.notices import Warner, class_notes, recall_notes, reporting
-from ancl.learner.place import claimed, learner_place
 from ancl.learner.relearn import merge_learners, statistics_of
-from ancl.learner.repair import (
-    EditReport,
-    Selection,
-    forget_images,
-    merge_into,
-    rename_classes,
-)
-from ancl.learner.saved import (
-    Learned,
-    ListedImage,
-    SuppliedCode,
-    checked_scorer,
-    explained,
-    listed_images,
-    read_learner,
-)
 from ancl.learner.saving import save_version
+from ancl.learner.scorer import Scorer, built, make_scorer, numbers
+from ancl.learner.supplied_code import SuppliedCode
 from ancl.learner.versions import StoredKeys, descends
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method

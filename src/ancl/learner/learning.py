@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ancl.data import Task
 from ancl.learner.card import Measured
+from ancl.learner.form import Form
 from ancl.learner.held import (
     KNOWN,
     Answering,
@@ -23,7 +24,7 @@ from ancl.learner.held import (
     task_accuracies,
 )
 from ancl.learner.images import TRAINED, Arrival, LearnedImages, known_hashes
-from ancl.learner.inputs import Form, check_learnable
+from ancl.learner.next_task import check_learnable
 from ancl.learner.notices import announce
 from ancl.learner.versions import StoredKeys
 from ancl.memory import Exemplars

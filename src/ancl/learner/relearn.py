@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ancl.data import Task
 from ancl.errors import ScenarioError
 from ancl.hashing import digest
+from ancl.learner.form import Form
 from ancl.learner.images import LearnedImages, check_not_forgotten
-from ancl.learner.inputs import Form
 from ancl.learner.learning import learner_after
 from ancl.learner.ledger import (
     Site,

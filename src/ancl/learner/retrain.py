@@ -13,10 +13,11 @@ from ancl.data import ImageView, Label, Samples, Split, canonical
 from ancl.errors import MethodError, ScenarioError
 from ancl.hashing import digest
 from ancl.learner.edit import Edit, check_enough
+from ancl.learner.form import Form
 from ancl.learner.held import KNOWN, Change, HeldChanges
 from ancl.learner.images import Arrival, hash_rows, ids_of
-from ancl.learner.inputs import Form, next_task
 from ancl.learner.learning import learn_task
+from ancl.learner.next_task import next_task
 from ancl.learner.notices import reporting
 from ancl.memory import Exemplars
 from ancl.stages.events import Events

@@ -13,15 +13,11 @@ from ancl.data import Label
 from ancl.data.caches import remove_holding
 from ancl.errors import AnclError, ScenarioError, StoreError
 from ancl.learner.edit import Edit, edited
-from ancl.learner.images import LEFT_OUT
-from ancl.learner.place import working_directory
-from ancl.learner.saved import (
-    ListedImage,
-    SuppliedCode,
-    images_part,
-    list_images,
-    read_learner,
-)
+from ancl.learner.image_list import ListedImage, list_images
+from ancl.learner.images import LEFT_OUT, images_part
+from ancl.learner.loading import read_learner
+from ancl.learner.lock import working_directory
+from ancl.learner.supplied_code import SuppliedCode
 from ancl.learner.versions import (
     LEARNED_FROM,
     STRIPPED,

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from ancl.data import ImageView, Label, Samples, labelled_part
 from ancl.data.registry import named_size
 from ancl.errors import ScenarioError, SpecError, StoreError
-from ancl.learner.directory import is_run, open_learner
 from ancl.learner.gate import GateConditions, GateResult, compare_on_test
 from ancl.learner.images import check_never_learned, hash_rows, image_ids
-from ancl.learner.inputs import next_task
 from ancl.learner.learner import Learner
-from ancl.learner.place import check_outside_learners, claimed, is_saved, learner_place
+from ancl.learner.lock import check_outside_learners, claimed, is_saved, learner_place
+from ancl.learner.next_task import next_task
+from ancl.learner.opening import is_run, open_learner
 from ancl.learner.saving import save_version
 from ancl.learner.versions import Note, Version, judge_again, read_versions
 from ancl.methods.method import Method

@@ -22,7 +22,7 @@ from ancl.errors import StoreError
 from ancl.files import MARK
 from ancl.learner.card import CARD
 from ancl.learner.images import Forgotten
-from ancl.learner.place import claimed, is_saved, learner_place
+from ancl.learner.lock import claimed, is_saved, learner_place
 from ancl.store.bundle import Bundle, part_name, read_bundle, write_bundle
 from ancl.store.entry import DamagedError, checksum, decoded, encoded
 from ancl.store.places import PARTS, check_replaceable, current

@@ -1,4 +1,4 @@
-"""Learners on disk: open a saved one or a finished run."""
+"""A learner opened again: a saved one, or a finished run."""
 
 import math
 from functools import partial
@@ -13,8 +13,9 @@ from ancl.experiments.results import Places, RunResult
 from ancl.files import STAGES
 from ancl.learner.card import Measured
 from ancl.learner.learner import Learner
-from ancl.learner.place import is_saved, tidy
-from ancl.learner.saved import Learned, SuppliedCode, explained
+from ancl.learner.loading import Learned, explained
+from ancl.learner.lock import is_saved, tidy
+from ancl.learner.supplied_code import SuppliedCode
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.metrics import learned_after

@@ -10,10 +10,10 @@ from ancl.data import ImageView, Label
 from ancl.data.caches import remove_holding
 from ancl.errors import ScenarioError, SpecError, counted, did_you_mean, one_line
 from ancl.learner.edit import FORGET, MERGE_CLASSES, RENAME, Edit, edited, what_it_means
+from ancl.learner.image_list import ListedImage
 from ancl.learner.images import hash_rows, image_ids
 from ancl.learner.inputs import Data
 from ancl.learner.retrain import retrained
-from ancl.learner.saved import ListedImage
 from ancl.learner.versions import LEARNED_FROM
 from ancl.store.store import Store
 

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from ancl.data import Label
 from ancl.errors import AnclError, StoreError
-from ancl.learner.directory import is_run, open_learner
 from ancl.learner.edit import RENAME
+from ancl.learner.edit_requests import EditReport, Selection, forget_images
 from ancl.learner.export import Exported, is_export
-from ancl.learner.files import image_files
+from ancl.learner.file_answers import image_files
+from ancl.learner.image_list import list_images
 from ancl.learner.learner import Learner
-from ancl.learner.place import claimed, learner_place
-from ancl.learner.repair import EditReport, Selection, forget_images
-from ancl.learner.saved import list_images
+from ancl.learner.lock import claimed, learner_place
+from ancl.learner.opening import is_run, open_learner
 from ancl.learner.saving import save_version
 from ancl.learner.versions import Note, Version, read_versions
 from ancl.methods.method import Method
