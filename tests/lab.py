@@ -706,7 +706,7 @@ PATCHES = {
     "keeps_features": ("ancl.stages.plan.keeps_features",),
     "SHARED_BYTES": ("ancl.data.encoded.SHARED_BYTES",),
     "room_on": ("ancl.data.storage.room_on",),
-    "learner_device": ("ancl.learner.learner.resolve_device",),
+    "learner_device": ("ancl.learner.beginning.resolve_device",),
     "stages_anchor_for": ("ancl.methods.work.anchor_for",),
     "stages_fit": ("ancl.methods.work.Fit",),
     "stages_hold_out": ("ancl.methods.work.hold_out", "ancl.stages.steps.hold_out"),

@@ -21,7 +21,8 @@ from ancl.errors import ScenarioError, counted, one_line
 from ancl.hashing import digest
 from ancl.learner.images import TRAINED, VALIDATED, LearnedImages, hash_rows
 from ancl.learner.learning import learner_after
-from ancl.learner.relearn import relearn, statistics_of
+from ancl.learner.ledger import statistics_of
+from ancl.learner.relearn import relearn
 from ancl.memory import Exemplars
 from ancl.stages.final_state import TaskState
 from ancl.state import MEMORY, STATISTICS

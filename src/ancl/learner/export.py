@@ -82,6 +82,13 @@ class ImageClassifier(nn.Module):
         return self._infer.scores(self.network(images), fixed)
 
 
+def module_of(learner: Learner) -> ImageClassifier:
+    """See ``Learner.module``."""
+    network, inputs = learner._built()
+    infer = learner.method.infer
+    return ImageClassifier(network, infer, infer.fixed(inputs), learner._learned().normalization)
+
+
 class Exported(NamedTuple):
     """A file that was written, and how well it agrees with the learner.
 

@@ -3,6 +3,7 @@
 Nothing is guessed: images whose layout or values may mean two things are refused with the way out.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
@@ -11,9 +12,7 @@ import torch
 from torch import Tensor
 
 from ancl.data import Samples
-from ancl.data.convert import (
-    check_finite,
-)
+from ancl.data.convert import check_finite
 from ancl.data.pictures import read_pictures
 from ancl.data.resizing import resized
 from ancl.data.source import value_range
@@ -76,6 +75,11 @@ class Form:
             return None
         c, h, w = self.shape
         return c, h, w
+
+    @property
+    def image_bytes(self) -> int:
+        """The bytes of one image as it is kept: pixels as bytes, other inputs as 4 bytes each."""
+        return math.prod(self.shape) * (1 if self.pixels else 4)
 
     @property
     def square(self) -> int | None:

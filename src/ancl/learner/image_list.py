@@ -1,17 +1,13 @@
 """Every image that a learner has learned or keeps, as a list for people."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ancl.data import Label
-from ancl.learner.images import (
-    USES,
-    VALIDATED,
-    History,
-    hash_rows,
-    learned_history,
-)
+from ancl.learner.images import USES, VALIDATED, History, hash_rows, learned_history
 from ancl.learner.loading import AGAIN, explained
 from ancl.learner.versions import read_version
 from ancl.memory import Exemplars
@@ -19,6 +15,9 @@ from ancl.stages.final_state import FinalState
 from ancl.state import STATISTICS
 from ancl.statistics import Statistics
 from ancl.types import Params, strip_prefix
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
 
 
 class ListedImage(NamedTuple):
@@ -54,6 +53,13 @@ def list_images(directory: Path, version: int | None = None) -> list[ListedImage
         names = [name for task in state.tasks[: 1 if domains else None] for name in task.names]
         history = learned_history(tensors, len(state.tasks), len(names))
         return listed_images(history, names, tensors)
+
+
+def images_of(learner: Learner) -> tuple[ListedImage, ...]:
+    """See ``Learner.images``."""
+    parts = {part: entry.tensors for part, entry in learner._entries().items()}
+    parts |= {"held": learner._held.tensors()} if learner._held else {}
+    return tuple(listed_images(learner._history, learner.classes, parts))
 
 
 def listed_images(

@@ -8,14 +8,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ancl.data import Label, as_labels
-from ancl.data.convert import (
-    as_view,
-    is_mapped,
-    read_items,
-    read_loader,
-    stacked,
-    to_tensor,
-)
+from ancl.data.convert import as_view, is_mapped, read_items, read_loader, stacked, to_tensor
 from ancl.data.pictures import is_picture_like, is_pixels, read_pictures
 from ancl.data.resizing import resized
 from ancl.data.storage import ImageView, in_colour

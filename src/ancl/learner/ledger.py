@@ -1,8 +1,10 @@
 """What a learner without training knows of every image, and two such learners as one."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -16,6 +18,11 @@ from ancl.stages.setting import Setting
 from ancl.state import BASE, NETWORK
 from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
+from ancl.types import strip_prefix
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
+
 
 Ids = Mapping[str, Sequence[str]]
 """What images are called, by the hash of each."""
@@ -49,6 +56,23 @@ def ledger_entries(known: Statistics, labels: Sequence[Label], ids: Ids) -> tupl
         LedgerEntry(tuple(ids.get(text, ())), text, task, labels[number], held)
         for text, task, number, held in rows
     )
+
+
+def statistics_of(learner: Learner) -> Statistics:
+    """The statistics of all images that a learner has learned or holds.
+
+    Raises:
+        ScenarioError: Its method keeps none.
+    """
+    learner._learned()
+    piece = learner.method.infer.holds
+    if piece is None:
+        raise ScenarioError(
+            f"{learner.method.name} trains a network, which does not know what it has of which "
+            f"image. Methods that compute their classifier do: auto, ncm, slda, ridge, knn …"
+        )
+    entry = learner._obtain(learner._state[piece])
+    return Statistics.read(strip_prefix(piece, entry.tensors))
 
 
 # -- two learners as one -----------------------------------------------------------------------

@@ -1,11 +1,14 @@
 """What a learner left on disk, read back: checked, never trusted, and no code of it executed."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import torch
 from annotated_types import Ge
@@ -14,28 +17,31 @@ from torch import Tensor
 from ancl.checks import checked
 from ancl.errors import AnclError, StoreError
 from ancl.inference import InferenceInputs
+from ancl.learner.beginning import HELD, setting_for
 from ancl.learner.card import Measured, read_measured
 from ancl.learner.form import Form
-from ancl.learner.images import (
-    Forgotten,
-    LearnedImages,
-    learned_history,
-)
+from ancl.learner.images import Forgotten, LearnedImages, learned_history
 from ancl.learner.measures import Calibration
 from ancl.learner.scorer import Scorer, make_scorer
 from ancl.learner.supplied_code import SuppliedCode
 from ancl.learner.versions import StoredKeys, read_version, read_versions
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
+from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Network
 from ancl.recipe.recipe import Recipe
 from ancl.regularizers import WeightRegularizer
 from ancl.stages.final_state import FinalState
+from ancl.stages.setting import Setting
 from ancl.state import read_importance
 from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
 from ancl.types import Params, strip_prefix
 
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
+
+_L = TypeVar("_L", bound="Learner")
 Count = Annotated[int, Ge(0)]
 AGAIN = "Give a directory that Learner.save wrote."
 """What to do where a directory is not what a learner was saved to."""
@@ -126,6 +132,68 @@ def read_learner(supplied: SuppliedCode, version: int | None = None) -> Learned:
         )
         held = tensors.get("held", {})
         return learned._replace(held=read_held(held, learned.form, classes, len(state.tasks)))
+
+
+def restored(kind: type[_L], learned: Learned, path: Path, **opened: Any) -> _L:
+    """The door: a learner of what another one, or a run, left behind at a path.
+
+    Args:
+        kind: The class of learners.
+        learned: What it left behind.
+        path: Where that is, for messages.
+        opened: ``device``, ``store``, ``verbose`` and ``events``.
+
+    Raises:
+        StoreError: Its parts do not fit together.
+    """
+    held = HELD if learned.most_held is None else learned.most_held
+    learner = kind(learned.recipe, held=held, **opened)
+    for change in learned.changes:
+        learner._say(f"Accepted, although its code has changed: {change}.")
+    learner.accepted_changes = tuple(dict.fromkeys([*learned.accepted, *learned.changes]))
+    with explained(path, learned.remedy):
+        _continue_from(learner, learned)
+    learner._descent |= {learned.digest} if learned.digest else set()
+    return learner
+
+
+def _continue_from(learner: Learner, learned: Learned) -> None:
+    """Let a new learner take over what was learned.
+
+    Raises:
+        ValueError: Its parts do not belong together.
+    """
+    state, entries, method = learned.state, learned.entries, learner.method
+    tasks = state.learned(learner.scenario)
+    setting = setting_for(learner, state.input_shape, state.moments, state.pixels)
+    if method.all_classes:
+        setting = replace(setting, rows=tasks[-1].classes.stop)
+    _check_complete(method, setting, state)
+    for part, key in state.keys.items():
+        learner._memory.save(key, entries[part])
+    learner._setting, learner._tasks, learner._state = setting, tasks, dict(state.keys)
+    learner._form, learner._held = learned.form, learned.held
+    learner._measured, learner._opened = learned.measured, len(tasks)
+    learner._history = learned.images or (None,) * len(tasks)
+    learner._forgotten, learner._marks = learned.forgotten, learned.marks
+    learner._stored = learned.stored
+    fitted, held = learned.calibration, learner._held
+    if fitted and held and (fitted.images, fitted.basis) == (len(held.samples), learner._basis):
+        learner._fitted[learner.scenario == "til"] = fitted
+    parts = (entries, *learner._built(), learner._form, len(tasks))
+    learner._scorer = checked_scorer(method, *parts)  # what does not fit is refused now
+
+
+def _check_complete(method: Method, setting: Setting, state: FinalState) -> None:
+    """Refuse a state without a part that the next task reads."""
+    wanted = {
+        "importance": drop_zero_terms(method).needs_importance,
+        "memory": setting.memory is not None and method.data == "current",
+        "first rate": setting.training.lr_search,
+    }
+    absent = [part for part, read in wanted.items() if read and part not in state.keys]
+    if absent:
+        raise ValueError(f"the state of {method.name} lacks: {', '.join(absent)}")
 
 
 # -- what was read, checked ------------------------------------------------------------------

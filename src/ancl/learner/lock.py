@@ -17,13 +17,7 @@ from pathlib import Path
 
 from ancl.errors import StoreError, printable
 from ancl.files import MARK, check_place, read_json
-from ancl.store.places import (
-    HEADER,
-    current,
-    has_header,
-    leftovers,
-    remove_leftover,
-)
+from ancl.store.places import HEADER, current, has_header, leftovers, remove_leftover
 
 LOCK = "lock"
 """The file in the working directory of a learner that its holder locks."""

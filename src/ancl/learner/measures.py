@@ -1,7 +1,10 @@
 """What is measured: on held images calibration, confusions and rates per class; and the size."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,6 +15,9 @@ from ancl.memory import Exemplars
 from ancl.store.entry import StageResult
 from ancl.types import Params
 from ancl.wording import byte_size, percent
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
 
 ALL, NEWEST, NONE, GIVEN = "all tasks", "newest task only", "not measured", "given images"
 """What a measurement stands on: held images of all tasks, of the newest alone (``NEWEST``), no
@@ -223,6 +229,16 @@ def sizes(
     if images:
         parts["images"] = images
     return Size(disk, disk + ready + images, parts)
+
+
+def size_of(learner: Learner) -> Size:
+    """See ``Learner.size``."""
+    learner._learned()
+    images = 0
+    if learner.method.data == "all" and learner._form:  # they are read again with every task
+        counts = [sum(task.sizes) for task in learner._tasks[learner._opened :]]
+        images = learner._form.image_bytes * sum(counts)
+    return sizes(learner._entries(), learner._held, images, learner._scorer is not None)
 
 
 def _bytes(tensors: Params) -> int:

@@ -12,8 +12,9 @@ from ancl.experiments.read_results import read_run
 from ancl.experiments.results import Places, RunResult
 from ancl.files import STAGES
 from ancl.learner.card import Measured
+from ancl.learner.form import Form
 from ancl.learner.learner import Learner
-from ancl.learner.loading import Learned, explained
+from ancl.learner.loading import Learned, explained, restored
 from ancl.learner.lock import is_saved, tidy
 from ancl.learner.supplied_code import SuppliedCode
 from ancl.memory import Memory, RunMemory
@@ -126,7 +127,9 @@ def load_run(
         recipe = _with_memory(recipe, spec.memory, state)
         entries, measured = _stored(state, at, place), _measured(result)
         learned = Learned(recipe, state, entries, measured, changes, remedy=remedy)
-    return Learner._of(learned, place, device=device, store=at, verbose=verbose, events=events)
+    return restored(
+        Learner, learned, place, device=device, store=at, verbose=verbose, events=events
+    )
 
 
 def _with_memory(recipe: Recipe, memory: RunMemory, state: FinalState) -> Recipe:
@@ -136,8 +139,7 @@ def _with_memory(recipe: Recipe, memory: RunMemory, state: FinalState) -> Recipe
     device = torch.device("cpu")
     setting = make_setting(recipe, recipe.make_method(), state.input_shape, None, device)
     sizes = [len(task.names) for task in state.tasks]
-    # Images are kept as bytes, other inputs as numbers of 4 bytes.
-    image_bytes = math.prod(state.input_shape) * (1 if state.pixels else 4)
+    image_bytes = Form(state.input_shape, state.pixels).image_bytes
     left = affordable(memory, setting.architecture, sizes, image_bytes)
     fields = ("per_class", "total", "selection", "batch")
     plain = Memory(*(getattr(left, name) for name in fields)) if left else Memory()

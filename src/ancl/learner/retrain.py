@@ -12,6 +12,7 @@ import torch
 from ancl.data import ImageView, Label, Samples, Split, canonical
 from ancl.errors import MethodError, ScenarioError
 from ancl.hashing import digest
+from ancl.learner.beginning import first_setting
 from ancl.learner.edit import Edit, check_enough
 from ancl.learner.form import Form
 from ancl.learner.held import KNOWN, Change, HeldChanges
@@ -165,5 +166,5 @@ def _learned(
         for place, row in enumerate(hash_rows(x.digests()))
     )
     arrived = Arrival(x, labels, names, rest)
-    setting = learner._setting or learner._first_setting(train.x, form)
+    setting = learner._setting or first_setting(learner, train.x, form)
     return learn_task(learner, task, setting, form, arrived, events)[1]

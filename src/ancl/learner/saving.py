@@ -15,8 +15,8 @@ from ancl.errors import AnclError, ScenarioError, StoreError
 from ancl.learner.edit import Edit, edited
 from ancl.learner.image_list import ListedImage, list_images
 from ancl.learner.images import LEFT_OUT, images_part
-from ancl.learner.loading import read_learner
-from ancl.learner.lock import working_directory
+from ancl.learner.loading import read_learner, restored
+from ancl.learner.lock import claimed, learner_place, working_directory
 from ancl.learner.supplied_code import SuppliedCode
 from ancl.learner.versions import (
     LEARNED_FROM,
@@ -38,6 +38,15 @@ if TYPE_CHECKING:
     from ancl.learner.learner import Learner
 
 _REFUSED = "It was refused before images were forgotten."
+
+
+def save_learner(learner: Learner, path: str | Path, *, overwrite: bool) -> None:
+    """See ``Learner.save``."""
+    place = learner_place(path)
+    learner._learned()
+    descends(place, learner._descent, overwrite=overwrite)
+    with claimed(place, learner._say):
+        save_version(learner, place, overwrite=overwrite)
 
 
 def save_version(
@@ -211,4 +220,6 @@ def _opened(learner: Learner, place: Path, number: int) -> Learner:
     }
     supplied = SuppliedCode(place, "Learner.load", **outside, accept_changed=True)
     learned = read_learner(supplied, number)
-    return type(learner)._of(learned, place, device=learner._device, verbose=False, events=Events())
+    return restored(
+        type(learner), learned, place, device=learner._device, verbose=False, events=Events()
+    )
