@@ -464,10 +464,10 @@ PLACES = {
     "GateConditions": "ancl.learner.gate:GateConditions",
     "compare_on_test": "ancl.learner.gate:compare_on_test",
     "claimed": "ancl.learner.lock:claimed",
-    "Note": "ancl.learner.versions:Note",
+    "Note": "ancl.learner.version_writing:Note",
     "list_images": "ancl.learner.image_list:list_images",
     "save_version": "ancl.learner.saving:save_version",
-    "add_version": "ancl.learner.versions:add_version",
+    "add_version": "ancl.learner.version_writing:add_version",
     "read_version": "ancl.learner.versions:read_version",
     "read_versions": "ancl.learner.versions:read_versions",
     # experiments

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ancl.learner.learner import Learner
     from ancl.learner.opening import load_run, open_learner
     from ancl.learner.teach import LearnOutcome, teach
-    from ancl.learner.versions import Version, undo, versions
+    from ancl.learner.version_writing import undo
+    from ancl.learner.versions import Version, versions
     from ancl.memory import Memory
     from ancl.methods.differences import list_differences
     from ancl.methods.method import Method
@@ -71,7 +72,8 @@ _PLACES = {
     "learner.opening": ("load_run", "open_learner"),
     "learner.edit_saved": ("forget", "merge_classes", "rename"),
     "learner.teach": ("LearnOutcome", "teach"),
-    "learner.versions": ("Version", "undo", "versions"),
+    "learner.version_writing": ("undo",),
+    "learner.versions": ("Version", "versions"),
     "memory": ("Memory",),
     "methods.differences": ("list_differences",),
     "methods.method": ("Method",),

@@ -36,8 +36,8 @@ def evaluate(
 
     With conditions, the command ends with 3 where one does not hold.
     """
-    from ancl.data import labelled_part
     from ancl.learner.gate import GateConditions, evaluate_on_test
+    from ancl.learner.inputs import source_images
     from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
 
@@ -57,9 +57,7 @@ def evaluate(
     with thread_limit(machine.threads):
         opened = open_learner(learner, **given)
         earlier = open_learner(learner, **{**given, "version": against}) if against else None
-        form: dict[str, Any] = {"size": opened.resizes_to, "rule": opened.picture_rule}
-        shape = opened.input_shape
-        x, labels = labelled_part(named, "test", data_root, shape, events.say, **form)
+        x, labels = source_images(opened, named, "test", data_root, events.say)
         measured = evaluate_on_test(earlier, opened, x, labels, conditions, events.say, share)
     refused = conditions.unmet(measured)
     if as_json:

@@ -31,7 +31,7 @@ def versions(learner: Path, *, images: int | None = None, as_json: bool = False)
 def undo(learner: Path, *, to: int | None = None, wait: float | None = None) -> None:
     """Go back to the version before, or to any that is kept; nothing is lost."""
     from ancl.errors import one_line
-    from ancl.learner.versions import undo as go_back
+    from ancl.learner.version_writing import undo as go_back
 
     version = go_back(learner, to, wait=wait, say=lambda message: print(message, file=sys.stderr))
     source = f" from {one_line(version.data)}" if version.data else ""

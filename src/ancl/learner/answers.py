@@ -226,7 +226,7 @@ class Answers(ABC):
 
     def _images(self, data: Data) -> Tensor | ImageView:
         if self._form is None:
-            raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
+            raise nothing_learned()
         return read_images(data, self._form, self._say)
 
     def _answered(self, data: Data, labels: Any, task: int | None) -> tuple[list[int], list[int]]:
@@ -296,6 +296,11 @@ class Answers(ABC):
         if found == tasks[-1:]:
             return NEWEST
         return f"tasks {', '.join(map(str, found))}"
+
+
+def nothing_learned() -> ScenarioError:
+    """What is wrong where a learner is asked before its first task."""
+    return ScenarioError("This learner has not learned anything yet. Call learn() first.")
 
 
 def check_reject(reject: float | None) -> None:

@@ -11,10 +11,10 @@ from ancl.data.caches import remove_holding
 from ancl.errors import ScenarioError, SpecError, counted, did_you_mean, one_line
 from ancl.learner.edit import FORGET, MERGE_CLASSES, RENAME, Edit, edited, what_it_means
 from ancl.learner.image_list import ListedImage
-from ancl.learner.images import hash_rows, image_ids
+from ancl.learner.images import image_ids, pixel_hashes
 from ancl.learner.inputs import Data
 from ancl.learner.retrain import retrained
-from ancl.learner.versions import LEARNED_FROM
+from ancl.learner.version_writing import LEARNED_FROM
 from ancl.store.store import Store
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _given(
         return None, [], ()
     x = learner._images(images)
     view = x if isinstance(x, ImageView) else ImageView.of(x)
-    return view, hash_rows(view.digests()), image_ids(images, None, len(view))
+    return view, pixel_hashes(view), image_ids(images, None, len(view))
 
 
 def _of_classes(
@@ -220,8 +220,7 @@ def _never_learned(unknown: Collection[str], listed: Sequence[ListedImage]) -> S
     """None of the given images is known: of each, what a learned one of a similar name is."""
     names = {image.id for image in listed if image.id}
     lines = [f"{one_line(name)}{did_you_mean(name, names)}" for name in list(unknown)[:_SHOWN]]
-    more = [f"… and {len(unknown) - _SHOWN} more"] if len(unknown) > _SHOWN else []
-    lines += more
+    lines += [f"… and {len(unknown) - _SHOWN} more"] if len(unknown) > _SHOWN else []
     return ScenarioError(
         "None of these images was learned: images are known by their pixels.\n"
         + "\n".join(lines)

@@ -24,7 +24,8 @@ from ancl.learner.learner import Learner
 from ancl.learner.lock import claimed, learner_place
 from ancl.learner.opening import is_run, open_learner
 from ancl.learner.saving import save_version
-from ancl.learner.versions import Note, Version, read_versions
+from ancl.learner.version_writing import Note
+from ancl.learner.versions import Version, read_versions
 from ancl.methods.method import Method
 from ancl.recipe.recipe import GENERAL
 from ancl.stages.events import Events

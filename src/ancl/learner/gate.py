@@ -10,7 +10,12 @@ import torch
 from ancl.data import ImageView, Label
 from ancl.errors import ScenarioError, SpecError, one_line
 from ancl.learner.evaluation import Evaluation, evaluate_tasks
-from ancl.learner.images import check_never_learned, hash_rows, image_ids, known_hashes
+from ancl.learner.images import (
+    check_never_learned,
+    image_ids,
+    known_hashes,
+    pixel_hashes,
+)
 from ancl.learner.learner import Learner
 from ancl.wording import percent
 
@@ -135,7 +140,7 @@ def evaluate_on_test(
         ScenarioError: A label was never learned; or, with conditions, an image was.
     """
     tested, _ = after._read(x, labels)
-    rows, ids = hash_rows(tested.digests()), image_ids(x, None, len(x))
+    rows, ids = pixel_hashes(tested), image_ids(x, None, len(x))
     if conditions:
         check_never_learned(rows, ids, after._history)
         conditions.check_classes(labels)

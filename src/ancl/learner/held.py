@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from ancl.data import Samples, Task
-from ancl.learner.images import hash_rows
+from ancl.learner.images import pixel_hashes
+from ancl.learner.ledger import read_statistics
 from ancl.learner.scorer import Scorer, mask_other_tasks
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
 from ancl.methods.task_history import adds_classes
-from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
-from ancl.types import Output, strip_prefix
+from ancl.types import Output
 
 
 class HeldOut(NamedTuple):
@@ -148,11 +148,9 @@ def held_by(
         if images is None:
             return None
         x = images.samples.x
-        return HeldOut(
-            images.samples.y, images.task, hash_rows(x.digests()), lambda scorer: scorer(x)
-        )
+        return HeldOut(images.samples.y, images.task, pixel_hashes(x), lambda scorer: scorer(x))
     piece = method.infer.holds
-    known = Statistics.read(strip_prefix(piece, entries[piece].tensors))
+    known = read_statistics(entries[piece].tensors, piece)
     held = known.held
     if not len(held):
         return None
@@ -192,9 +190,9 @@ def hold_out_images(
         trained: The hashes of all images that were trained on, which are not held now.
     """
     task = tasks[-1]
-    out = {*trained, *(hash_rows(before.samples.x.digests()) if before else ())}
+    out = {*trained, *(pixel_hashes(before.samples.x) if before else ())}
     fresh = dict[bytes, int]()  # of equal images, the first
-    for index, row in enumerate(hash_rows(val.x.digests())):
+    for index, row in enumerate(pixel_hashes(val.x)):
         if row not in out:
             fresh.setdefault(row, index)
     val = val.take(torch.tensor(list(fresh.values()), dtype=torch.long))
@@ -213,7 +211,6 @@ def hold_out_images(
 
 def _brought_by(tasks: Sequence[Task], y: Tensor) -> Tensor:
     """The task of each image: that which was the first to bring its class, or the last in dil."""
-    brought = torch.full((len(y),), tasks[-1].index)
-    for task in tasks if tasks[-1].returning else ():
-        brought[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
-    return brought
+    if tasks[-1].returning:
+        return _first_tasks(tasks, y)
+    return torch.full((len(y),), tasks[-1].index)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ancl.data import Label
-from ancl.learner.images import USES, VALIDATED, History, hash_rows, learned_history
+from ancl.learner.images import USES, VALIDATED, History, learned_history, pixel_hashes
+from ancl.learner.ledger import read_statistics
 from ancl.learner.loading import AGAIN, explained
 from ancl.learner.versions import read_version
 from ancl.memory import Exemplars
 from ancl.stages.final_state import FinalState
 from ancl.state import STATISTICS
-from ancl.statistics import Statistics
 from ancl.types import Params, strip_prefix
 
 if TYPE_CHECKING:
@@ -98,12 +98,12 @@ def kept_images(tensors: Mapping[str, Params]) -> dict[str, dict[bytes, tuple[in
     for part, inside in (("memory", "memory"), ("held", "")):
         if part in tensors:
             images = Exemplars.of(strip_prefix(inside, tensors[part]) if inside else tensors[part])
-            hashes = hash_rows(images.samples.x.digests())
+            hashes = pixel_hashes(images.samples.x)
             use = (images.held * VALIDATED).tolist()
             columns = (images.task.tolist(), images.samples.y.tolist(), use)
             kept[part] = dict(zip(hashes, zip(*columns, strict=True), strict=True))
     if STATISTICS in tensors:
-        ledger = Statistics.read(strip_prefix(STATISTICS, tensors[STATISTICS])).ledger
+        ledger = read_statistics(tensors[STATISTICS]).ledger
         use = (ledger.held * VALIDATED).tolist()
         columns = (ledger.tasks.tolist(), ledger.y.tolist(), use)
         hashes = [bytes.fromhex(text) for text in ledger.hex()]

@@ -167,12 +167,10 @@ def check_not_forgotten(rows: Sequence[bytes], ids: Sequence[str], forgotten: Fo
     """
     names = [name for name, was in zip(ids, forgotten.mask(rows), strict=True) if was]
     if names:
-        more = f"\n… and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         raise ScenarioError(
             f"This learner was told to forget {counted(len(names), 'image')} of these, so nothing "
             f"was learned:\n"
-            + "\n".join(map(one_line, names[:_SHOWN]))
-            + more
+            + _first_lines([*map(one_line, names)])
             + "\nTake them out. If they may be learned again: ancl forget LEARNER --images FILE "
             "--allow-again (learner.forget(images=…, allow_again=True))."
         )
@@ -201,7 +199,7 @@ class Arrival(NamedTuple):
         """All of them, once they were split into those to train and to validate on."""
         hashes = self.x.digests()
         position = {label: number for number, label in enumerate(classes)}
-        train, val = (set(hash_rows(part.x.digests())) for part in (split.train, split.val))
+        train, val = (set(pixel_hashes(part.x)) for part in (split.train, split.val))
         use = torch.full((len(self.ids),), LEFT_OUT, dtype=torch.uint8)
         rows = hash_rows(hashes)
         for place in self.used.tolist():  # of equal images some may be for each
@@ -232,9 +230,9 @@ def arrival(
     Raises:
         ScenarioError: One of them has two labels, or all are held.
     """
-    rows = hash_rows(x.digests())
+    rows = pixel_hashes(x)
     check_one_label(rows, labels, ids, history, classes)
-    out = set(hash_rows(held.samples.x.digests())) if held else set[bytes]()
+    out = set(pixel_hashes(held.samples.x)) if held else set[bytes]()
     used = [place for place, row in enumerate(rows) if row not in out]
     if not used and len(x):
         raise ScenarioError(
@@ -248,6 +246,11 @@ def hash_rows(digests: Digests) -> list[bytes]:
     """The sha256 of every image, as bytes."""
     whole = digests.astype(">u8").tobytes()
     return [whole[start : start + 32] for start in range(0, len(whole), 32)]
+
+
+def pixel_hashes(x: ImageView) -> list[bytes]:
+    """The sha256 of the pixels of every image, as bytes."""
+    return hash_rows(x.digests())
 
 
 def known_hashes(history: History, *uses: int) -> set[bytes]:
@@ -298,6 +301,12 @@ def _file_name(picture: Any, place: int) -> str:
     return str(getattr(picture, "filename", "")) or str(place)
 
 
+def _first_lines(lines: Sequence[str]) -> str:
+    """The first few lines of a list, and how many there are more."""
+    more = [f"… and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "\n".join([*lines[:_SHOWN], *more])
+
+
 def check_one_label(
     hashes: Sequence[bytes],
     labels: Sequence[Label],
@@ -328,10 +337,9 @@ def check_one_label(
         if other != label:
             problems.append(f"{one_line(place)} is {other!r}, and {one_line(name)} is {label!r}")
     if problems:
-        more = f"\n… and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise ScenarioError(
-            "The same image has two labels:\n" + "\n".join(problems[:_SHOWN]) + more + "\nRemove "
-            "the image, or correct its label. If the earlier label was wrong, forget the image "
+            "The same image has two labels:\n" + _first_lines(problems) + "\nRemove the "
+            "image, or correct its label. If the earlier label was wrong, forget the image "
             "(ancl forget LEARNER --images FILE --allow-again), and learn it with the right one."
         )
 
@@ -363,11 +371,9 @@ def check_never_learned(
         if row in learned
     ]
     if both:
-        more = f"\n… and {len(both) - _SHOWN} more" if len(both) > _SHOWN else ""
         raise ScenarioError(
             f"{len(both)} of {len(hashes)} test images are images that the learner learns from:\n"
-            + "\n".join(both[:_SHOWN])
-            + more
+            + _first_lines(both)
             + "\nTest with images that are never learned."
         )
 

@@ -1,13 +1,16 @@
 """Images and labels as they are handed to a learner, read into its form."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ancl.data import Label, as_labels
+from ancl.data import Label, as_labels, labelled_part
 from ancl.data.convert import as_view, is_mapped, read_items, read_loader, stacked, to_tensor
 from ancl.data.pictures import is_picture_like, is_pixels, read_pictures
 from ancl.data.resizing import resized
@@ -16,6 +19,9 @@ from ancl.errors import ScenarioError
 from ancl.learner.form import Form
 from ancl.picture import PLAIN, PictureRule
 from ancl.recipe.data_spec import TaskSpec
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
 
 Data = Any
 """Images: an array or tensor, one image or many; a memory-mapped array, which stays in its file; a
@@ -134,3 +140,25 @@ def _read(
         if all(hasattr(each, "shape") for each in data):
             return stacked(data), None
     return to_tensor(data), None
+
+
+def source_images(
+    learner: Learner,
+    data: str,
+    part: str,
+    data_root: str | Path | None,
+    say: Callable[[str], None],
+    shape: tuple[int, ...] | None = None,
+) -> tuple[ImageView, list[Label]]:
+    """The images of a source, as a learner has them.
+
+    Args:
+        learner: The learner.
+        data: The source, such as ``folder:photos``.
+        part: ``train`` or ``test``.
+        data_root: Where data is.
+        say: Takes a warning.
+        shape: The shape that they have before its first task.
+    """
+    form: dict[str, Any] = {"size": learner.resizes_to, "rule": learner.picture_rule}
+    return labelled_part(data, part, data_root, learner.input_shape or shape, say, **form)

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from ancl.checks import checked
 from ancl.data import Augment, ImageView, Label
-from ancl.errors import ScenarioError
 from ancl.inference import InferenceInputs
-from ancl.learner.answers import Answers
+from ancl.learner.answers import Answers, nothing_learned
 from ancl.learner.beginning import HELD, begin_recipe, reads_in_colour
 from ancl.learner.card import Measured, card_of, one_line_summary
 from ancl.learner.edit import Edit
@@ -412,7 +411,7 @@ class Learner(Answers):
 
     def _learned(self) -> Setting:
         if self._setting is None:
-            raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
+            raise nothing_learned()
         return self._setting
 
     def _score(self, x: Tensor | ImageView) -> Tensor:

@@ -30,9 +30,9 @@ from ancl.learner.images import (
     LearnedImages,
     arrival,
     check_not_forgotten,
-    hash_rows,
     image_ids,
     known_hashes,
+    pixel_hashes,
 )
 from ancl.learner.inputs import Data
 from ancl.learner.next_task import check_learnable, next_task
@@ -65,7 +65,7 @@ def learn_images(
     x, given = learner._read(data, labels)
     names = image_ids(data, ids, len(x))
     if learner._forgotten:
-        check_not_forgotten(hash_rows(x.digests()), names, learner._forgotten)
+        check_not_forgotten(pixel_hashes(x), names, learner._forgotten)
     arrived = arrival(x, given, names, learner._history, learner.classes, learner._held)
     task = next_task(*arrived.part(), learner._tasks, learner._recipe)
     before, sized = learner._form, spec.size is not None

@@ -15,10 +15,10 @@ from ancl.methods.method import Method
 from ancl.methods.task_history import adds_classes
 from ancl.recipe.recipe import Recipe
 from ancl.stages.setting import Setting
-from ancl.state import BASE, NETWORK
+from ancl.state import BASE, NETWORK, STATISTICS
 from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
-from ancl.types import strip_prefix
+from ancl.types import Params, strip_prefix
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
@@ -71,8 +71,12 @@ def statistics_of(learner: Learner) -> Statistics:
             f"{learner.method.name} trains a network, which does not know what it has of which "
             f"image. Methods that compute their classifier do: auto, ncm, slda, ridge, knn …"
         )
-    entry = learner._obtain(learner._state[piece])
-    return Statistics.read(strip_prefix(piece, entry.tensors))
+    return read_statistics(learner._obtain(learner._state[piece]).tensors, piece)
+
+
+def read_statistics(tensors: Params, piece: str = STATISTICS) -> Statistics:
+    """Statistics, from the tensors of a piece of the state."""
+    return Statistics.read(strip_prefix(piece, tensors))
 
 
 # -- two learners as one -----------------------------------------------------------------------

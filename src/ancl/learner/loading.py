@@ -21,6 +21,7 @@ from ancl.learner.beginning import HELD, setting_for
 from ancl.learner.card import Measured, read_measured
 from ancl.learner.form import Form
 from ancl.learner.images import Forgotten, LearnedImages, learned_history
+from ancl.learner.ledger import read_statistics
 from ancl.learner.measures import Calibration
 from ancl.learner.scorer import Scorer, make_scorer
 from ancl.learner.supplied_code import SuppliedCode
@@ -34,7 +35,6 @@ from ancl.regularizers import WeightRegularizer
 from ancl.stages.final_state import FinalState
 from ancl.stages.setting import Setting
 from ancl.state import read_importance
-from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
 from ancl.types import Params, strip_prefix
 
@@ -258,7 +258,7 @@ def _check_parts(
         if features is not None and (features.shape != wanted or not features.is_floating_point()):
             raise ValueError("the features of the memory are not those of its images")
     if piece := method.infer.holds:
-        known = Statistics.read(strip_prefix(piece, entries[piece].tensors))
+        known = read_statistics(entries[piece].tensors, piece)
         size = (known.sums.classes, known.ledger.rows.shape[1])
         if size != (classes, network.head.feature_size):
             raise ValueError("the statistics are not of the learner's classes and features")

@@ -1,6 +1,6 @@
 """The task that images and labels make after others, and whether it can be learned."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -35,7 +35,7 @@ def next_task(
     else:
         known = tuple(name for task in before for name in task.names)
         new = set(labels) - set(known)
-        names = tuple(sorted(new, key=lambda name: (isinstance(name, str), name)))
+        names = tuple(sorted_labels(new))
         start = len(known)
         if scenario != "cil" or not before:
             _check_several(names)
@@ -51,6 +51,11 @@ def next_task(
         known=known,
         by_hash=recipe.make_method().infer.holds is not None,
     )
+
+
+def sorted_labels(labels: Collection[Label]) -> list[Label]:
+    """Labels in the order that the new classes of a task have: numbers, then texts."""
+    return sorted(labels, key=lambda name: (isinstance(name, str), name))
 
 
 def _check_several(names: Sequence[Label]) -> None:

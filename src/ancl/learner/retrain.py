@@ -16,7 +16,7 @@ from ancl.learner.beginning import first_setting
 from ancl.learner.edit import Edit, check_enough
 from ancl.learner.form import Form
 from ancl.learner.held import KNOWN, Change, HeldChanges
-from ancl.learner.images import Arrival, hash_rows, ids_of
+from ancl.learner.images import Arrival, ids_of, pixel_hashes
 from ancl.learner.learning import learn_task
 from ancl.learner.next_task import next_task
 from ancl.learner.notices import reporting
@@ -129,7 +129,7 @@ def _chosen(
     samples: Samples, labels: Sequence[Label], edit: Edit
 ) -> tuple[ImageView | None, list[Label]]:
     """The images that are not forgotten, with their new labels."""
-    stay = edit.kept(hash_rows(samples.x.digests())).nonzero().squeeze(1)
+    stay = edit.kept(pixel_hashes(samples.x)).nonzero().squeeze(1)
     if not len(stay):
         return None, []
     rest = samples.take(stay)
@@ -163,7 +163,7 @@ def _learned(
     )
     names = tuple(
         (ids.get(row.hex()) or (f"task {task.index + 1}, image {place + 1}",))[0]
-        for place, row in enumerate(hash_rows(x.digests()))
+        for place, row in enumerate(pixel_hashes(x))
     )
     arrived = Arrival(x, labels, names, rest)
     setting = learner._setting or first_setting(learner, train.x, form)

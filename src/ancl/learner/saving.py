@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -18,20 +17,19 @@ from ancl.learner.images import LEFT_OUT, images_part
 from ancl.learner.loading import read_learner, restored
 from ancl.learner.lock import claimed, learner_place, working_directory
 from ancl.learner.supplied_code import SuppliedCode
-from ancl.learner.versions import (
+from ancl.learner.version_writing import (
     LEARNED_FROM,
     STRIPPED,
     Note,
     Rewritten,
-    Version,
     add_version,
+    as_read,
     descends,
-    read_versions,
+    encode_parts,
 )
+from ancl.learner.versions import Version, read_versions
 from ancl.outside import is_outside
 from ancl.stages.events import Events
-from ancl.store.bundle import part_name
-from ancl.store.entry import encoded
 from ancl.types import Params
 
 if TYPE_CHECKING:
@@ -191,11 +189,10 @@ def _without(
         card = opened.card()
     except AnclError:  # too little is left of it, or it has an output for a class that is gone
         return None
-    data = {part: encoded(tensors) for part, tensors in parts.items()}
-    names = {part: part_name(content, "safetensors") for part, content in data.items()}
+    names, files = encode_parts(parts)
     mark = LEARNED_FROM if trained else STRIPPED
     changed = version._replace(
-        learner=json.loads(json.dumps(meta, allow_nan=False)),
+        learner=as_read(meta),
         parts=names,
         card=card,
         images=tuple(_image_counts(opened).items()),
@@ -204,7 +201,7 @@ def _without(
         refused=(_REFUSED,) if version.refused else (),
         marks=tuple(dict.fromkeys([*version.marks, mark])),
     )
-    return changed, {names[part]: content for part, content in data.items()}
+    return changed, files
 
 
 def _opened(learner: Learner, place: Path, number: int) -> Learner:

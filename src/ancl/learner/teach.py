@@ -6,22 +6,24 @@ resumes what was stopped, and a call that was finished before only says so.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ancl.data import ImageView, Label, Samples, labelled_part
+from ancl.data import ImageView, Label, Samples
 from ancl.data.registry import named_size
 from ancl.errors import ScenarioError, SpecError, StoreError
 from ancl.learner.gate import GateConditions, GateResult, compare_on_test
-from ancl.learner.images import check_never_learned, hash_rows, image_ids
+from ancl.learner.images import check_never_learned, image_ids, pixel_hashes
+from ancl.learner.inputs import source_images
 from ancl.learner.learner import Learner
 from ancl.learner.lock import check_outside_learners, claimed, is_saved, learner_place
 from ancl.learner.next_task import next_task
 from ancl.learner.opening import is_run, open_learner
 from ancl.learner.saving import save_version
-from ancl.learner.versions import Note, Version, judge_again, read_versions
+from ancl.learner.version_writing import Note, judge_again
+from ancl.learner.versions import Version, read_versions
 from ancl.methods.method import Method
 from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, dotted
 from ancl.recipe.resolve import resolve_recipe, unused_auxiliary
@@ -166,19 +168,6 @@ def _check_store(store: str | Path | None, target: Path) -> None:
     check_outside_learners(Path(store))
 
 
-def _images(
-    learner: Learner,
-    data: str,
-    part: str,
-    data_root: str | Path | None,
-    say: Callable[[str], None],
-    shape: tuple[int, ...] | None = None,
-) -> tuple[ImageView, list[Label]]:
-    """The images of a source as the learner has them; before its first task, of this shape."""
-    form: dict[str, Any] = {"size": learner.resizes_to, "rule": learner.picture_rule}
-    return labelled_part(data, part, data_root, learner.input_shape or shape, say, **form)
-
-
 class _Saving(NamedTuple):
     """Where what is learned is saved, and whether that is where the learner was."""
 
@@ -236,7 +225,7 @@ class _Asked(NamedTuple):
     ) -> LearnOutcome:
         """Learn, measure and save; a refused version is saved too, and is not the current one."""
         say = (events or Events()).say
-        x, labels = _images(learner, self.data, "train", self.data_root, say)
+        x, labels = source_images(learner, self.data, "train", self.data_root, say)
         gate = self._gate(learner, test, conditions, x, labels, say)
         if gate and saving.in_place:
             judged = self._judged_again(saving.target, learner, gate, x, labels, events)
@@ -267,12 +256,12 @@ class _Asked(NamedTuple):
         if test is None:
             return None
         shape = Samples(x, _no_labels(x)).input_shape
-        images, own = _images(learner, test, "test", self.data_root, say, shape)
+        images, own = source_images(learner, test, "test", self.data_root, say, shape)
         given, _ = learner._read(x, labels)
         tested, own = learner._read(images, own)
         ids = image_ids(images, None, len(images))
-        now = dict(zip(hash_rows(given.digests()), image_ids(x, None, len(x)), strict=True))
-        check_never_learned(hash_rows(tested.digests()), ids, learner._history, now)
+        now = dict(zip(pixel_hashes(given), image_ids(x, None, len(x)), strict=True))
+        check_never_learned(pixel_hashes(tested), ids, learner._history, now)
         unknown = sorted({*own} - {*learner.classes, *labels}, key=str)
         if unknown:
             raise ScenarioError(
@@ -316,7 +305,7 @@ class _Asked(NamedTuple):
             return None
         there = self._open(target, None, events)
         say = Events().say  # said once: when the images are learned
-        x, labels = _images(there, self.data, "train", self.data_root, say)
+        x, labels = source_images(there, self.data, "train", self.data_root, say)
         if not _has_learned(there, x, labels):
             return None
         self._check_settings_of(there)
@@ -425,7 +414,7 @@ def _has_learned(
         images, given = learner._read(x, labels)
     except ScenarioError:  # of another form
         return False
-    wanted, names = Counter(zip(hash_rows(images.digests()), given, strict=True)), learner.classes
+    wanted, names = Counter(zip(pixel_hashes(images), given, strict=True)), learner.classes
     numbers = range(len(learner._tasks))
     for number in numbers[-1:] if last else numbers:
         listed = learner._history[number]
