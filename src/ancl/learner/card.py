@@ -202,8 +202,8 @@ def _input(state: FinalState) -> str:
     if state.moments is None:
         return floats
     moments = [
-        "(" + ", ".join(f"{value:g}" for value in each) + ")"
-        for each in (state.moments.mean, state.moments.std)
+        "(" + ", ".join(f"{value:g}" for value in moment) + ")"
+        for moment in (state.moments.mean, state.moments.std)
     ]
     if not state.pixels:
         return f"{floats}, normalised inside: mean {moments[0]}, std {moments[1]}"
@@ -272,10 +272,10 @@ def _lost(measured: Sequence[Measured | None], task: int, column: int) -> str:
     now = last.accuracy[column] if last else None
     rows = [row for row in measured[task - 1 : -1] if row and last and row.on == last.on]
     before = [row.accuracy[column] for row in rows]
-    found = [share for share in before if share is not None]
-    if now is None or not found:
+    shares = [share for share in before if share is not None]
+    if now is None or not shares:
         return "not measured"
-    return f"{100 * (max(found) - now):.1f} points"
+    return f"{100 * (max(shares) - now):.1f} points"
 
 
 def _plain(text: str) -> str:

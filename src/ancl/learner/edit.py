@@ -142,7 +142,7 @@ def _recomputed(learner: Learner, edit: Edit) -> Learner:
     tasks, names = _tasks_again(learner, left, labels)
     numbers = [names.index(label) if label in names else 0 for label in labels]
     stays = [bool(len(images.y)) for images in left]
-    order = [sum(stays[:place]) for place in range(len(stays))]
+    order = [sum(stays[:number]) for number in range(len(stays))]
     history = tuple(
         images.renumbered(numbers) if before else None
         for images, before, stay in zip(left, learner._history, stays, strict=True)
@@ -201,7 +201,7 @@ def _removed_from(
     # Sums do not know their images: these are given again, and their features are the same bits.
     given = dict[bytes, int]()
     if edit.images is not None:
-        given = {row: place for place, row in enumerate(pixel_hashes(edit.images))}
+        given = {row: position for position, row in enumerate(pixel_hashes(edit.images))}
     for task, images in enumerate(listed):
         trained = ~edit.kept(images.rows()) & (images.use == TRAINED)
         if not bool(trained.any()):
@@ -263,7 +263,7 @@ def _tasks_again(
         names = every if domains else [*names, *new]
         returning = [] if domains else sorted(names.index(label) for label in here - set(new))
         trained = Counter(labels[y] for y in images.y[images.use == TRAINED].tolist())
-        present = [names[place] for place in (*returning, *range(start, start + len(new)))]
+        present = [names[position] for position in (*returning, *range(start, start + len(new)))]
         counts = tuple(trained[label] for label in present)
         held = int((images.use == VALIDATED).sum())
         content = [before.key, sorted(row.hex() for row in images.rows()), list(map(str, present))]

@@ -72,15 +72,19 @@ def evaluate_tasks(
         answers = _within_tasks(learner, x, [of[label] for label in labels], reject)
     else:
         answers = _answers(learner, x, None, reject)
-    pairs = [(own, got) for own, got in zip(labels, answers, strict=True) if got is not None]
+    pairs = [
+        (expected, got) for expected, got in zip(labels, answers, strict=True) if got is not None
+    ]
     if not pairs:
         raise ScenarioError(
             f"All {len(labels)} images are rejected: no class is as probable as {reject}. Give a "
             f"smaller value."
         )
     position = {label: index for index, label in enumerate(learner.classes)}
-    own, got = ([position[pair[side]] for pair in pairs] for side in (0, 1))
-    found = report_of(confused(learner.classes, own, got, GIVEN), [of[n] for n in learner.classes])
+    expected, got = ([position[pair[side]] for pair in pairs] for side in (0, 1))
+    report = report_of(
+        confused(learner.classes, expected, got, GIVEN), [of[n] for n in learner.classes]
+    )
     right = [a == b for a, b in pairs]
     rates = []
     for number, names in enumerate(tasks):
@@ -88,7 +92,7 @@ def evaluate_tasks(
         if here:
             rates.append(TaskAccuracy(number, names, len(here), sum(here) / len(here)))
     share, rejected = sum(right) / len(right), len(labels) - len(right)
-    return Evaluation(share, len(right), task_known, rates, list(found.rows), rejected)
+    return Evaluation(share, len(right), task_known, rates, list(report.rows), rejected)
 
 
 def _answers(

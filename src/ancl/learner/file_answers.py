@@ -105,11 +105,11 @@ def _read_ahead(
 
 def _once(say: Callable[[str], None]) -> Callable[[str], None]:
     """Says the first message alone: that of many parts would be the same."""
-    said: list[str] = []
+    messages: list[str] = []
 
     def first(message: str) -> None:
-        if not said:
-            said.append(message)
+        if not messages:
+            messages.append(message)
             say(message)
 
     return first

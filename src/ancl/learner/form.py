@@ -130,9 +130,9 @@ class Form:
             for images in (x, x.unsqueeze(0)):
                 if (arranged := layout(images)) is not None:
                     return arranged
-        own = Samples(x, torch.empty(0)).input_shape if x.ndim == 4 else tuple(x.shape)
+        given = Samples(x, torch.empty(0)).input_shape if x.ndim == 4 else tuple(x.shape)
         raise ScenarioError(
-            f"The images have shape {own}, but this learner began with {self.shape} (channels "
+            f"The images have shape {given}, but this learner began with {self.shape} (channels "
             f"first). "
             + (
                 f"It resizes images of any size, with {self.shape[0]} channels: give these."

@@ -164,10 +164,10 @@ def held_by(
 
 def _first_tasks(tasks: Sequence[Task], y: Tensor) -> Tensor:
     """The task that was the first to bring the class of each image."""
-    found = torch.zeros(len(y), dtype=torch.long)
+    first_tasks = torch.zeros(len(y), dtype=torch.long)
     for task in tasks:
-        found[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
-    return found
+        first_tasks[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
+    return first_tasks
 
 
 def hold_out_images(

@@ -72,10 +72,10 @@ def listed_images(
         names: The labels, by position.
         tensors: What is stored, by part.
     """
-    kept, rows, listed = kept_images(tensors), list[ListedImage](), set[bytes]()
+    stored, rows, listed = kept_images(tensors), list[ListedImage](), set[bytes]()
 
     def where(row: bytes) -> tuple[str, ...]:
-        return tuple(part for part, images in kept.items() if row in images)
+        return tuple(part for part, images in stored.items() if row in images)
 
     for task, images in enumerate(history, start=1):
         if images:
@@ -83,7 +83,7 @@ def listed_images(
             for name, y, use, row in zip(*columns, strict=True):
                 listed.add(row)
                 rows.append(ListedImage(task, name, names[y], USES[use], row.hex(), where(row)))
-    for part in kept.values():
+    for part in stored.values():
         for row, (number, y, use) in part.items():
             if row not in listed:
                 listed.add(row)
@@ -94,18 +94,18 @@ def listed_images(
 
 def kept_images(tensors: Mapping[str, Params]) -> dict[str, dict[bytes, tuple[int, int, int]]]:
     """The images that are kept, by part: task, class and use of each, by its hash."""
-    kept = {}
+    by_part = {}
     for part, inside in (("memory", "memory"), ("held", "")):
         if part in tensors:
             images = Exemplars.of(strip_prefix(inside, tensors[part]) if inside else tensors[part])
             hashes = pixel_hashes(images.samples.x)
             use = (images.held * VALIDATED).tolist()
             columns = (images.task.tolist(), images.samples.y.tolist(), use)
-            kept[part] = dict(zip(hashes, zip(*columns, strict=True), strict=True))
+            by_part[part] = dict(zip(hashes, zip(*columns, strict=True), strict=True))
     if STATISTICS in tensors:
         ledger = read_statistics(tensors[STATISTICS]).ledger
         use = (ledger.held * VALIDATED).tolist()
         columns = (ledger.tasks.tolist(), ledger.y.tolist(), use)
         hashes = [bytes.fromhex(text) for text in ledger.hex()]
-        kept[STATISTICS] = dict(zip(hashes, zip(*columns, strict=True), strict=True))
-    return kept
+        by_part[STATISTICS] = dict(zip(hashes, zip(*columns, strict=True), strict=True))
+    return by_part

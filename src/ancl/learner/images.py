@@ -88,7 +88,7 @@ class LearnedImages:
     def take(self, mask: Tensor) -> "LearnedImages":
         """Those where a mask is true."""
         places = mask.nonzero().squeeze(1).tolist()
-        ids = tuple(self.ids[place] for place in places)
+        ids = tuple(self.ids[position] for position in places)
         return LearnedImages(ids, self.hashes[places], self.y[mask], self.use[mask])
 
     def renumbered(self, classes: Sequence[int]) -> "LearnedImages":
@@ -116,13 +116,13 @@ class Forgotten(NamedTuple):
 
     def mask(self, rows: Sequence[bytes]) -> list[bool]:
         """Of images by their hashes, whether each was forgotten."""
-        found = [False] * len(rows)
+        forgotten = [False] * len(rows)
         for salt, hashes in self.groups:
             known = set(hashes)
-            found = [
-                was or _salted(salt, row) in known for was, row in zip(found, rows, strict=True)
+            forgotten = [
+                was or _salted(salt, row) in known for was, row in zip(forgotten, rows, strict=True)
             ]
-        return found
+        return forgotten
 
     def added(self, rows: Collection[bytes]) -> "Forgotten":
         """With these images."""
@@ -193,7 +193,7 @@ class Arrival(NamedTuple):
 
     def part(self) -> tuple[ImageView, list[Label]]:
         """The images that are learned from, and their labels."""
-        return self.x.take(self.used), [self.labels[place] for place in self.used.tolist()]
+        return self.x.take(self.used), [self.labels[index] for index in self.used.tolist()]
 
     def learned(self, classes: Sequence[Label], split: Split) -> LearnedImages:
         """All of them, once they were split into those to train and to validate on."""
@@ -202,9 +202,9 @@ class Arrival(NamedTuple):
         train, val = (set(pixel_hashes(part.x)) for part in (split.train, split.val))
         use = torch.full((len(self.ids),), LEFT_OUT, dtype=torch.uint8)
         rows = hash_rows(hashes)
-        for place in self.used.tolist():  # of equal images some may be for each
-            held = rows[place] in val and rows[place] not in train
-            use[place] = VALIDATED if held else TRAINED
+        for index in self.used.tolist():  # of equal images some may be for each
+            held = rows[index] in val and rows[index] not in train
+            use[index] = VALIDATED if held else TRAINED
         y = torch.tensor([position[label] for label in self.labels])
         return LearnedImages(self.ids, hashes, y, use)
 
@@ -233,7 +233,7 @@ def arrival(
     rows = pixel_hashes(x)
     check_one_label(rows, labels, ids, history, classes)
     out = set(pixel_hashes(held.samples.x)) if held else set[bytes]()
-    used = [place for place, row in enumerate(rows) if row not in out]
+    used = [index for index, row in enumerate(rows) if row not in out]
     if not used and len(x):
         raise ScenarioError(
             f"All {len(x)} images are held images of this learner: it measures on them, and never "
@@ -287,18 +287,18 @@ def image_ids(data: Any, ids: Iterable[str] | None, count: int) -> tuple[str, ..
     elif is_picture_like(data):
         names = [_file_name(data, 0)]
     elif isinstance(data, list | tuple) and data and is_picture_like(data[0]):
-        names = [_file_name(picture, place) for place, picture in enumerate(data)]
+        names = [_file_name(picture, index) for index, picture in enumerate(data)]
     if names is None:
-        names = [str(place) for place in range(count)]
+        names = [str(index) for index in range(count)]
     if len(names) != count:
         raise ScenarioError(f"There are {count} images and {len(names)} ids. Give one id each.")
     return tuple(names)
 
 
-def _file_name(picture: Any, place: int) -> str:
+def _file_name(picture: Any, index: int) -> str:
     if isinstance(picture, str | os.PathLike):
         return os.fspath(picture)
-    return str(getattr(picture, "filename", "")) or str(place)
+    return str(getattr(picture, "filename", "")) or str(index)
 
 
 def _first_lines(lines: Sequence[str]) -> str:
@@ -333,9 +333,9 @@ def check_one_label(
             first.setdefault(row, (classes[y], f"{name}, learned in task {number}"))
     problems = []
     for row, label, name in zip(hashes, labels, ids, strict=True):
-        other, place = first.setdefault(row, (label, name))
+        other, earlier = first.setdefault(row, (label, name))
         if other != label:
-            problems.append(f"{one_line(place)} is {other!r}, and {one_line(name)} is {label!r}")
+            problems.append(f"{one_line(earlier)} is {other!r}, and {one_line(name)} is {label!r}")
     if problems:
         raise ScenarioError(
             "The same image has two labels:\n" + _first_lines(problems) + "\nRemove the "

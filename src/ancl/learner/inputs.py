@@ -60,12 +60,12 @@ def read_labelled(
         ScenarioError: They cannot be read, do not have the form, or have no labels.
     """
     size, rule = (spec.size, spec.pictures) if spec else (None, PLAIN)
-    raw, own = _read(data, _Wanted(form, size, rule), say, ordered=labels is not None)
-    if own is not None and labels is not None:
+    raw, yielded = _read(data, _Wanted(form, size, rule), say, ordered=labels is not None)
+    if yielded is not None and labels is not None:
         raise ScenarioError(
             f"This {type(data).__name__} yields labels, and others are given too. Leave them out."
         )
-    given = own if own is not None else _labels(labels)
+    given = yielded if yielded is not None else _labels(labels)
     if given is None:
         raise ScenarioError(
             f"Images of type {type(data).__name__} came without labels. Give both, or a torch "
@@ -137,7 +137,7 @@ def _read(
             raise ScenarioError("There are no images: the list is empty.")
         if is_picture_like(data[0]) or wanted.are_pictures(data):
             return wanted.read(data, say), None
-        if all(hasattr(each, "shape") for each in data):
+        if all(hasattr(item, "shape") for item in data):
             return stacked(data), None
     return to_tensor(data), None
 

@@ -233,8 +233,8 @@ class Learner(Answers):
     def choice(self) -> Choice | None:
         """What held images have chosen of the classifier, if there was something to choose."""
         piece = self._state.get(CLASSIFIER)
-        found = self._obtain(piece).meta.get(CHOICE) if piece else None
-        return None if found is None else checked(Choice, found)
+        stored = self._obtain(piece).meta.get(CHOICE) if piece else None
+        return None if stored is None else checked(Choice, stored)
 
     def merge(self, other: "Learner") -> None:
         """Take over all that another learner has learned: to the bit as one that saw all images.

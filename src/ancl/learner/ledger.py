@@ -122,7 +122,7 @@ def check_mergeable(here: Site, there: Site) -> None:
 
 
 def _differences(here: Site, there: Site) -> Iterable[str]:
-    own, other = here.recipe, there.recipe
+    recipe, other = here.recipe, there.recipe
     if here.method.main != "none":
         yield (
             f"{here.method.name} trains its network: once it has moved, features of one learner "
@@ -134,9 +134,9 @@ def _differences(here: Site, there: Site) -> Iterable[str]:
         shown = " and ".join(names) if names[0] != names[1] else f"two {names[0]}"
         yield f"Their methods differ, or settings of these: {shown}. Begin both with the same."
     for what, one, two, remedy in (
-        ("scenarios", own.data.scenario, other.data.scenario, "Begin both with the same."),
-        ("seeds", own.seed, other.seed, "Seeds decide which images are held."),
-        ("val_fraction", own.data.val_fraction, other.data.val_fraction, "It decides the same."),
+        ("scenarios", recipe.data.scenario, other.data.scenario, "Begin both with the same."),
+        ("seeds", recipe.seed, other.seed, "Seeds decide which images are held."),
+        ("val_fraction", recipe.data.val_fraction, other.data.val_fraction, "It decides the same."),
         ("normalization", here.setting.normalization, there.setting.normalization, "Give it."),
     ):
         if one != two:
@@ -199,7 +199,7 @@ def merged_tasks(here: Site, there: Site) -> tuple[tuple[Task, ...], list[int]]:
         start = len(names)
         new = [name for name in task.names if name not in names]
         names += new
-        numbers = [names.index(others[place]) for place in task.present]
+        numbers = [names.index(others[position]) for position in task.present]
         counts = dict(zip(numbers, task.counts, strict=True))
         tasks.append(
             replace(
@@ -220,7 +220,9 @@ def _same_classes(
     """The domains of both, the classes in the order of the first."""
     tasks = list(here.tasks)
     for task in there.tasks:
-        counts = dict(zip((numbers[place] for place in task.present), task.counts, strict=True))
+        counts = dict(
+            zip((numbers[position] for position in task.present), task.counts, strict=True)
+        )
         tasks.append(
             replace(
                 task,

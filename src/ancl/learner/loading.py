@@ -321,11 +321,11 @@ def read_calibration(values: Any) -> Calibration | None:
     """
     if values is None:
         return None
-    found: Calibration = checked(Calibration, values)
-    errors = [found.error or 0.0, found.error_before or 0.0]
-    if not 0 < found.temperature < math.inf or not all(0 <= error <= 1 for error in errors):
+    calibration: Calibration = checked(Calibration, values)
+    errors = [calibration.error or 0.0, calibration.error_before or 0.0]
+    if not 0 < calibration.temperature < math.inf or not all(0 <= error <= 1 for error in errors):
         raise ValueError("the temperature that was fitted is none")
-    return found
+    return calibration
 
 
 _UNFIT = (

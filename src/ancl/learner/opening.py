@@ -50,22 +50,22 @@ def open_learner(
     Raises:
         StoreError: The directory is neither.
     """
-    place = Path(directory)
-    if not is_run(place) and not is_saved(place):
+    path = Path(directory)
+    if not is_run(path) and not is_saved(path):
         there = (
-            "is neither a finished run nor a saved learner" if place.exists() else "does not exist"
+            "is neither a finished run nor a saved learner" if path.exists() else "does not exist"
         )
         raise StoreError(
-            f"{place} {there}. Give the directory of a run (ancl run), or of a learner "
+            f"{path} {there}. Give the directory of a run (ancl run), or of a learner "
             f"(ancl learn, Learner.save)."
         )
-    if not is_run(place):
-        tidy(place, (events or Events()).say)
-    if is_run(place) and version is not None:
-        raise StoreError(f"{place} is a run, which has no versions. Leave out the version.")
-    opened = load_run if is_run(place) else partial(Learner.load, version=version)
+    if not is_run(path):
+        tidy(path, (events or Events()).say)
+    if is_run(path) and version is not None:
+        raise StoreError(f"{path} is a run, which has no versions. Leave out the version.")
+    opened = load_run if is_run(path) else partial(Learner.load, version=version)
     return opened(
-        place,
+        path,
         method=method,
         network=network,
         augment=augment,
@@ -111,25 +111,23 @@ def load_run(
         SpecError: The network is from outside, and is not given or not the same.
         MethodError: The same for the method.
     """
-    place = Path(directory)
-    result = read_run(place)
+    path = Path(directory)
+    result = read_run(path)
     spec, state = result.spec, result.state
     if state is None:
         raise StoreError(
-            f"{place} cannot be opened: its result.json does not say what was learned. Its stages "
-            f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
+            f"{path} cannot be opened: its result.json does not say what was learned. Its stages "
+            f"were not stored, or an earlier version wrote it. Run it again: {_again(path)}"
         )
-    at = Places.of(place.absolute().parent, store).store
-    supplied = SuppliedCode(place, "ancl.load_run", method, network, augment, accept_changed)
-    remedy = f"Run it again: {_again(place)}"
-    with explained(place, remedy):
+    at = Places.of(path.absolute().parent, store).store
+    supplied = SuppliedCode(path, "ancl.load_run", method, network, augment, accept_changed)
+    remedy = f"Run it again: {_again(path)}"
+    with explained(path, remedy):
         recipe, changes = supplied.recipe(spec.shared(), state)
         recipe = _with_memory(recipe, spec.memory, state)
-        entries, measured = _stored(state, at, place), _measured(result)
+        entries, measured = _stored(state, at, path), _measured(result)
         learned = Learned(recipe, state, entries, measured, changes, remedy=remedy)
-    return restored(
-        Learner, learned, place, device=device, store=at, verbose=verbose, events=events
-    )
+    return restored(Learner, learned, path, device=device, store=at, verbose=verbose, events=events)
 
 
 def _with_memory(recipe: Recipe, memory: RunMemory, state: FinalState) -> Recipe:
@@ -157,28 +155,28 @@ def _measured(result: RunResult) -> tuple[Measured, ...]:
     )
 
 
-def _stored(state: FinalState, root: Path, place: Path) -> dict[str, StageResult]:
+def _stored(state: FinalState, root: Path, path: Path) -> dict[str, StageResult]:
     """The entries of a state.
 
     Raises:
         StoreError: One of them is missing or damaged.
     """
     store, problems = Store(root, lambda message: None), []
-    found: dict[str, StageResult] = {}
+    entries: dict[str, StageResult] = {}
     for part, key in state.keys.items():
         entry = store.load(key)
         if entry is None:
             problems.append(f"{part} ({key[:12]}, {'damaged' if store.has(key) else 'missing'})")
         else:
-            found[part] = entry
+            entries[part] = entry
     if problems:
         raise StoreError(
-            f"The store {root} does not hold what {place} left behind: {', '.join(problems)}. Give "
-            f"another directory with store=, or compute it again: {_again(place)} --store {root}"
+            f"The store {root} does not hold what {path} left behind: {', '.join(problems)}. Give "
+            f"another directory with store=, or compute it again: {_again(path)} --store {root}"
         )
-    return found
+    return entries
 
 
-def _again(place: Path) -> str:
+def _again(path: Path) -> str:
     """The command that completes a run's results and its store."""
-    return f"ancl run --config {place / 'spec.yaml'} --runs {place.parent}"
+    return f"ancl run --config {path / 'spec.yaml'} --runs {path.parent}"

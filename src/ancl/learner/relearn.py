@@ -73,7 +73,7 @@ def merge_learners(learner: Learner, other: Learner) -> None:
     check_mergeable(here, there)
     tasks, numbers = merged_tasks(here, there)
     known = merged_statistics(here, there, tasks, numbers)
-    keys = [each._state[STATISTICS] for each in (learner, other)]
+    keys = [side._state[STATISTICS] for side in (learner, other)]
     forms = learner._form, other._form
     others = [images and images.renumbered(numbers) for images in other._history]
     form = forms[0] and forms[1] and forms[0].joined(forms[1])

@@ -83,8 +83,8 @@ def _kept_tasks(learner: Learner, edit: Edit) -> list[_KeptTask]:
             parts = [_chosen(samples, labels, edit) for samples in (split.train, split.val)]
         else:
             parts = [_of_task(images, number, labels, edit) for images in (memory, held)]
-        (train, own), (other, others) = parts
-        lost = [label for label in dict.fromkeys(others) if label not in own]
+        (train, train_labels), (other, others) = parts
+        lost = [label for label in dict.fromkeys(others) if label not in train_labels]
         if train is None and other is None:
             continue  # all of it is forgotten
         if train is None or lost:
@@ -95,7 +95,7 @@ def _kept_tasks(learner: Learner, edit: Edit) -> list[_KeptTask]:
                 f"that remain, or use a method that keeps some (--memory-per-class), or one that "
                 f"trains nothing, such as auto."
             )
-        tasks.append(_KeptTask(train, own, other, others))
+        tasks.append(_KeptTask(train, train_labels, other, others))
     if not tasks:
         raise ScenarioError(
             f"{learner.method.name} keeps no images, so there is nothing to learn again from. "
@@ -162,8 +162,8 @@ def _learned(
         load=lambda: split,
     )
     names = tuple(
-        (ids.get(row.hex()) or (f"task {task.index + 1}, image {place + 1}",))[0]
-        for place, row in enumerate(pixel_hashes(x))
+        (ids.get(row.hex()) or (f"task {task.index + 1}, image {index + 1}",))[0]
+        for index, row in enumerate(pixel_hashes(x))
     )
     arrived = Arrival(x, labels, names, rest)
     setting = learner._setting or first_setting(learner, train.x, form)

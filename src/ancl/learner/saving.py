@@ -40,11 +40,11 @@ _REFUSED = "It was refused before images were forgotten."
 
 def save_learner(learner: Learner, path: str | Path, *, overwrite: bool) -> None:
     """See ``Learner.save``."""
-    place = learner_place(path)
+    target = learner_place(path)
     learner._learned()
-    descends(place, learner._descent, overwrite=overwrite)
-    with claimed(place, learner._say):
-        save_version(learner, place, overwrite=overwrite)
+    descends(target, learner._descent, overwrite=overwrite)
+    with claimed(target, learner._say):
+        save_version(learner, target, overwrite=overwrite)
 
 
 def save_version(

@@ -54,10 +54,10 @@ def built(
     method: Method, setting: Setting, tasks: Sequence[Task], entries: Mapping[str, StageResult]
 ) -> tuple[Network, InferenceInputs]:
     """The network that tasks left behind, and what inference may look at besides its output."""
-    found = strip_prefix("network", entries["network"].tensors)
+    weights = strip_prefix("network", entries["network"].tensors)
     base = {name: tensor.to(setting.device) for name, tensor in read_base(entries).items()}
     blocks = ClassHistory.of(tasks, setting.rows).blocks
-    network = setting.architecture.restore(blocks, found, base, device=setting.device)
+    network = setting.architecture.restore(blocks, weights, base, device=setting.device)
     read = {part: entry for part, entry in entries.items() if part in method.infer.reads}
     classes = tasks[-1].classes.stop
     return network, inference_inputs(network, setting.images, setting.device, classes, read)

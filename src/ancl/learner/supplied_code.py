@@ -46,13 +46,13 @@ class SuppliedCode:
         """
         if self.method is None:
             return self._ours("method", saved)
-        names = [each for each in (self.method, saved) if isinstance(each, str)]
+        names = [part for part in (self.method, saved) if isinstance(part, str)]
         if len(names) == 2 and not any(map(is_outside, names)) and not self.accept_changed:
-            given, own = (MethodRef(name).name for name in names)
-            if given != own:
+            given, before = (MethodRef(name).name for name in names)
+            if given != before:
                 raise MethodError(
                     f"The method given to {self.call} is not the one that {self.path} was trained "
-                    f"with ({own}). Leave it out, or begin a new learner in another directory."
+                    f"with ({before}). Leave it out, or begin a new learner in another directory."
                 )
         return self.method
 
@@ -68,10 +68,10 @@ class SuppliedCode:
         if saved is not None and not is_outside(saved):
             return saved
         noun = {"augment": "augmentation"}.get(part, part)
-        own = f"the {noun} {saved}" if saved else f"{noun} code of your own"
+        code = f"the {noun} {saved}" if saved else f"{noun} code of your own"
         example = f"{saved!r}" if saved else "…"
         raise SpecError(
-            f"{self.path} was trained with {own}. Code from outside is executed only where you "
+            f"{self.path} was trained with {code}. Code from outside is executed only where you "
             f"name it yourself. Give it again: {self.call}(path, {part}={example})."
         )
 
@@ -146,7 +146,7 @@ class SuppliedCode:
         """The same of an augmentation."""
         if self.augment is None:
             return []
-        ours = any(isinstance(each, str) and not is_outside(each) for each in (augment, named))
+        ours = any(isinstance(part, str) and not is_outside(part) for part in (augment, named))
         same = augment_digest(find_augmentation(augment)) == state.augment
         if augment == named if ours else same:
             return []

@@ -112,17 +112,19 @@ def teach(
         StoreError: A directory cannot be read or written.
     """
     target = learner_place(learner if output is None else output)
-    place = target if output is None else Path(learner)
-    if output is None and is_run(place):
+    origin = target if output is None else Path(learner)
+    if output is None and is_run(origin):
         raise StoreError(
-            f"{place} is a run, which stays as it is. Say where the learner goes: -o DIR "
+            f"{origin} is a run, which stays as it is. Say where the learner goes: -o DIR "
             f"(output=DIR)."
         )
-    elsewhere = os.path.realpath(target) != os.path.realpath(place)
+    elsewhere = os.path.realpath(target) != os.path.realpath(origin)
     layer = settings if isinstance(settings, Layer) else Layer("settings", dict(settings or {}))
     conditions = GateConditions(min_accuracy, max_drop, min_recall or {})
     _check_conditions(conditions, test, keep_versions)
-    asked = _Asked(place, data, method, network, augment, layer, accept_changed, device, data_root)
+    request = _Request(
+        origin, data, method, network, augment, layer, accept_changed, device, data_root
+    )
     if is_saved(target) or elsewhere:
         check_replaceable(target, overwrite=overwrite)
     _check_store(store, target)
@@ -130,7 +132,7 @@ def teach(
     with claimed(target, say, wait) as working:
         if is_saved(target) or elsewhere:  # again: it may have changed while this one waited
             check_replaceable(target, overwrite=overwrite)
-        outcome = asked.learned_before(target, events)
+        outcome = request.learned_before(target, events)
         if outcome is None:
             if elsewhere and is_saved(target) and not overwrite:
                 raise StoreError(
@@ -138,8 +140,8 @@ def teach(
                     f"directory, or allow it: overwrite=True (--overwrite)."
                 )
             saving = _Saving(target, overwrite, keep_versions, in_place=not elsewhere)
-            opened = asked.opened(Path(store) if store else working, events)
-            outcome = asked.teach(opened, saving, test, conditions, events)
+            opened = request.opened(Path(store) if store else working, events)
+            outcome = request.teach(opened, saving, test, conditions, events)
         if store is None:
             Store(working).clear()
     return outcome
@@ -159,8 +161,8 @@ def _check_store(store: str | Path | None, target: Path) -> None:
     """Refuse a store inside the learner's directory, which is replaced as a whole."""
     if store is None:
         return
-    place, inside = Path(os.path.realpath(store)), Path(os.path.realpath(target))
-    if place == inside or inside in place.parents:
+    root, inside = Path(os.path.realpath(store)), Path(os.path.realpath(target))
+    if root == inside or inside in root.parents:
         raise StoreError(
             f"The store {store} is inside {target}, which is replaced as a whole when it learns. "
             f"Give a directory outside it."
@@ -202,8 +204,8 @@ class _Gate:
         return not self.refused
 
 
-class _Asked(NamedTuple):
-    """Which learner is asked for, and what it is to learn."""
+class _Request(NamedTuple):
+    """Which learner is to learn, and what."""
 
     place: Path
     data: str
@@ -231,8 +233,8 @@ class _Asked(NamedTuple):
             judged = self._judged_again(saving.target, learner, gate, x, labels, events)
             if judged:
                 return judged
-        told = learner.learn(x, labels, accept=gate)
-        taught = learner if told["accepted"] else told["candidate"]
+        outcome = learner.learn(x, labels, accept=gate)
+        taught = learner if outcome["accepted"] else outcome["candidate"]
         note = _noted(self.data, gate)
         version = save_version(
             taught, saving.target, overwrite=saving.overwrite, note=note, keep=saving.keep
@@ -256,24 +258,28 @@ class _Asked(NamedTuple):
         if test is None:
             return None
         shape = Samples(x, _no_labels(x)).input_shape
-        images, own = source_images(learner, test, "test", self.data_root, say, shape)
+        images, test_labels = source_images(learner, test, "test", self.data_root, say, shape)
         given, _ = learner._read(x, labels)
-        tested, own = learner._read(images, own)
+        tested, test_labels = learner._read(images, test_labels)
         ids = image_ids(images, None, len(images))
         now = dict(zip(pixel_hashes(given), image_ids(x, None, len(x)), strict=True))
         check_never_learned(pixel_hashes(tested), ids, learner._history, now)
-        unknown = sorted({*own} - {*learner.classes, *labels}, key=str)
+        unknown = sorted({*test_labels} - {*learner.classes, *labels}, key=str)
         if unknown:
             raise ScenarioError(
                 f"The test images have labels that are never learned: "
                 f"{', '.join(map(repr, unknown[:5]))}. Remove them, or learn these classes."
             )
-        conditions.check_classes(own)
-        if conditions.max_drop is not None and learner.classes and not {*own} & {*learner.classes}:
+        conditions.check_classes(test_labels)
+        if (
+            conditions.max_drop is not None
+            and learner.classes
+            and not {*test_labels} & {*learner.classes}
+        ):
             raise ScenarioError(
                 "max_drop: there are no test images of classes known before. Add some."
             )
-        return _Gate(learner, tested, own, conditions)
+        return _Gate(learner, tested, test_labels, conditions)
 
     def _judged_again(
         self,
@@ -323,8 +329,8 @@ class _Asked(NamedTuple):
         named = isinstance(method, str) and isinstance(network, str)
         if not keys or not named or not isinstance(augment, str):
             return
-        asked = self._replace(method=method, network=network, augment=augment)
-        given, began = dotted(asked.recipe().values()), dotted(recipe.values())
+        request = self._replace(method=method, network=network, augment=augment)
+        given, began = dotted(request.recipe().values()), dotted(recipe.values())
         if differing := [key for key in keys if given[key] != began[key]]:
             raise SpecError(
                 f"{self._named(differing)}: {self.place} keeps the settings that it began with, "

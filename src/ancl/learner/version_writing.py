@@ -167,9 +167,11 @@ def _write(
     overwrite: bool = False,
 ) -> None:
     """Write versions, the oldest left out where there are too many."""
-    kept = _newest(versions)
-    documents = {part_name(each.document, "json"): each.document for each in kept.values()}
-    used = {name for version in kept.values() for name in version.parts.values()}
+    newest = _newest(versions)
+    documents = {
+        part_name(version.document, "json"): version.document for version in newest.values()
+    }
+    used = {name for version in newest.values() for name in version.parts.values()}
     meta = {
         "kind": KIND,
         "current": versions.current,
@@ -214,22 +216,22 @@ def undo(
     Raises:
         StoreError: There is no such version, or the directory cannot be written.
     """
-    place = learner_place(directory)
-    read_versions(place)  # before a lock is made beside what is not a learner
-    with claimed(place, say, wait):
-        versions = read_versions(place)
+    target = learner_place(directory)
+    read_versions(target)  # before a lock is made beside what is not a learner
+    with claimed(target, say, wait):
+        versions = read_versions(target)
         number = to or (versions.now.parent if versions.now else None)
         if number is None:
-            raise StoreError(f"{place} has no version before the one that it is at.")
+            raise StoreError(f"{target} has no version before the one that it is at.")
         if number < versions.floor:
             raise StoreError(
-                f"{place} cannot go back to version {number}: version {versions.floor} forgot "
+                f"{target} cannot go back to version {number}: version {versions.floor} forgot "
                 f"images, and nobody goes back before that. Possible: "
                 f"{', '.join(str(n) for n in versions.kept if n >= versions.floor)}. To look at "
                 f"an earlier version that is kept, open it: --version N."
             )
-        version = versions.of(number, place)
-        _rewrite(place, versions._replace(current=number))
+        version = versions.of(number, target)
+        _rewrite(target, versions._replace(current=number))
     return version
 
 
@@ -241,8 +243,8 @@ def judge_again(directory: Path, number: int, note: Note) -> Version:
     versions = read_versions(directory)
     judged = versions.of(number, directory)._replace(refused=note.refused, test=note.test)
     current = versions.current if note.refused else number
-    kept = {**versions.kept, number: judged}
-    _rewrite(directory, versions._replace(current=current, kept=kept))
+    by_number = {**versions.kept, number: judged}
+    _rewrite(directory, versions._replace(current=current, kept=by_number))
     return judged
 
 

@@ -180,21 +180,21 @@ def _versions(bundle: Bundle) -> VersionHistory:
     if kind != KIND:
         raise StoreError(f"{directory} holds no learner. Give a directory that Learner.save wrote.")
     try:
-        kept: dict[int, Version] = {}
+        by_number: dict[int, Version] = {}
         for name in checked(list[str], meta["versions"]):
             version = checked(Version, json.loads(bundle.part(name)))
-            kept[version.number] = version
+            by_number[version.number] = version
         keep = checked(Number | None, meta["keep"])
         following = checked(Number, meta["following"])
         versions = VersionHistory(
-            *(checked(Number | None, meta["current"]), keep, following, kept),
+            *(checked(Number | None, meta["current"]), keep, following, by_number),
             forgotten=checked(Forgotten, meta.get("forgotten", [()])),
             floor=checked(Annotated[int, Ge(0)], meta.get("floor", 0)),
             stored=checked(dict[str, frozenset[StageKey]], meta.get("stored", {})),
         )
         versions.forgotten.mask([b""])  # salts that are no numbers are refused here
-        inside = versions.current is None or versions.current in kept
-        if not inside or max(kept) >= following or list(kept) != sorted(kept):
+        inside = versions.current is None or versions.current in by_number
+        if not inside or max(by_number) >= following or list(by_number) != sorted(by_number):
             raise ValueError("the versions do not follow each other")
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         reason = f"its list of versions is not one ({type(error).__name__})"
