@@ -140,17 +140,17 @@ def _image_counts(learner: Learner) -> dict[Label, int]:
 # -- what was forgotten leaves other versions ----------------------------------------------------
 
 
-def _rewritten(learner: Learner, place: Path, follows: bool) -> Rewritten:
+def _rewritten(learner: Learner, directory: Path, follows: bool) -> Rewritten:
     """What becomes of all else that is there."""
-    working = str(working_directory(place))
+    working = str(working_directory(directory))
     stored = {root: keys for root, keys in learner._stored.items() if root != working}
     whole = Rewritten(forgotten=learner._forgotten, stored=stored)
     if not learner._removals or not follows:
         return whole
     versions: dict[int, Version] = {}
     files: dict[str, bytes] = {}
-    for number, version in read_versions(place).kept.items():
-        listed = {bytes.fromhex(image.sha256): image for image in list_images(place, number)}
+    for number, version in read_versions(directory).kept.items():
+        listed = {bytes.fromhex(image.sha256): image for image in list_images(directory, number)}
         edits = [_widened(edit, listed) for edit in learner._removals]
         edits = [edit for edit in edits if edit.removed & listed.keys()]
         for edit in edits:
@@ -160,7 +160,7 @@ def _rewritten(learner: Learner, place: Path, follows: bool) -> Rewritten:
                 whole = whole._replace(forgotten=whole.forgotten.added(more))
         if not edits:
             versions[number] = version
-        elif changed := _without(learner, place, version, edits):
+        elif changed := _without(learner, directory, version, edits):
             versions[number] = changed[0]
             files |= changed[1]
     learner._forgotten = whole.forgotten
@@ -175,14 +175,14 @@ def _widened(edit: Edit, listed: Mapping[bytes, ListedImage]) -> Edit:
 
 
 def _without(
-    learner: Learner, place: Path, version: Version, edits: list[Edit]
+    learner: Learner, directory: Path, version: Version, edits: list[Edit]
 ) -> tuple[Version, Mapping[str, bytes]] | None:
     """A version without what was forgotten, and its new parts; nothing where it is dropped."""
     trained = not learner.method.trains_nothing
     if trained and not edits[-1].keep_networks:
         return None
     try:
-        opened = _opened(learner, place, version.number)
+        opened = _opened(learner, directory, version.number)
         for edit in edits:
             opened = edited(opened, edit)
         meta, parts = _contents(opened)
@@ -204,7 +204,7 @@ def _without(
     return changed, files
 
 
-def _opened(learner: Learner, place: Path, number: int) -> Learner:
+def _opened(learner: Learner, directory: Path, number: int) -> Learner:
     """Another version of a learner; code from outside is that of the learner."""
     recipe = learner._recipe
     parts = {
@@ -215,8 +215,8 @@ def _opened(learner: Learner, place: Path, number: int) -> Learner:
     outside = {
         name: part for name, part in parts.items() if not isinstance(part, str) or is_outside(part)
     }
-    supplied = SuppliedCode(place, "Learner.load", **outside, accept_changed=True)
+    supplied = SuppliedCode(directory, "Learner.load", **outside, accept_changed=True)
     learned = read_learner(supplied, number)
     return restored(
-        type(learner), learned, place, device=learner._device, verbose=False, events=Events()
+        type(learner), learned, directory, device=learner._device, verbose=False, events=Events()
     )

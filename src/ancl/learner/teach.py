@@ -361,10 +361,10 @@ class _Request(NamedTuple):
         return Learner(recipe, device=self.device, store=store, events=events)
 
     def _open(
-        self, place: Path, store: Path | None, events: Events | None, version: int | None = None
+        self, directory: Path, store: Path | None, events: Events | None, version: int | None = None
     ) -> Learner:
         return open_learner(
-            place,
+            directory,
             method=self.method,
             network=self.network,
             augment=self.augment,

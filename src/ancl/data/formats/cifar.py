@@ -60,9 +60,9 @@ def _names(tree: Tree, name: str, key: str) -> tuple[str, ...]:
     return tuple(n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in names)
 
 
-def _entry(found: dict[str, Any], key: str, name: str) -> Any:
-    if key not in found:
+def _entry(content: dict[str, Any], key: str, name: str) -> Any:
+    if key not in content:
         raise ScenarioError(
-            f"{name} has no entry {key!r}, only {', '.join(found)}. It is not the file expected."
+            f"{name} has no entry {key!r}, only {', '.join(content)}. It is not the file expected."
         )
-    return found[key]
+    return content[key]

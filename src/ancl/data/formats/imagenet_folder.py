@@ -124,7 +124,7 @@ def _images(folder: Path) -> list[str]:
     ]
 
 
-def _recall(storage: EncodedStorage, files: Sequence[str], place: Path, how: object) -> list[str]:
+def _recall(storage: EncodedStorage, files: Sequence[str], folder: Path, how: object) -> list[str]:
     """Give a storage the hash of every image's pixels, and what is known of every file.
 
     They are computed once, and kept in the cache directory. A file that has changed, or another way
@@ -137,7 +137,7 @@ def _recall(storage: EncodedStorage, files: Sequence[str], place: Path, how: obj
     notes: list[str] = []
     states = [os.stat(file) for file in files]
     marks = [[f, s.st_size, s.st_mtime_ns] for f, s in zip(files, states, strict=True)]
-    cache = HashCache(place, ["hashes", marks, how, VERSION, PIL.__version__], notes.append)
+    cache = HashCache(folder, ["hashes", marks, how, VERSION, PIL.__version__], notes.append)
     numbers = cache.read((len(files), 7))
     if numbers is None or not _true(numbers, storage):
         rows = torch.arange(len(files))
