@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from ancl.experiments.search import search
     from ancl.experiments.search_base import SearchResult
     from ancl.experiments.study import StudyResult, study
-    from ancl.learner.directory import load_run, open_learner
+    from ancl.learner.edit_saved import forget, merge_classes, rename
     from ancl.learner.learner import Learner
-    from ancl.learner.repair_saved import forget, merge_classes, rename
+    from ancl.learner.opening import load_run, open_learner
     from ancl.learner.teach import LearnOutcome, teach
-    from ancl.learner.versions import Version, undo, versions
+    from ancl.learner.version_writing import undo
+    from ancl.learner.versions import Version, versions
     from ancl.memory import Memory
     from ancl.methods.differences import list_differences
     from ancl.methods.method import Method
@@ -68,10 +69,11 @@ _PLACES = {
     "recipe.recipe": ("RunSpec",),
     "experiments.study": ("StudyResult", "study"),
     "learner.learner": ("Learner",),
-    "learner.directory": ("load_run", "open_learner"),
-    "learner.repair_saved": ("forget", "merge_classes", "rename"),
+    "learner.opening": ("load_run", "open_learner"),
+    "learner.edit_saved": ("forget", "merge_classes", "rename"),
     "learner.teach": ("LearnOutcome", "teach"),
-    "learner.versions": ("Version", "undo", "versions"),
+    "learner.version_writing": ("undo",),
+    "learner.versions": ("Version", "versions"),
     "memory": ("Memory",),
     "methods.differences": ("list_differences",),
     "methods.method": ("Method",),

@@ -15,7 +15,7 @@ from ancl.cli.text import REFUSED, gate_text
 from ancl.errors import SpecError
 
 if TYPE_CHECKING:
-    from ancl.learner.files import Evaluation
+    from ancl.learner.evaluation import Evaluation
 
 
 @with_flags
@@ -36,9 +36,9 @@ def evaluate(
 
     With conditions, the exit code is 3 if one does not hold.
     """
-    from ancl.data import labelled_part
-    from ancl.learner.directory import open_learner
     from ancl.learner.gate import GateConditions, evaluate_on_test
+    from ancl.learner.inputs import source_images
+    from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
 
     named, events = without_bad_images(data) if skip_bad_images else data, Progress()
@@ -57,9 +57,7 @@ def evaluate(
     with thread_limit(machine.threads):
         opened = open_learner(learner, **given)
         earlier = open_learner(learner, **{**given, "version": against}) if against else None
-        form: dict[str, Any] = {"size": opened.resizes_to, "rule": opened.picture_rule}
-        shape = opened.input_shape
-        x, labels = labelled_part(named, "test", data_root, shape, events.say, **form)
+        x, labels = source_images(opened, named, "test", data_root, events.say)
         measured = evaluate_on_test(earlier, opened, x, labels, conditions, events.say, share)
     refused = conditions.unmet(measured)
     if as_json:

@@ -20,7 +20,7 @@ def export(
     as_json: bool = False,
 ) -> None:
     """Write one file: uint8 images in, scores out, labels inside; and a model card."""
-    from ancl.learner.directory import open_learner
+    from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
     from ancl.wording import byte_size
 

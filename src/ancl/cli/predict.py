@@ -15,7 +15,7 @@ from ancl.cli.flags import Machine, Opening, with_flags
 from ancl.errors import SpecError
 
 if TYPE_CHECKING:
-    from ancl.learner.files import Answer
+    from ancl.learner.file_answers import Answer
 
 UNREADABLE = 1
 """The exit code where some files have no answer."""
@@ -40,8 +40,8 @@ def predict(
 
     If some files cannot be read, they are named, all others are answered, and the exit code is 1.
     """
-    from ancl.learner.directory import open_learner
-    from ancl.learner.files import predict_files
+    from ancl.learner.file_answers import predict_files
+    from ancl.learner.opening import open_learner
     from ancl.stages.progress import Progress
 
     if as_json and as_csv:

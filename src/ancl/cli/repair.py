@@ -12,7 +12,7 @@ from ancl.cli.flags import Machine, with_flags
 from ancl.cli.text import held_text
 
 if TYPE_CHECKING:
-    from ancl.learner.repair_saved import EditOutcome
+    from ancl.learner.edit_saved import EditOutcome
     from ancl.stages.events import Events
 
 
@@ -63,12 +63,12 @@ def forget(
     They leave the learner, all its versions, its stores, caches of pixels and exported files. They
     are refused if they come again. Your own files stay where they are.
     """
-    from ancl.learner import repair_saved
+    from ancl.learner import edit_saved
     from ancl.stages.progress import make_progress
 
     exports = [exported_name(learner, form) for form in ("onnx", "pt2")]
     with thread_limit(machine.threads), make_progress(repair.quiet) as events:
-        outcome = repair_saved.forget(
+        outcome = edit_saved.forget(
             learner,
             images=images or None,
             classes=class_ or None,
@@ -85,12 +85,12 @@ def forget(
 @with_flags
 def rename(learner: Path, old: str, new: str, *, machine: Machine, repair: Repair) -> None:
     """Give a class another name; all answers stay."""
-    from ancl.learner import repair_saved
+    from ancl.learner import edit_saved
     from ancl.stages.progress import make_progress
 
     with thread_limit(machine.threads), make_progress(repair.quiet) as events:
         settings = repair.settings(learner, machine, events)
-        outcome = repair_saved.rename(learner, {old: new}, **settings)
+        outcome = edit_saved.rename(learner, {old: new}, **settings)
     _show(outcome, repair.as_json)
 
 
@@ -105,14 +105,12 @@ def merge_classes(
     repair: Repair,
 ) -> None:
     """Merge several classes into one, such as 'School bus' and 'school bus'."""
-    from ancl.learner import repair_saved
+    from ancl.learner import edit_saved
     from ancl.stages.progress import make_progress
 
     with thread_limit(machine.threads), make_progress(repair.quiet) as events:
         settings = repair.settings(learner, machine, events)
-        outcome = repair_saved.merge_classes(
-            learner, classes, into=into, retrain=retrain, **settings
-        )
+        outcome = edit_saved.merge_classes(learner, classes, into=into, retrain=retrain, **settings)
     _show(outcome, repair.as_json)
 
 

@@ -31,7 +31,7 @@ def versions(learner: Path, *, images: int | None = None, as_json: bool = False)
 def undo(learner: Path, *, to: int | None = None, wait: float | None = None) -> None:
     """Go back to the version before, or to any that is kept; nothing is lost."""
     from ancl.errors import one_line
-    from ancl.learner.versions import undo as go_back
+    from ancl.learner.version_writing import undo as go_back
 
     version = go_back(learner, to, wait=wait, say=lambda message: print(message, file=sys.stderr))
     source = f" from {one_line(version.data)}" if version.data else ""
@@ -102,7 +102,7 @@ def _share(share: float | None) -> str:
 def _print_images(learner: Path, number: int, as_json: bool) -> None:
     """Every image that a version learned."""
     from ancl.errors import one_line
-    from ancl.learner.saved import list_images
+    from ancl.learner.image_list import list_images
     from ancl.wording import table
 
     rows = list_images(learner, number)

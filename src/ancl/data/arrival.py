@@ -50,15 +50,19 @@ class Arrival:
 
     def cut(self, tasks: Sequence[Mapping[int, int]], seed: int) -> list[Part]:
         """The parts of a stream, from the number of images of each class of each task."""
-        classes = [(k, class_id, n) for k, own in enumerate(tasks) for class_id, n in own.items()]
+        classes = [
+            (k, class_id, n) for k, sizes in enumerate(tasks) for class_id, n in sizes.items()
+        ]
         times = [self._times(k, len(tasks), class_id, n, seed) for k, class_id, n in classes]
         time = torch.cat(times)
-        owner = torch.cat([torch.full((n,), place) for place, (_, _, n) in enumerate(classes)])
+        owner = torch.cat(
+            [torch.full((n,), position) for position, (_, _, n) in enumerate(classes)]
+        )
         number = torch.cat([torch.arange(n) for _, _, n in classes])
         order = time.argsort(stable=True)
         return [
-            Part.of([classes[place][1] for place in owner[index].tolist()], number[index])
-            for index in self._parts(order, time[order], [sum(own.values()) for own in tasks])
+            Part.of([classes[position][1] for position in owner[index].tolist()], number[index])
+            for index in self._parts(order, time[order], [sum(sizes.values()) for sizes in tasks])
         ]
 
     def _times(self, task: int, tasks: int, class_id: int, n: int, seed: int) -> Tensor:
@@ -96,10 +100,12 @@ class Part:
     @classmethod
     def of(cls, classes: Sequence[int], numbers: Tensor) -> Part:
         """From the class of each image, and its number among the class's images."""
-        found: dict[int, list[int]] = {}
+        by_class: dict[int, list[int]] = {}
         for class_id, number in zip(classes, numbers.tolist(), strict=True):
-            found.setdefault(class_id, []).append(number)
-        return cls({class_id: Arrived(tuple(sorted(own))) for class_id, own in found.items()})
+            by_class.setdefault(class_id, []).append(number)
+        return cls(
+            {class_id: Arrived(tuple(sorted(images))) for class_id, images in by_class.items()}
+        )
 
 
 @dataclass(frozen=True)

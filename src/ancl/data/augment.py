@@ -61,8 +61,8 @@ def augmentation_code(name: str) -> Loaded | None:
 
 def augmentation(given: Augment) -> Augmentation:
     """What changes batches: ours by its name, or a user's own, whose results are checked."""
-    found = find_augmentation(given)
-    return AUGMENTATIONS[found] if isinstance(found, str) else _guarded(found)
+    named = find_augmentation(given)
+    return AUGMENTATIONS[named] if isinstance(named, str) else _guarded(named)
 
 
 def check_augmentation(
@@ -94,7 +94,7 @@ def _guarded(own: Callable[..., Tensor]) -> Augmentation:
     def change(x: Tensor, generator: Generator) -> Tensor:
         _only_images(x, name)
         try:
-            made: object = own(x, generator) if both else own(x)
+            result: object = own(x, generator) if both else own(x)
         except AnclError:
             raise
         except Exception as error:  # a user's code may raise anything
@@ -102,13 +102,15 @@ def _guarded(own: Callable[..., Tensor]) -> Augmentation:
                 f"The augmentation {name} stopped with {type(error).__name__}: {error}. It was "
                 f"given uint8 images of shape {tuple(x.shape)}. Give {_WANTED}."
             ) from error
-        if not isinstance(made, Tensor) or made.dtype != x.dtype or made.shape != x.shape:
-            shown = f"{made.dtype} of shape {tuple(made.shape)}" if isinstance(made, Tensor) else ""
+        if not isinstance(result, Tensor) or result.dtype != x.dtype or result.shape != x.shape:
+            shown = type(result).__name__
+            if isinstance(result, Tensor):
+                shown = f"{result.dtype} of shape {tuple(result.shape)}"
             raise SpecError(
-                f"The augmentation {name} returned {shown or type(made).__name__} for uint8 images "
-                f"of shape {tuple(x.shape)}. Give {_WANTED}."
+                f"The augmentation {name} returned {shown} for uint8 images of shape "
+                f"{tuple(x.shape)}. Give {_WANTED}."
             )
-        return made
+        return result
 
     return change
 
@@ -120,16 +122,16 @@ def _takes_generator(own: Callable[..., Tensor]) -> bool:
     except (TypeError, ValueError):  # no signature at all
         return False
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [each for each in parameters if each.default is each.empty and each.kind in plain]
+    needed = [arg for arg in parameters if arg.default is arg.empty and arg.kind in plain]
     keywords = [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind is inspect.Parameter.KEYWORD_ONLY
+        arg.name
+        for arg in parameters
+        if arg.default is arg.empty and arg.kind is inspect.Parameter.KEYWORD_ONLY
     ]
-    several = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
+    several = any(arg.kind is inspect.Parameter.VAR_POSITIONAL for arg in parameters)
     if keywords or len(needed) > 2 or (not needed and not several):
         name = getattr(own, "__name__", type(own).__name__)
-        shown = ", ".join([*(each.name for each in needed), *keywords])
+        shown = ", ".join([*(arg.name for arg in needed), *keywords])
         raise SpecError(f"The augmentation {name} takes ({shown}). Give {_WANTED}.")
     return len(needed) == 2
 
@@ -142,8 +144,8 @@ def none(x: Tensor, generator: Generator) -> Tensor:
 def flip(x: Tensor, generator: Generator) -> Tensor:
     """Each image mirrored left to right with probability one half."""
     _only_images(x, "flip")
-    table, place = _with_mirrors(x, _coin(len(x), generator))
-    return table.index_select(0, send(place, x.device))
+    table, rows = _with_mirrors(x, _coin(len(x), generator))
+    return table.index_select(0, send(rows, x.device))
 
 
 def crop(x: Tensor, generator: Generator) -> Tensor:
@@ -162,11 +164,11 @@ def cut(x: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
     """
     _, height, width, channels = x.shape
     pad = padding(height, width)
-    table, place = _with_mirrors(x, mirrored)
+    table, image_rows = _with_mirrors(x, mirrored)
     padded = F.pad(table, (0, 0, pad, pad, pad, pad))
     tall, wide = padded.shape[1:3]
     left = torch.where(mirrored.view(-1, 1), 2 * pad - left, left)
-    rows = (place.view(-1, 1) * tall + top + torch.arange(height)) * wide + left
+    rows = (image_rows.view(-1, 1) * tall + top + torch.arange(height)) * wide + left
     runs = padded.view(-1).unfold(0, width * channels, channels)
     return runs.index_select(0, send(rows.flatten(), x.device)).view(x.shape)
 
@@ -275,7 +277,7 @@ class Versions:
 
 def _toned(x: Tensor, shift: Tensor, factor: Tensor) -> Tensor:
     """Images with other brightness and contrast, to the nearest grey level."""
-    shift, factor = (send(each, x.device).view(-1, 1, 1, 1) for each in (shift, factor))
+    shift, factor = (send(values, x.device).view(-1, 1, 1, 1) for values in (shift, factor))
     pixels = x.to(torch.float32)
     # (x − mean) · factor + mean + shift: a factor of 1 and no shift give the image to the bit.
     constant = pixels.mean(dim=(1, 2), keepdim=True) * (1 - factor) + shift

@@ -104,11 +104,11 @@ class Batches:
         order = torch.randperm(self.count if augmented else n, generator=randomness)
         places = [order[cut] for cut in self._cuts(len(order))]
         draws = randomness if augmented and self._in_parts else None
-        for place, index, boxes in self._announced(places, draws):
+        for position, index, boxes in self._announced(places, draws):
             if boxes is not None:
                 x = self._cut_out(index, boxes)
             elif versions:
-                x = versions.of(read(index), index, place // n)
+                x = versions.of(read(index), index, position // n)
             else:
                 x = change(read(index), randomness)
             yield self._batch(x, self.samples.y[index], index)
@@ -167,10 +167,10 @@ class Batches:
         early, n = self._early, len(self.samples)
         coming: deque[tuple[Tensor, Tensor, Boxes | None]] = deque()
         for number in range(len(places)):
-            for place in places[number + len(coming) : number + max(early, 1)]:
-                index = place % n
+            for position in places[number + len(coming) : number + max(early, 1)]:
+                index = position % n
                 boxes = self._draw_boxes(index, randomness) if randomness else None
-                coming.append((place, index, boxes))
+                coming.append((position, index, boxes))
             for _, index, boxes in coming if early else ():
                 self.samples.x.announce(index, boxes)
             yield coming.popleft()

@@ -419,10 +419,10 @@ def _remove_stale() -> None:
 
 
 def _unchanged(origin: Mapping[str, Any]) -> bool:
-    place = origin["place"]
+    path = origin["place"]
     try:
-        return os.path.exists(place) and all(
-            file_mark(os.path.join(place, name)) == mark for name, mark in origin["files"].items()
+        return os.path.exists(path) and all(
+            file_mark(os.path.join(path, name)) == mark for name, mark in origin["files"].items()
         )
     except (OSError, ValueError):
         return False

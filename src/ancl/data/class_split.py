@@ -30,13 +30,13 @@ def class_order(order: str | Sequence[int], n_classes: int) -> tuple[int, ...]:
     if order == "natural":
         return tuple(range(n_classes))
     if order in ("icarl", "tinyimagenet"):
-        found = _icarl() if order == "icarl" else TINYIMAGENET
-        if n_classes != len(found):
+        published = _icarl() if order == "icarl" else TINYIMAGENET
+        if n_classes != len(published):
             raise ScenarioError(
-                f"The order {order!r} is one of {len(found)} classes, and this data has "
+                f"The order {order!r} is one of {len(published)} classes, and this data has "
                 f"{n_classes}. Use 'natural', 'seed:N' or a list of class numbers."
             )
-        return found
+        return published
     if match := re.fullmatch(r"seed:(\d{1,18})", order):
         shuffled = torch.randperm(n_classes, generator=generator(int(match[1]), "order"))
         return tuple(shuffled.tolist())

@@ -75,13 +75,13 @@ def domains(text: str | None, tasks: int | None) -> tuple[Domain, ...]:
             "data.domains=rotation."
         )
     if listed:
-        found = tuple(_value(kind, part.strip()) for part in listed.split(","))
-        if tasks not in (None, len(found)):
+        values = tuple(_value(kind, part.strip()) for part in listed.split(","))
+        if tasks not in (None, len(values)):
             raise ScenarioError(
-                f"{len(found)} domains were listed for {tasks} tasks. Leave the number out, or "
+                f"{len(values)} domains were listed for {tasks} tasks. Leave the number out, or "
                 "list one for each."
             )
-        return found
+        return values
     if tasks is None:
         raise ScenarioError("The scenario dil needs the number of tasks: --tasks 5.")
     if tasks < 1:

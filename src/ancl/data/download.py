@@ -151,11 +151,11 @@ def import_from(data: Published, path: Path, root: Path) -> Source:
     """
     if not path.exists():
         raise ScenarioError(f"There is no file or folder {path}. Give the archive or its folder.")
-    found = data.find(root)
-    if found is not None:
+    existing = data.find(root)
+    if existing is not None:
         raise ScenarioError(
-            f"{data.name} is already there: {found}. Check it with: ancl data check {data.name}, "
-            "or remove it and import again."
+            f"{data.name} is already there: {existing}. Check it with: ancl data check "
+            f"{data.name}, or remove it and import again."
         )
     if path.is_file() and not data.archive:
         raise ScenarioError(

@@ -250,11 +250,11 @@ class Decoders:
     def begin(self, files: Sequence[tuple[str, Box | None]]) -> Job:
         """Share files out to the processes."""
         job = Job([self._free.popleft() for _ in files])
-        asked: list[Asked] = [(row, *file) for row, file in zip(job.rows, files, strict=True)]
+        requests: list[Asked] = [(row, *file) for row, file in zip(job.rows, files, strict=True)]
         if not self._crew:
-            job.take(*fill(self._array, asked, *self._form))
+            job.take(*fill(self._array, requests, *self._form))
         for number, decoder in enumerate(self._crew):
-            share = asked[number :: len(self._crew)]
+            share = requests[number :: len(self._crew)]
             if share:
                 decoder.give(job, share)
         return job

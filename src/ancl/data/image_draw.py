@@ -43,8 +43,8 @@ class ImageDraw:
     def divided(self, samples: Samples, class_id: int) -> tuple[Tensor, Tensor]:
         """The positions of the images of a class to train on and to validate on."""
         images = samples.of_class(class_id)
-        kept, held = self.positions(len(images), class_id)
-        return images[kept], images[held]
+        train, held = self.positions(len(images), class_id)
+        return images[train], images[held]
 
     def held(self, n: int) -> int:
         """How many of n images of a class are for validation; a single one is trained on."""
@@ -77,19 +77,20 @@ class ImageDraw:
 
     def positions(self, n: int, class_id: int) -> tuple[Tensor, Tensor]:
         """Which of n images are trained on and validated on, both ascending."""
-        kept, held = divide(n, self.held(n), generator(self.seed, "split", class_id))
-        most = self._limit(len(kept), class_id)
-        if most < len(kept):
+        train, held = divide(n, self.held(n), generator(self.seed, "split", class_id))
+        most = self._limit(len(train), class_id)
+        if most < len(train):
             limit = generator(self.seed, "limit", class_id)
-            kept = kept[divide(len(kept), most, limit)[1]]
-        return kept, held
+            train = train[divide(len(train), most, limit)[1]]
+        return train, held
 
     def labels(self, position: int, present: Sequence[int], n: int, path: str) -> Tensor:
         """The labels of a class's n images: some are those of other classes of the task.
 
         One of them at least is right.
         """
-        labels, others = torch.full((n,), position), [each for each in present if each != position]
+        labels = torch.full((n,), position)
+        others = [label for label in present if label != position]
         wrong = min(round(self.noise * n), n - 1)
         if wrong > 0 and others:
             randomness = generator(self.seed, "noise", path)
@@ -119,19 +120,19 @@ class HashDraw(ImageDraw):
 
     def counts(self, samples: Samples, class_id: int, name: Label) -> tuple[int, int]:
         """As many as their hashes say."""
-        kept, held = self.divided(samples, class_id)
-        return len(kept), len(held)
+        train, held = self.divided(samples, class_id)
+        return len(train), len(held)
 
     def divided(self, samples: Samples, class_id: int) -> tuple[Tensor, Tensor]:
         """By a hash of the seed and each image's own."""
         images = samples.of_class(class_id)
         start = hashlib.sha256(f"{self.seed}/held/".encode())
         held = torch.zeros(len(images), dtype=torch.bool)
-        for place, row in enumerate(samples.x.take(images).digests().astype(">u8")):
+        for position, row in enumerate(samples.x.take(images).digests().astype(">u8")):
             mixed = start.copy()
             mixed.update(row.tobytes())
             share = int.from_bytes(mixed.digest()[:8], "big") / 2**64
-            held[place] = share < self.val_fraction
+            held[position] = share < self.val_fraction
         return images[~held], images[held]
 
     def key(self) -> list[object]:

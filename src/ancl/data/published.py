@@ -79,14 +79,14 @@ class Published:
         Raises:
             ScenarioError: It does not exist, is damaged or is something else.
         """
-        place = self.find(root)
-        if place is None:
+        folder = self.find(root)
+        if folder is None:
             raise ScenarioError(
                 f"{self.name} is not in the data root {root.absolute()} (looked for "
                 f"{' and '.join(self.wanted())}). Get it with: ancl data fetch {self.name}. If it "
                 "is elsewhere, give --data-root or set ANCL_DATA."
             )
-        return self.load_from(place)
+        return self.load_from(folder)
 
     def load_from(self, place: Path) -> Source:
         """Read it from a folder or archive; the one is checked by content, the other by MD5."""
@@ -95,7 +95,7 @@ class Published:
         contents = self.read(open_tree(place, self.folder))
         notes = self._whole(contents, place)
         x, y, test_x, test_y, classes = contents
-        made = make_source(
+        source = make_source(
             self.name,
             x,
             y,
@@ -104,7 +104,7 @@ class Published:
             classes=classes,
             normalization=self.normalization,
         )
-        return replace(made, notes=(*notes, *made.notes))
+        return replace(source, notes=(*notes, *source.notes))
 
     def wanted(self) -> list[str]:
         """What is looked for below the root."""
@@ -131,12 +131,12 @@ class Published:
             counts = np.bincount(labels, minlength=self.classes)
             if len(labels) == total and (not self.even or np.ptp(counts) == 0):
                 continue
-            found, expected = _counted(counts, labels), f"{total:,} {part} images"
+            counted, expected = _counted(counts, labels), f"{total:,} {part} images"
             if self.even:
                 expected += f", {total // self.classes} per class"
             if not self.partial or counts.max() > total // self.classes:
-                raise _different(place, f"{found} for {part}", expected)
-            notes.append(f"{self.name} in {place} is a part of the whole: {found} of {expected}.")
+                raise _different(place, f"{counted} for {part}", expected)
+            notes.append(f"{self.name} in {place} is a part of the whole: {counted} of {expected}.")
         return tuple(notes)
 
 
@@ -147,10 +147,10 @@ def verify(file: Path, remote: Remote) -> None:
         ScenarioError: They differ.
     """
     with file.open("rb") as opened:
-        found = hashlib.file_digest(opened, _md5).hexdigest()
-    if found != remote.md5:
+        digest = hashlib.file_digest(opened, _md5).hexdigest()
+    if digest != remote.md5:
         raise ScenarioError(
-            f"{file} is not the file that was published: its MD5 is {found}, and that of "
+            f"{file} is not the file that was published: its MD5 is {digest}, and that of "
             f"{remote.name} is {remote.md5}. Fetch it again; if it was only packed anew, unpack it "
             "and use the folder."
         )
@@ -165,8 +165,8 @@ def _either(file: Path) -> bool:
 
 def _counted(counts: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
     low, high = int(counts.min()), int(counts.max())
-    each = f"{low}" if low == high else f"{low} to {high}"
-    return f"{len(labels):,} images, {each} per class,"
+    per_class = f"{low}" if low == high else f"{low} to {high}"
+    return f"{len(labels):,} images, {per_class} per class,"
 
 
 def _different(place: Path, found: str, expected: str) -> ScenarioError:

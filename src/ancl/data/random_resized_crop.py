@@ -120,10 +120,12 @@ def _matrices(start: Tensor, length: Tensor, mirrored: Tensor, side: int, pad: i
     """(B, side, side) weights of each image's box along one axis."""
     if side <= _TABLE_SIDE:
         whole = side + 2 * pad
-        place = (mirrored * whole + start) * (whole + 1) + length
-        return _table(side, pad, start.device).index_select(0, place.long())
-    place = torch.arange(side, device=start.device)
-    return _weights(start, length, torch.where(mirrored.view(-1, 1), place.flip(0), place), pad)
+        position = (mirrored * whole + start) * (whole + 1) + length
+        return _table(side, pad, start.device).index_select(0, position.long())
+    position = torch.arange(side, device=start.device)
+    return _weights(
+        start, length, torch.where(mirrored.view(-1, 1), position.flip(0), position), pad
+    )
 
 
 @functools.lru_cache(maxsize=4)

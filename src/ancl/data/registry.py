@@ -271,10 +271,10 @@ def _code(code: Loaded) -> KnownSource:
         parameters = inspect.signature(code.value).parameters.values()
     except ValueError:  # no signature at all
         parameters = {}.values()
-    needed = [each.name for each in parameters if each.default is each.empty]
+    needed = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
     if set(needed) - {"root"}:
         raise ScenarioError(f"{code.name} takes {', '.join(needed)}. Name {_WANTED}.")
-    if any(each.name == "root" for each in parameters):
+    if any(parameter.name == "root" for parameter in parameters):
         return KnownSource(lambda root: _read_code(_Call(code, root)), None, "your own code")
     call = _Call(code, None)
     return KnownSource(
@@ -304,23 +304,23 @@ def _read_code(call: _Call) -> Source:
     """Read once: the number of classes is asked for before the images are."""
     name = call.code.name
     try:
-        found = call()
+        result = call()
     except AnclError:
         raise
     except Exception as error:  # a user's function may raise anything
         raise ScenarioError(f"{name} stopped with {type(error).__name__}: {error}.") from error
-    if isinstance(found, Source):
-        return _checked(found)
-    if not isinstance(found, tuple | list) or len(found) not in (2, 4):
-        size = f" of {len(found)}" if isinstance(found, tuple | list) else ""
-        raise ScenarioError(f"{name} returned a {type(found).__name__}{size}. Name {_WANTED}.")
-    return make_source(call.code.attribute, *found)
+    if isinstance(result, Source):
+        return _checked(result)
+    if not isinstance(result, tuple | list) or len(result) not in (2, 4):
+        size = f" of {len(result)}" if isinstance(result, tuple | list) else ""
+        raise ScenarioError(f"{name} returned a {type(result).__name__}{size}. Name {_WANTED}.")
+    return make_source(call.code.attribute, *result)
 
 
 def _checked(source: Source) -> Source:
     """The same images in canonical order with their own fingerprint, which stage keys rely on."""
     names, train, test = source.classes, source.train, source.test
-    found = make_source(
+    rebuilt = make_source(
         source.name,
         train.x,
         [names[number] for number in train.y.tolist()],
@@ -329,4 +329,4 @@ def _checked(source: Source) -> Source:
         classes=names,
         normalization=source.normalization,
     )
-    return replace(found, notes=tuple(dict.fromkeys([*source.notes, *found.notes])))
+    return replace(rebuilt, notes=tuple(dict.fromkeys([*source.notes, *rebuilt.notes])))

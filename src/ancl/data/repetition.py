@@ -52,13 +52,13 @@ def returning_classes(
         share: The share; ``SHARE`` if left out.
         seed: The seed of the run.
     """
-    found, known = [()], 0
+    visits, known = [()], 0
     for task, size in enumerate(sizes[:-1], start=1):
         known += size
         count = max(1, round((SHARE if share is None else share) * known))
         drawn = torch.randperm(known, generator=generator(seed, "returning", task))[:count]
-        found.append(tuple(sorted(drawn.tolist())))
-    return tuple(found)
+        visits.append(tuple(sorted(drawn.tolist())))
+    return tuple(visits)
 
 
 @dataclass(frozen=True)

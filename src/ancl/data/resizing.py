@@ -35,8 +35,8 @@ class ResizedStorage(Storage):
         size = (self.shape[1], self.shape[2])
         images = self._storage.rows(index).numpy()
         out = np.empty((len(images), *self.shape[1:]), np.uint8)
-        for image, place in zip(images, out, strict=True):
-            place[...] = resized_pixels(image, size, self._rule)
+        for image, target in zip(images, out, strict=True):
+            target[...] = resized_pixels(image, size, self._rule)
         return torch.from_numpy(out)
 
 

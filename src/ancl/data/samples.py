@@ -109,7 +109,7 @@ def as_input(x: Tensor, normalization: Normalization | None, device: torch.devic
         x = x.to(torch.float32)
         if normalization is not None and normalization.floats:
             moments = _moments(normalization, 1, device)
-            mean, std = (each.view(-1, *(1 for _ in x.shape[2:])) for each in moments)
+            mean, std = (moment.view(-1, *(1 for _ in x.shape[2:])) for moment in moments)
             x = (x - mean) / std
         return x.contiguous(memory_format=layout)
     pixels = x.to(torch.float32, memory_format=torch.contiguous_format).div_(255)
@@ -189,6 +189,6 @@ def hold_out(train: Samples, count: int, path: tuple[int, int]) -> tuple[Samples
     shuffled = train.y[order]
     held = torch.zeros(len(train), dtype=torch.bool)
     for label in sorted(set(train.y.tolist())) if count else ():
-        own = order[(shuffled == label).nonzero().squeeze(1)]
-        held[own[: min(count, len(own) - 1)]] = True
+        of_class = order[(shuffled == label).nonzero().squeeze(1)]
+        held[of_class[: min(count, len(of_class) - 1)]] = True
     return train.take((~held).nonzero().squeeze(1)), train.take(held.nonzero().squeeze(1))

@@ -73,9 +73,9 @@ def make_source(
     train, digests = ordered(Samples(x, _numbers(labels, table, "training")))
     _all_present(train, names, "training")
     if test_x is None or test_y is None:
-        kept, held = _cut(train, names, test_fraction)
+        rest, held = _cut(train, names, test_fraction)
         parts = [
-            (train.take(kept), digests[kept.numpy()]),
+            (train.take(rest), digests[rest.numpy()]),
             (train.take(held), digests[held.numpy()]),
         ]
     else:
@@ -212,7 +212,7 @@ def _cut(train: Samples, names: tuple[Label, ...], fraction: float) -> tuple[Ten
     """Training and test positions: a fixed random part of every class is for the test."""
     if not 0 < fraction < 1:
         raise ScenarioError(f"test_fraction is {fraction}. It must be above 0 and below 1.")
-    kept, held = [], []
+    rest, held = [], []
     for number, name in enumerate(names):
         here = train.of_class(number)
         size = max(1, round(fraction * len(here)))
@@ -222,9 +222,9 @@ def _cut(train: Samples, names: tuple[Label, ...], fraction: float) -> tuple[Ten
                 "Give more images, a smaller test_fraction, or a test set."
             )
         inner, outer = divide(len(here), size, generator(0, "test", number))
-        kept.append(here[inner])
+        rest.append(here[inner])
         held.append(here[outer])
-    return torch.cat(kept), torch.cat(held)
+    return torch.cat(rest), torch.cat(held)
 
 
 def _same_form(train: Samples, test: Samples) -> None:
@@ -318,7 +318,7 @@ def _float_moments(x: Tensor) -> Normalization:
     flat = x.double().transpose(0, 1).flatten(1)
     mean, std = flat.mean(1), flat.std(1, correction=0)
     std = torch.where(std > 0, std, 1.0)
-    digits = [tuple(float(f"{v:.6g}") for v in each.tolist()) for each in (mean, std)]
+    digits = [tuple(float(f"{v:.6g}") for v in moment.tolist()) for moment in (mean, std)]
     return Normalization(digits[0], digits[1], floats=True)
 
 

@@ -262,10 +262,10 @@ class JoinedStorage(Storage):
         first = self._parts[0]
         if not first.in_memory:
             return self._from_each(index)
-        found = first.rows(index.clamp(max=len(first) - 1))
+        pixels = first.rows(index.clamp(max=len(first) - 1))
         for where, part, inside in self._others(index):
-            found.index_copy_(0, where, part.rows(inside))
-        return found
+            pixels.index_copy_(0, where, part.rows(inside))
+        return pixels
 
     def _from_each(self, index: Tensor) -> Tensor:
         """Rows of each part, none of which is read in vain."""
@@ -279,18 +279,18 @@ class JoinedStorage(Storage):
         first = self._parts[0]
         if not first.in_memory:
             return super().rows_on(index, device)
-        found = first.rows_on(index.clamp(max=len(first) - 1), device)
+        pixels = first.rows_on(index.clamp(max=len(first) - 1), device)
         for where, part, inside in self._others(index):
-            found.index_copy_(0, send(where, device), part.rows_on(inside, device))
-        return found
+            pixels.index_copy_(0, send(where, device), part.rows_on(inside, device))
+        return pixels
 
     def digests(self, index: Tensor) -> Digests:
         """As its parts know them."""
         first = self._parts[0]
-        found = first.digests(index.clamp(max=len(first) - 1))
+        hashes = first.digests(index.clamp(max=len(first) - 1))
         for where, part, inside in self._others(index):
-            found[where.numpy()] = part.digests(inside)
-        return found
+            hashes[where.numpy()] = part.digests(inside)
+        return hashes
 
     def _others(self, index: Tensor) -> Iterator[tuple[Tensor, Storage, Tensor]]:
         """Which positions are in each part after the first, and where there."""
@@ -405,7 +405,7 @@ class ImageView:
     def names(self) -> list[str] | None:
         """The name of the file of each row, where that is known."""
         names = self.storage.names
-        return None if names is None else [names[place] for place in self.index.tolist()]
+        return None if names is None else [names[position] for position in self.index.tolist()]
 
     def digests(self) -> Digests:
         """The hash of each row."""

@@ -65,7 +65,7 @@ class Task:
     @property
     def returning(self) -> tuple[int, ...]:
         """The classes that it brings and that an earlier task brought first."""
-        return tuple(each for each in self.present if each < self.classes.start)
+        return tuple(position for position in self.present if position < self.classes.start)
 
     @property
     def is_column(self) -> bool:
@@ -155,17 +155,17 @@ def make_stream(
     if test_per_class is not None:
         test = _first_of_each(test, test_per_class)
         prints = (source.fingerprint, f"{source.fingerprint} {test_per_class}")
-    made, offset = [], 0
+    built, offset = [], 0
     for index, size in enumerate(sizes):
         domain = seen[index] if seen else None
-        own = ids[offset : offset + size]
-        inside = _TaskSlice(source.train, test, own, offset, domain)
+        class_ids = ids[offset : offset + size]
+        inside = _TaskSlice(source.train, test, class_ids, offset, domain)
         if shown:
-            known = tuple((each, ids[each]) for each in shown[index][0])
+            known = tuple((position, ids[position]) for position in shown[index][0])
             inside = replace(inside, known=known, visits=shown[index][1])
-        made.append(_task(index, inside, source.classes, draw, prints))
+        built.append(_task(index, inside, source.classes, draw, prints))
         offset += 0 if seen else size
-    return Stream(scenario, source, ids, tuple(made), seed)
+    return Stream(scenario, source, ids, tuple(built), seed)
 
 
 Shown = list[tuple[tuple[int, ...], tuple[Visit, ...]]]
@@ -178,25 +178,31 @@ def _arriving(
     """Classes in the order in which they come, the number of new ones of each part, and visits."""
     tasks, start = list[dict[int, int]](), 0
     for size in sizes:
-        own = ids[start : start + size]
-        counts = [len(source.train.of_class(class_id)) for class_id in own]
-        named = zip(own, counts, strict=True)
-        tasks.append({each: draw.sizes(n, source.classes[each], each)[0] for each, n in named})
+        new_ids = ids[start : start + size]
+        counts = [len(source.train.of_class(class_id)) for class_id in new_ids]
+        named = zip(new_ids, counts, strict=True)
+        tasks.append(
+            {
+                class_id: draw.sizes(n, source.classes[class_id], class_id)[0]
+                for class_id, n in named
+            }
+        )
         start += size
-    place: dict[int, int] = {}
+    positions: dict[int, int] = {}
     new: list[int] = []
     shown: Shown = []
     for part in arrival.cut(tasks, draw.seed):
-        known = sorted(place[each] for each in part.images if each in place)
-        came = [each for each in part.images if each not in place]
-        place |= {each: len(place) + number for number, each in enumerate(came)}
-        order = tuple(place)
+        known = sorted(positions[class_id] for class_id in part.images if class_id in positions)
+        came = [class_id for class_id in part.images if class_id not in positions]
+        positions |= {class_id: len(positions) + number for number, class_id in enumerate(came)}
+        order = tuple(positions)
         visits = (
-            part.images[order[position]] for position in (*known, *(place[each] for each in came))
+            part.images[order[position]]
+            for position in (*known, *(positions[class_id] for class_id in came))
         )
         new.append(len(came))
         shown.append((tuple(known), tuple(visits)))
-    return tuple(place), tuple(new), shown
+    return tuple(positions), tuple(new), shown
 
 
 def _shown(
@@ -208,7 +214,7 @@ def _shown(
         present.append((*known, *range(offset, offset + size)))
         offset += size
     visits = class_visits(present, per_coming, seed)
-    return [(known, tuple(own)) for known, own in zip(again, visits, strict=True)]
+    return [(known, tuple(new)) for known, new in zip(again, visits, strict=True)]
 
 
 def task_domains(
@@ -270,7 +276,11 @@ def task_from(
                 f"A {part} label of task {index + 1} is {int(outside[0])}, and its classes are "
                 f"{start} to {classes.stop - 1}. Remove those images."
             )
-    again = tuple((each, each) for each in sorted(set(train.y.tolist())) if each < classes.start)
+    again = tuple(
+        (position, position)
+        for position in sorted(set(train.y.tolist()))
+        if position < classes.start
+    )
     ids = tuple(range(classes.start, classes.stop))
     inside = _TaskSlice(train, test, ids, classes.start, known=again)
     prints = (fingerprint(train), fingerprint(test))
@@ -319,14 +329,14 @@ class _TaskSlice:
         """The labels of the n images of a class, some of them wrong where there is noise."""
         position, class_id = self.classes[place]
         visit = self.visits[place].key() if self.visits else ""
-        present = [each for each, _ in self.classes]
+        present = [label for label, _ in self.classes]
         return draw.labels(position, present, n, f"{class_id} {visit} {self.domain}")
 
     def label_counts(self, draw: ImageDraw, sizes: Sequence[int]) -> list[int]:
         """How many training images have the label of each class, of those that each brings."""
         if not draw.noise:
             return list(sizes)
-        labels = torch.cat([self.labels(draw, place, n) for place, n in enumerate(sizes)])
+        labels = torch.cat([self.labels(draw, number, n) for number, n in enumerate(sizes)])
         counts = labels.bincount()
         return [int(counts[position]) for position, _ in self.classes]
 
@@ -354,11 +364,11 @@ def _task(
         prints: The fingerprints of training and test data.
     """
     present, sizes = inside.classes, list[tuple[int, int]]()
-    for place, (_, class_id) in enumerate(present):
-        kept, held = draw.counts(inside.train, class_id, labels[class_id])
+    for number, (_, class_id) in enumerate(present):
+        train_count, held = draw.counts(inside.train, class_id, labels[class_id])
         if inside.visits:
-            kept = inside.visits[place].count(kept, labels[class_id])
-        sizes.append((kept, held))
+            train_count = inside.visits[number].count(train_count, labels[class_id])
+        sizes.append((train_count, held))
     train, val = (sum(part[column] for part in sizes) for column in (0, 1))
     test = sum(len(inside.test.of_class(class_id)) for class_id in inside.ids)
     place_key = inside.key()
@@ -378,12 +388,12 @@ def _task(
 def _load(inside: _TaskSlice, draw: ImageDraw) -> Split:
     """The images, class by class in the order of the stream and canonical within a class."""
     train, val = [], []
-    for place, (position, class_id) in enumerate(inside.classes):
-        kept, held = draw.divided(inside.train, class_id)
-        taken = inside.taken(place, kept, class_id)
+    for number, (position, class_id) in enumerate(inside.classes):
+        rest, held = draw.divided(inside.train, class_id)
+        taken = inside.taken(number, rest, class_id)
         images_of_class = _taken(inside.train, taken, position)
         if draw.noise:
-            noisy = inside.labels(draw, place, len(taken))
+            noisy = inside.labels(draw, number, len(taken))
             images_of_class = Samples(images_of_class.x, noisy)
         train.append(images_of_class)
         val.append(_taken(inside.train, held, position))

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ancl.data import ImageView, Label, Task
 from ancl.errors import ScenarioError
-from ancl.learner.held import HeldOut, Scorer, mask_other_tasks, numbers
-from ancl.learner.inputs import Data, Form, read_images, read_labelled
+from ancl.learner.form import Form
+from ancl.learner.held import HeldOut
+from ancl.learner.inputs import Data, read_images, read_labelled
 from ancl.learner.measures import (
     ALL,
     GIVEN,
@@ -24,6 +25,7 @@ from ancl.learner.measures import (
     confused,
     report_of,
 )
+from ancl.learner.scorer import Scorer, mask_other_tasks, numbers
 from ancl.methods.task_history import adds_classes
 from ancl.statistics import fit_temperature
 
@@ -115,15 +117,15 @@ class Answers(ABC):
         """
         scores = self.scores(data, task)
         self._warn_without(task)
-        found = self.calibration(task_known=task is not None)
-        if found.basis != ALL:
+        fitted = self.calibration(task_known=task is not None)
+        if fitted.basis != ALL:
             self._say_once(
                 "calibration",
-                f"The temperature behind the probabilities is {found.basis}: the learner holds no "
-                f"images of {'earlier' if found.images else 'its'} tasks. They rank classes, and "
+                f"The temperature behind the probabilities is {fitted.basis}: the learner holds no "
+                f"images of {'earlier' if fitted.images else 'its'} tasks. They rank classes, and "
                 f"may be too sure or not sure enough.",
             )
-        return (scores.double() / found.temperature).softmax(dim=1).float()
+        return (scores.double() / fitted.temperature).softmax(dim=1).float()
 
     def top_k(
         self, data: Data, k: int = 5, task: int | None = None
@@ -139,16 +141,16 @@ class Answers(ABC):
             raise ScenarioError(f"k is {k!r}; give a whole number, 1 or more.")
         names = self.classes
         possible = len(names) if task is None else len(self._task(task).names)
-        found = self.predict_proba(data, task).topk(min(k, possible), dim=1)
+        best = self.predict_proba(data, task).topk(min(k, possible), dim=1)
         return [
             [(names[index], share) for index, share in zip(row, shares, strict=True)]
-            for row, shares in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+            for row, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
     def evaluate(self, data: Data, labels: Any = None, task: int | None = None) -> float:
         """The share of images that get the right label."""
-        own, answers = self._answered(data, labels, task)
-        return sum(a == b for a, b in zip(own, answers, strict=True)) / len(own)
+        expected, answers = self._answered(data, labels, task)
+        return sum(a == b for a, b in zip(expected, answers, strict=True)) / len(expected)
 
     def confusion(
         self, data: Data = None, labels: Any = None, task: int | None = None
@@ -166,8 +168,8 @@ class Answers(ABC):
         if held is None:
             return confused(self.classes, [], [], NONE)
         scores = self._held_scores(held, task_known=self.scenario == "til")
-        own, answers = held.y.tolist(), scores.argmax(dim=1).tolist()
-        return confused(self.classes, own, answers, self._basis)
+        expected, answers = held.y.tolist(), scores.argmax(dim=1).tolist()
+        return confused(self.classes, expected, answers, self._basis)
 
     def report(
         self, data: Data = None, labels: Any = None, task: int | None = None
@@ -209,14 +211,14 @@ class Answers(ABC):
         """
         if not _is_number(rate) or not 0 <= rate < 1:
             raise ScenarioError(f"rate is {rate!r}; it is from 0 to below 1.")
-        found, held = self.calibration(task_known=task_known), self._held_out()
+        calibration, held = self.calibration(task_known=task_known), self._held_out()
         if held is None:
             raise ScenarioError(
                 "A threshold is found on held images, and this learner has none. Give reject a "
                 "probability, such as 0.5."
             )
         aware = self.scenario == "til" if task_known is None else task_known
-        scores = self._held_scores(held, task_known=aware).double() / found.temperature
+        scores = self._held_scores(held, task_known=aware).double() / calibration.temperature
         sure = scores.softmax(dim=1).float().amax(dim=1).sort().values
         return float(sure[int(rate * len(sure))])
 
@@ -224,7 +226,7 @@ class Answers(ABC):
 
     def _images(self, data: Data) -> Tensor | ImageView:
         if self._form is None:
-            raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
+            raise nothing_learned()
         return read_images(data, self._form, self._say)
 
     def _answered(self, data: Data, labels: Any, task: int | None) -> tuple[list[int], list[int]]:
@@ -287,13 +289,18 @@ class Answers(ABC):
         held = self._held_out()
         if held is None:
             return NONE
-        found = sorted(set(held.task.tolist()))
+        held_tasks = sorted(set(held.task.tolist()))
         tasks = [task.index for task in self._tasks if task.is_column]
-        if found == tasks:
+        if held_tasks == tasks:
             return ALL
-        if found == tasks[-1:]:
+        if held_tasks == tasks[-1:]:
             return NEWEST
-        return f"tasks {', '.join(map(str, found))}"
+        return f"tasks {', '.join(map(str, held_tasks))}"
+
+
+def nothing_learned() -> ScenarioError:
+    """What is wrong where a learner is asked before its first task."""
+    return ScenarioError("This learner has not learned anything yet. Call learn() first.")
 
 
 def check_reject(reject: float | None) -> None:

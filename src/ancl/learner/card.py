@@ -3,23 +3,30 @@
 It is for readers. Nothing is read back from it.
 """
 
+from __future__ import annotations
+
 import platform
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import torch
 from annotated_types import Ge, Le
 
 from ancl.checks import checked
 from ancl.data import Label
-from ancl.errors import printable
+from ancl.errors import counted, printable
 from ancl.files import MARK
+from ancl.learner.ledger import statistics_of
 from ancl.methods.method import Method
 from ancl.networks import weights_notice
 from ancl.recipe.data_spec import TaskSpec
 from ancl.recipe.recipe import Recipe
 from ancl.stages.final_state import FinalState, TaskState
+from ancl.wording import byte_size
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
 
 CARD = "README.md"
 """The card's name in the directory of a saved learner."""
@@ -55,6 +62,40 @@ def read_measured(values: Any, columns: Sequence[int]) -> tuple[Measured | None,
     ):
         raise ValueError("what was measured does not fit the tasks")
     return rows
+
+
+def one_line_summary(learner: Learner) -> str:
+    """What a learner is, what it knows and how large it is."""
+    network = network_title(learner._recipe)
+    start = f"<Learner {learner.method.name} on {network}, {learner.scenario}: "
+    if learner.input_shape is None:
+        return f"{start}nothing learned>"
+    memory, held = learner._exemplars(), learner._held_out()
+    parts = [
+        f"{len(learner.classes)} classes in {counted(len(learner.tasks), 'task')}",
+        f"images {'x'.join(map(str, learner.input_shape))}",
+        *([f"{len(memory.samples)} in memory"] if memory else []),
+        *([f"{len(held.y)} held"] if held else []),
+        byte_size(learner.size().disk),
+    ]
+    return f"{start}{', '.join(parts)}>"
+
+
+def card_of(learner: Learner, file: str = "") -> str:
+    """See ``Learner.card``."""
+    network, _ = learner._built()
+    memory = learner._exemplars()
+    return model_card(
+        learner._recipe,
+        learner._final_state(),
+        learner._measured,
+        parameters=sum(weights.numel() for weights in network.parameters()),
+        kept=len(memory.samples) if memory else 0,
+        features=len(statistics_of(learner).ledger) if learner.method.infer.holds else 0,
+        choice=str(learner.choice or ""),
+        accepted=learner.accepted_changes,
+        file=file,
+    )
 
 
 def model_card(
@@ -161,8 +202,8 @@ def _input(state: FinalState) -> str:
     if state.moments is None:
         return floats
     moments = [
-        "(" + ", ".join(f"{value:g}" for value in each) + ")"
-        for each in (state.moments.mean, state.moments.std)
+        "(" + ", ".join(f"{value:g}" for value in moment) + ")"
+        for moment in (state.moments.mean, state.moments.std)
     ]
     if not state.pixels:
         return f"{floats}, normalised inside: mean {moments[0]}, std {moments[1]}"
@@ -231,10 +272,10 @@ def _lost(measured: Sequence[Measured | None], task: int, column: int) -> str:
     now = last.accuracy[column] if last else None
     rows = [row for row in measured[task - 1 : -1] if row and last and row.on == last.on]
     before = [row.accuracy[column] for row in rows]
-    found = [share for share in before if share is not None]
-    if now is None or not found:
+    shares = [share for share in before if share is not None]
+    if now is None or not shares:
         return "not measured"
-    return f"{100 * (max(found) - now):.1f} points"
+    return f"{100 * (max(shares) - now):.1f} points"
 
 
 def _plain(text: str) -> str:

@@ -19,9 +19,11 @@ from torch import Tensor
 from ancl.data import ImageView, Label, Samples, Split, Task
 from ancl.errors import ScenarioError, counted, one_line
 from ancl.hashing import digest
-from ancl.learner.images import TRAINED, VALIDATED, LearnedImages, hash_rows
+from ancl.learner.images import TRAINED, VALIDATED, LearnedImages, pixel_hashes
 from ancl.learner.learning import learner_after
-from ancl.learner.relearn import relearn, statistics_of
+from ancl.learner.ledger import statistics_of
+from ancl.learner.next_task import sorted_labels
+from ancl.learner.relearn import relearn
 from ancl.memory import Exemplars
 from ancl.stages.final_state import TaskState
 from ancl.state import MEMORY, STATISTICS
@@ -140,7 +142,7 @@ def _recomputed(learner: Learner, edit: Edit) -> Learner:
     tasks, names = _tasks_again(learner, left, labels)
     numbers = [names.index(label) if label in names else 0 for label in labels]
     stays = [bool(len(images.y)) for images in left]
-    order = [sum(stays[:place]) for place in range(len(stays))]
+    order = [sum(stays[:number]) for number in range(len(stays))]
     history = tuple(
         images.renumbered(numbers) if before else None
         for images, before, stay in zip(left, learner._history, stays, strict=True)
@@ -191,7 +193,7 @@ def _removed_from(
     learner: Learner, edit: Edit, known: Statistics, listed: Sequence[LearnedImages]
 ) -> Statistics:
     """The statistics without the images that are forgotten."""
-    gone = known.ledger.take(known.ledger.where(hashes=[row.hex() for row in edit.removed]))
+    gone = _removed_entries(known, edit)
     if len(gone):
         known = known.remove(gone)
     if known.keep == "ledger" or not edit.removed:
@@ -199,7 +201,7 @@ def _removed_from(
     # Sums do not know their images: these are given again, and their features are the same bits.
     given = dict[bytes, int]()
     if edit.images is not None:
-        given = {row: place for place, row in enumerate(hash_rows(edit.images.digests()))}
+        given = {row: position for position, row in enumerate(pixel_hashes(edit.images))}
     for task, images in enumerate(listed):
         trained = ~edit.kept(images.rows()) & (images.use == TRAINED)
         if not bool(trained.any()):
@@ -217,6 +219,12 @@ def _removed_from(
             )
         known = known.remove(_entered(learner, edit, known, part, given, task))
     return known
+
+
+def _removed_entries(known: Statistics, edit: Edit) -> Ledger:
+    """What the ledger has of the images that are forgotten."""
+    ledger = known.ledger
+    return ledger.take(ledger.where(hashes=[row.hex() for row in edit.removed]))
 
 
 def _entered(
@@ -245,17 +253,17 @@ def _tasks_again(
     names: list[Label] = []
     tasks: list[Task] = []
     domains = learner.scenario == "dil"
-    every = _sorted({labels[y] for images in left for y in images.y.tolist()})
+    every = sorted_labels({labels[y] for images in left for y in images.y.tolist()})
     for images, before in zip(left, learner._tasks, strict=True):
         if not len(images.y):
             continue
         here = {labels[y] for y in images.y.tolist()}
-        new = every if domains else _sorted(here - set(names))
+        new = every if domains else sorted_labels(here - set(names))
         start = 0 if domains else len(names)
         names = every if domains else [*names, *new]
         returning = [] if domains else sorted(names.index(label) for label in here - set(new))
         trained = Counter(labels[y] for y in images.y[images.use == TRAINED].tolist())
-        present = [names[place] for place in (*returning, *range(start, start + len(new)))]
+        present = [names[position] for position in (*returning, *range(start, start + len(new)))]
         counts = tuple(trained[label] for label in present)
         held = int((images.use == VALIDATED).sum())
         content = [before.key, sorted(row.hex() for row in images.rows()), list(map(str, present))]
@@ -270,11 +278,6 @@ def _tasks_again(
         )
         tasks.append(state.task(len(tasks)))
     return tuple(tasks), names
-
-
-def _sorted(labels: set[Label]) -> list[Label]:
-    """As the classes of a task are sorted."""
-    return sorted(labels, key=lambda name: (isinstance(name, str), name))
 
 
 # -- methods that train ------------------------------------------------------------------------
@@ -311,14 +314,14 @@ def _without_images(learner: Learner, edit: Edit) -> Learner:
         held = Exemplars.of(rest.tensors()) if len(rest.task) else None
     if learner.method.infer.holds is not None:
         known = statistics_of(learner)
-        gone = known.ledger.take(known.ledger.where(hashes=[row.hex() for row in edit.removed]))
+        gone = _removed_entries(known, edit)
         pieces |= {STATISTICS: known.remove(gone).tensors()} if len(gone) else {}
     why = edit.why(learner._state)
     return relearn(learner, pieces, tasks, learner._form, held, history, why)
 
 
 def _rows(images: Exemplars) -> list[bytes]:
-    return hash_rows(images.samples.x.digests())
+    return pixel_hashes(images.samples.x)
 
 
 def _check_classes_stay(
@@ -379,4 +382,4 @@ def _fewer(task: Task, edit: Edit, images: LearnedImages | None, mask: Tensor | 
 
 
 def _stay(samples: Samples, edit: Edit) -> Samples:
-    return samples.take(edit.kept(hash_rows(samples.x.digests())).nonzero().squeeze(1))
+    return samples.take(edit.kept(pixel_hashes(samples.x)).nonzero().squeeze(1))

@@ -22,7 +22,7 @@ from ancl.data import ImageView, Normalization
 from ancl.errors import ExportError, SpecError, StoreError, printable, unknown
 from ancl.files import MARK, carries_mark, check_place, read_plain, replace_text
 from ancl.inference import Infer
-from ancl.learner.place import check_outside_learners
+from ancl.learner.lock import check_outside_learners
 from ancl.networks import Network, frozen, merge_adapters
 from ancl.types import Params
 
@@ -74,12 +74,21 @@ class ImageClassifier(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Scores (B, classes)."""
         if self.mean is not None and self.std is not None and self._floats:
-            mean, std = (each.view(-1, *[1] * (images.ndim - 2)) for each in (self.mean, self.std))
+            mean, std = (
+                moment.view(-1, *[1] * (images.ndim - 2)) for moment in (self.mean, self.std)
+            )
             images = (images - mean) / std
         elif self.mean is not None and self.std is not None:
             images = ((images.float() / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
         fixed = {name: self.get_buffer(buffer) for name, buffer in self._fixed.items()}
         return self._infer.scores(self.network(images), fixed)
+
+
+def module_of(learner: Learner) -> ImageClassifier:
+    """See ``Learner.module``."""
+    network, inputs = learner._built()
+    infer = learner.method.infer
+    return ImageClassifier(network, infer, infer.fixed(inputs), learner._learned().normalization)
 
 
 class Exported(NamedTuple):
@@ -105,10 +114,10 @@ def export_learner(learner: Learner, path: Path, format: str | None, overwrite: 
             f"{learner.method.name} cannot be exported: {why}. Learn the same images with ridge, "
             f"logistic or auto, which are one linear layer."
         )
-    setting, kept, warmth = learner._learned(), learner._exemplars(), learner.calibration()
+    setting, memory, warmth = learner._learned(), learner._exemplars(), learner.calibration()
     name, uint8 = export_format(path, format), learner._final_state().pixels
     channels, *size = shape = setting.architecture.input_shape
-    images = examples(shape, uint8=uint8, kept=kept.samples.x if kept else None)
+    images = examples(shape, uint8=uint8, kept=memory.samples.x if memory else None)
     facts = {
         "labels": learner.classes,
         "tasks": learner.tasks,
@@ -247,8 +256,8 @@ def _compared(answers: AnswerFunction, images: Tensor, expected: Tensor) -> floa
         ExportError: It is too large.
     """
     sizes = [*BATCHES, len(images) - sum(BATCHES)]
-    found = torch.cat([answers(part) for part in torch.split(images, sizes)])
-    gaps = (found - expected).abs()
+    scores = torch.cat([answers(part) for part in torch.split(images, sizes)])
+    gaps = (scores - expected).abs()
     if not bool((gaps <= ABSOLUTE + RELATIVE * expected.abs().amax(dim=1, keepdim=True)).all()):
         raise ExportError(
             f"The exported file does not answer as the learner does: on {len(images)} images the "
@@ -289,7 +298,7 @@ def _explained(name: str) -> Iterator[None]:
         raise
     except Exception as error:  # exporters raise errors of many kinds
         why = _first_cause(error)
-        other = next(each for each in _FORMATS if each != name)
+        other = next(candidate for candidate in _FORMATS if candidate != name)
         raise ExportError(
             f"The network cannot be exported to {name} ({why}). Does it "
             f"use len(x), or a number of images that is fixed? Use x.shape[0], or reshape(-1, …). "

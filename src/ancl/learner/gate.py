@@ -9,8 +9,13 @@ import torch
 
 from ancl.data import ImageView, Label
 from ancl.errors import ScenarioError, SpecError, one_line
-from ancl.learner.files import Evaluation, evaluate_tasks
-from ancl.learner.images import check_never_learned, hash_rows, image_ids, known_hashes
+from ancl.learner.evaluation import Evaluation, evaluate_tasks
+from ancl.learner.images import (
+    check_never_learned,
+    image_ids,
+    known_hashes,
+    pixel_hashes,
+)
 from ancl.learner.learner import Learner
 from ancl.wording import percent
 
@@ -89,10 +94,12 @@ def compare_on_test(
     evaluation = evaluate_tasks(after, x, labels, reject)
     rates = {row.label: row for row in evaluation.classes if row.images}
     earlier: dict[Label, float | None] = {}
-    known = [place for place, label in enumerate(labels) if before and label in before.classes]
+    known = [
+        position for position, label in enumerate(labels) if before and label in before.classes
+    ]
     if before and known:
-        own = [labels[place] for place in known]
-        was = evaluate_tasks(before, x.take(torch.tensor(known)), own)
+        known_labels = [labels[position] for position in known]
+        was = evaluate_tasks(before, x.take(torch.tensor(known)), known_labels)
         earlier = {row.label: row.recall for row in was.classes if row.images}
     recalls = tuple(
         Recall(label, row.images, earlier.get(label), row.recall or 0.0)
@@ -135,7 +142,7 @@ def evaluate_on_test(
         ScenarioError: A label was never learned; or, with conditions, an image was.
     """
     tested, _ = after._read(x, labels)
-    rows, ids = hash_rows(tested.digests()), image_ids(x, None, len(x))
+    rows, ids = pixel_hashes(tested), image_ids(x, None, len(x))
     if conditions:
         check_never_learned(rows, ids, after._history)
         conditions.check_classes(labels)
@@ -201,8 +208,8 @@ class GateConditions:
         A command gives texts: the text of a whole number is that class, where no text is.
         """
         texts = {str(label): label for label in labels} | {label: label for label in labels}
-        found = {texts[label]: s for label, s in self.min_recall.items() if label in texts}
-        return found, [label for label in self.min_recall if label not in texts]
+        shares = {texts[label]: s for label, s in self.min_recall.items() if label in texts}
+        return shares, [label for label in self.min_recall if label not in texts]
 
     def unmet(self, measured: GateResult) -> tuple[str, ...]:
         """The conditions that do not hold, a sentence each."""

@@ -1,4 +1,4 @@
-"""What answers are computed and measured by: a scorer, and images held out of learning."""
+"""Images held out of learning, and what is measured on them before and after a task."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -6,35 +6,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ancl.data import ImageView, Samples, Task
-from ancl.errors import ScenarioError
-from ancl.inference import Answer, InferenceInputs
-from ancl.learner.images import hash_rows
+from ancl.data import Samples, Task
+from ancl.learner.images import pixel_hashes
+from ancl.learner.ledger import read_statistics
+from ancl.learner.scorer import Scorer, mask_other_tasks
 from ancl.memory import Exemplars
 from ancl.methods.method import Method
-from ancl.methods.parts import inference_inputs, read_base
-from ancl.methods.task_history import ClassHistory, adds_classes
-from ancl.networks import Network
-from ancl.stages.setting import Setting
-from ancl.statistics import Statistics
+from ancl.methods.task_history import adds_classes
 from ancl.store.entry import StageResult
-from ancl.types import Output, strip_prefix
-
-
-class Scorer(NamedTuple):
-    """From images, or from what a network makes of them, to scores (N, C).
-
-    Args:
-        answer: Images -> the network's output.
-        score: An output -> scores.
-    """
-
-    answer: Answer
-    score: Callable[[Output], Tensor]
-
-    def __call__(self, x: Tensor | ImageView) -> Tensor:
-        """The scores of images in the learner's form."""
-        return self.score(self.answer(Samples(x, torch.zeros(len(x), dtype=torch.long))))
+from ancl.types import Output
 
 
 class HeldOut(NamedTuple):
@@ -51,56 +31,6 @@ class HeldOut(NamedTuple):
     task: Tensor
     hashes: Sequence[bytes]
     scores: Callable[[Scorer], Tensor]
-
-
-def mask_other_tasks(scores: Tensor, of: Tensor, tasks: Sequence[Task], first: int = 0) -> Tensor:
-    """Scores with minus infinity outside each image's own task.
-
-    Args:
-        scores: (N, C).
-        of: The task of each image.
-        tasks: Tasks, counted from ``first``.
-        first: The number of the first of them.
-    """
-    masked = torch.full_like(scores, float("-inf"))
-    for index, task in enumerate(tasks, start=first):
-        rows = of == index
-        masked[rows, task.classes] = scores[rows, task.classes]
-    return masked
-
-
-def built(
-    method: Method, setting: Setting, tasks: Sequence[Task], entries: Mapping[str, StageResult]
-) -> tuple[Network, InferenceInputs]:
-    """The network that tasks left behind, and what inference may look at besides its output."""
-    found = strip_prefix("network", entries["network"].tensors)
-    base = {name: tensor.to(setting.device) for name, tensor in read_base(entries).items()}
-    blocks = ClassHistory.of(tasks, setting.rows).blocks
-    network = setting.architecture.restore(blocks, found, base, device=setting.device)
-    read = {part: entry for part, entry in entries.items() if part in method.infer.reads}
-    classes = tasks[-1].classes.stop
-    return network, inference_inputs(network, setting.images, setting.device, classes, read)
-
-
-def make_scorer(method: Method, looked: InferenceInputs) -> Scorer:
-    """From images to scores, as the method chooses classes."""
-    return Scorer(looked.answer, method.infer.scorer(looked))
-
-
-def numbers(scores: Tensor) -> Tensor:
-    """The scores, if they are an answer.
-
-    Raises:
-        ScenarioError: Some are not a number, or infinitely large.
-    """
-    wrong = (scores.isnan() | scores.isposinf()).any(dim=1)
-    if bool(wrong.any()):
-        raise ScenarioError(
-            f"The learner has no answer to {int(wrong.sum())} of {len(scores)} images: their "
-            f"scores are not finite numbers. Its weights are damaged, or the values of the images "
-            f"are far too large."
-        )
-    return scores
 
 
 class Answering(NamedTuple):
@@ -218,11 +148,9 @@ def held_by(
         if images is None:
             return None
         x = images.samples.x
-        return HeldOut(
-            images.samples.y, images.task, hash_rows(x.digests()), lambda scorer: scorer(x)
-        )
+        return HeldOut(images.samples.y, images.task, pixel_hashes(x), lambda scorer: scorer(x))
     piece = method.infer.holds
-    known = Statistics.read(strip_prefix(piece, entries[piece].tensors))
+    known = read_statistics(entries[piece].tensors, piece)
     held = known.held
     if not len(held):
         return None
@@ -236,10 +164,10 @@ def held_by(
 
 def _first_tasks(tasks: Sequence[Task], y: Tensor) -> Tensor:
     """The task that was the first to bring the class of each image."""
-    found = torch.zeros(len(y), dtype=torch.long)
+    first_tasks = torch.zeros(len(y), dtype=torch.long)
     for task in tasks:
-        found[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
-    return found
+        first_tasks[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
+    return first_tasks
 
 
 def hold_out_images(
@@ -262,9 +190,9 @@ def hold_out_images(
         trained: The hashes of all images that were trained on, which are not held now.
     """
     task = tasks[-1]
-    out = {*trained, *(hash_rows(before.samples.x.digests()) if before else ())}
+    out = {*trained, *(pixel_hashes(before.samples.x) if before else ())}
     fresh = dict[bytes, int]()  # of equal images, the first
-    for index, row in enumerate(hash_rows(val.x.digests())):
+    for index, row in enumerate(pixel_hashes(val.x)):
         if row not in out:
             fresh.setdefault(row, index)
     val = val.take(torch.tensor(list(fresh.values()), dtype=torch.long))
@@ -283,7 +211,6 @@ def hold_out_images(
 
 def _brought_by(tasks: Sequence[Task], y: Tensor) -> Tensor:
     """The task of each image: that which was the first to bring its class, or the last in dil."""
-    brought = torch.full((len(y),), tasks[-1].index)
-    for task in tasks if tasks[-1].returning else ():
-        brought[(y >= task.classes.start) & (y < task.classes.stop)] = task.index
-    return brought
+    if tasks[-1].returning:
+        return _first_tasks(tasks, y)
+    return torch.full((len(y),), tasks[-1].index)

@@ -88,7 +88,7 @@ class LearnedImages:
     def take(self, mask: Tensor) -> "LearnedImages":
         """Those where a mask is true."""
         places = mask.nonzero().squeeze(1).tolist()
-        ids = tuple(self.ids[place] for place in places)
+        ids = tuple(self.ids[position] for position in places)
         return LearnedImages(ids, self.hashes[places], self.y[mask], self.use[mask])
 
     def renumbered(self, classes: Sequence[int]) -> "LearnedImages":
@@ -116,13 +116,13 @@ class Forgotten(NamedTuple):
 
     def mask(self, rows: Sequence[bytes]) -> list[bool]:
         """Of images by their hashes, whether each was forgotten."""
-        found = [False] * len(rows)
+        forgotten = [False] * len(rows)
         for salt, hashes in self.groups:
             known = set(hashes)
-            found = [
-                was or _salted(salt, row) in known for was, row in zip(found, rows, strict=True)
+            forgotten = [
+                was or _salted(salt, row) in known for was, row in zip(forgotten, rows, strict=True)
             ]
-        return found
+        return forgotten
 
     def added(self, rows: Collection[bytes]) -> "Forgotten":
         """With these images."""
@@ -167,12 +167,10 @@ def check_not_forgotten(rows: Sequence[bytes], ids: Sequence[str], forgotten: Fo
     """
     names = [name for name, was in zip(ids, forgotten.mask(rows), strict=True) if was]
     if names:
-        more = f"\n… and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         raise ScenarioError(
             f"This learner was told to forget {counted(len(names), 'image')} of these, so nothing "
             f"was learned:\n"
-            + "\n".join(map(one_line, names[:_SHOWN]))
-            + more
+            + _first_lines([*map(one_line, names)])
             + "\nTake them out. If they may be learned again: ancl forget LEARNER --images FILE "
             "--allow-again (learner.forget(images=…, allow_again=True))."
         )
@@ -195,18 +193,18 @@ class Arrival(NamedTuple):
 
     def part(self) -> tuple[ImageView, list[Label]]:
         """The images that are learned from, and their labels."""
-        return self.x.take(self.used), [self.labels[place] for place in self.used.tolist()]
+        return self.x.take(self.used), [self.labels[index] for index in self.used.tolist()]
 
     def learned(self, classes: Sequence[Label], split: Split) -> LearnedImages:
         """All of them, once they were split into those to train and to validate on."""
         hashes = self.x.digests()
         position = {label: number for number, label in enumerate(classes)}
-        train, val = (set(hash_rows(part.x.digests())) for part in (split.train, split.val))
+        train, val = (set(pixel_hashes(part.x)) for part in (split.train, split.val))
         use = torch.full((len(self.ids),), LEFT_OUT, dtype=torch.uint8)
         rows = hash_rows(hashes)
-        for place in self.used.tolist():  # of equal images some may be for each
-            held = rows[place] in val and rows[place] not in train
-            use[place] = VALIDATED if held else TRAINED
+        for index in self.used.tolist():  # of equal images some may be for each
+            held = rows[index] in val and rows[index] not in train
+            use[index] = VALIDATED if held else TRAINED
         y = torch.tensor([position[label] for label in self.labels])
         return LearnedImages(self.ids, hashes, y, use)
 
@@ -232,10 +230,10 @@ def arrival(
     Raises:
         ScenarioError: One of them has two labels, or all are held.
     """
-    rows = hash_rows(x.digests())
+    rows = pixel_hashes(x)
     check_one_label(rows, labels, ids, history, classes)
-    out = set(hash_rows(held.samples.x.digests())) if held else set[bytes]()
-    used = [place for place, row in enumerate(rows) if row not in out]
+    out = set(pixel_hashes(held.samples.x)) if held else set[bytes]()
+    used = [index for index, row in enumerate(rows) if row not in out]
     if not used and len(x):
         raise ScenarioError(
             f"All {len(x)} images are held images of this learner: it measures on them, and never "
@@ -248,6 +246,11 @@ def hash_rows(digests: Digests) -> list[bytes]:
     """The sha256 of every image, as bytes."""
     whole = digests.astype(">u8").tobytes()
     return [whole[start : start + 32] for start in range(0, len(whole), 32)]
+
+
+def pixel_hashes(x: ImageView) -> list[bytes]:
+    """The sha256 of the pixels of every image, as bytes."""
+    return hash_rows(x.digests())
 
 
 def known_hashes(history: History, *uses: int) -> set[bytes]:
@@ -284,18 +287,24 @@ def image_ids(data: Any, ids: Iterable[str] | None, count: int) -> tuple[str, ..
     elif is_picture_like(data):
         names = [_file_name(data, 0)]
     elif isinstance(data, list | tuple) and data and is_picture_like(data[0]):
-        names = [_file_name(picture, place) for place, picture in enumerate(data)]
+        names = [_file_name(picture, index) for index, picture in enumerate(data)]
     if names is None:
-        names = [str(place) for place in range(count)]
+        names = [str(index) for index in range(count)]
     if len(names) != count:
         raise ScenarioError(f"There are {count} images and {len(names)} ids. Give one id each.")
     return tuple(names)
 
 
-def _file_name(picture: Any, place: int) -> str:
+def _file_name(picture: Any, index: int) -> str:
     if isinstance(picture, str | os.PathLike):
         return os.fspath(picture)
-    return str(getattr(picture, "filename", "")) or str(place)
+    return str(getattr(picture, "filename", "")) or str(index)
+
+
+def _first_lines(lines: Sequence[str]) -> str:
+    """The first few lines of a list, and how many there are more."""
+    more = [f"… and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "\n".join([*lines[:_SHOWN], *more])
 
 
 def check_one_label(
@@ -324,14 +333,13 @@ def check_one_label(
             first.setdefault(row, (classes[y], f"{name}, learned in task {number}"))
     problems = []
     for row, label, name in zip(hashes, labels, ids, strict=True):
-        other, place = first.setdefault(row, (label, name))
+        other, earlier = first.setdefault(row, (label, name))
         if other != label:
-            problems.append(f"{one_line(place)} is {other!r}, and {one_line(name)} is {label!r}")
+            problems.append(f"{one_line(earlier)} is {other!r}, and {one_line(name)} is {label!r}")
     if problems:
-        more = f"\n… and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise ScenarioError(
-            "The same image has two labels:\n" + "\n".join(problems[:_SHOWN]) + more + "\nRemove "
-            "the image, or correct its label. If the earlier label was wrong, forget the image "
+            "The same image has two labels:\n" + _first_lines(problems) + "\nRemove the "
+            "image, or correct its label. If the earlier label was wrong, forget the image "
             "(ancl forget LEARNER --images FILE --allow-again), and learn it with the right one."
         )
 
@@ -363,10 +371,27 @@ def check_never_learned(
         if row in learned
     ]
     if both:
-        more = f"\n… and {len(both) - _SHOWN} more" if len(both) > _SHOWN else ""
         raise ScenarioError(
             f"{len(both)} of {len(hashes)} test images are images that the learner learns from:\n"
-            + "\n".join(both[:_SHOWN])
-            + more
+            + _first_lines(both)
             + "\nTest with images that are never learned."
         )
+
+
+def images_part(task: int) -> str:
+    """The part that lists the images of a task."""
+    return f"images of task {task + 1}"
+
+
+def learned_history(
+    tensors: Mapping[str, Params], tasks: int, classes: int
+) -> tuple[LearnedImages | None, ...]:
+    """The images of every task, from what is stored by part.
+
+    Raises:
+        ValueError: They are not lists of images of this number of classes.
+    """
+    parts = map(images_part, range(tasks))
+    return tuple(
+        LearnedImages.of(tensors[part], classes) if part in tensors else None for part in parts
+    )

@@ -1,83 +1,45 @@
 """Incremental classifier: learn tasks, predict, save and load."""
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import torch
 from torch import Tensor, nn
 
 from ancl.checks import checked
-from ancl.data import (
-    Augment,
-    ImageView,
-    Label,
-    Normalization,
-    channel_statistics,
-    chosen_normalization,
-    raw_floats,
-)
-from ancl.errors import ScenarioError, SpecError, counted
+from ancl.data import Augment, ImageView, Label
 from ancl.inference import InferenceInputs
-from ancl.learner.answers import Answers
-from ancl.learner.card import Measured, model_card, network_title
+from ancl.learner.answers import Answers, nothing_learned
+from ancl.learner.beginning import HELD, begin_recipe, reads_in_colour
+from ancl.learner.card import Measured, card_of, one_line_summary
 from ancl.learner.edit import Edit
-from ancl.learner.export import Exported, ImageClassifier, export_learner
-from ancl.learner.held import (
-    HeldChanges,
-    HeldOut,
-    Scorer,
-    built,
-    held_by,
-    make_scorer,
-    numbers,
-)
-from ancl.learner.images import (
-    Forgotten,
-    LearnedImages,
-    arrival,
-    check_not_forgotten,
-    hash_rows,
-    ids_of,
-    image_ids,
-)
-from ancl.learner.inputs import Data, Form, next_task, read_labelled
-from ancl.learner.learning import learn_task
-from ancl.learner.ledger import LedgerEntry, ledger_entries
-from ancl.learner.measures import Size, sizes
-from ancl.learner.notices import Warner, class_notes, recall_notes, reporting
-from ancl.learner.place import claimed, learner_place
-from ancl.learner.relearn import merge_learners, statistics_of
-from ancl.learner.repair import (
+from ancl.learner.edit_requests import (
     EditReport,
     Selection,
     forget_images,
     merge_into,
     rename_classes,
 )
-from ancl.learner.saved import (
-    Learned,
-    ListedImage,
-    SuppliedCode,
-    checked_scorer,
-    explained,
-    listed_images,
-    read_learner,
-)
-from ancl.learner.saving import save_version
-from ancl.learner.versions import StoredKeys, descends
+from ancl.learner.export import Exported, ImageClassifier, export_learner, module_of
+from ancl.learner.held import HeldChanges, HeldOut, held_by
+from ancl.learner.image_list import ListedImage, images_of
+from ancl.learner.images import Forgotten, LearnedImages, ids_of
+from ancl.learner.inputs import Data, read_labelled
+from ancl.learner.learning import learn_images
+from ancl.learner.ledger import LedgerEntry, ledger_entries, statistics_of
+from ancl.learner.loading import read_learner, restored
+from ancl.learner.measures import Size, size_of
+from ancl.learner.notices import Warner
+from ancl.learner.relearn import merge_learners
+from ancl.learner.saving import save_learner
+from ancl.learner.scorer import Scorer, built, make_scorer, numbers
+from ancl.learner.supplied_code import SuppliedCode
+from ancl.learner.versions import StoredKeys
 from ancl.memory import Exemplars, Memory
 from ancl.methods.method import Method
-from ancl.methods.variants import drop_zero_terms
-from ancl.networks import Network, network_maker
+from ancl.networks import Network
 from ancl.picture import PictureRule
-from ancl.recipe.build import make_setting
-from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, RunSpec
-from ancl.recipe.request import dotted_settings
-from ancl.recipe.resolve import CALL, resolve_recipe
-from ancl.runtime import resolve_device
+from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Recipe
 from ancl.stages.events import Events
 from ancl.stages.final_state import FinalState
 from ancl.stages.runner import MemoryStore, StageStorage
@@ -88,10 +50,6 @@ from ancl.store.entry import StageResult
 from ancl.store.store import Store
 from ancl.training.config import Training
 from ancl.types import strip_prefix
-from ancl.wording import byte_size
-
-HELD = 20
-"""How many validation images of each class a learner keeps, at most."""
 
 
 class Learner(Answers):
@@ -178,24 +136,7 @@ class Learner(Answers):
             "data.background": background,
         }
         given = {name: value for name, value in given.items() if value is not None} | settings
-        if isinstance(method, RunSpec):
-            raise SpecError(
-                "A learner is given its images when it learns, and a run's spec names them. Give "
-                "the method and settings; ancl.load_run opens a finished run as a learner."
-            )
-        if isinstance(method, Recipe):
-            if given:
-                raise SpecError(f"{', '.join(given)}: a recipe has its settings already.")
-            recipe = method
-        else:
-            recipe = resolve_recipe(method, [Layer(CALL, dotted_settings(given))])
-        if held < 0:
-            raise SpecError(f"held is {held}; it must be 0 or more.")
-        if held != HELD and recipe.make_method().infer.holds is not None:
-            raise SpecError(
-                f"held is {held}, but this method holds a share of all images, as features: "
-                f"val_fraction. Leave held out, or give val_fraction=0 to hold none."
-            )
+        recipe = begin_recipe(method, given, held)
         self._recipe, self._most_held, self._device = recipe, held, device
         self._events, self._verbose = events, verbose
         self._say, self._said = (events or Warner()).say, set[str]()
@@ -222,27 +163,11 @@ class Learner(Answers):
 
     def __repr__(self) -> str:
         """What it is, what it knows and how large it is."""
-        network = network_title(self._recipe)
-        start = f"<Learner {self.method.name} on {network}, {self.scenario}: "
-        if self._setting is None:
-            return f"{start}nothing learned>"
-        memory, held = self._exemplars(), self._held_out()
-        parts = [
-            f"{len(self.classes)} classes in {counted(len(self._tasks), 'task')}",
-            f"images {'x'.join(map(str, self._setting.architecture.input_shape))}",
-            *([f"{len(memory.samples)} in memory"] if memory else []),
-            *([f"{len(held.y)} held"] if held else []),
-            byte_size(self.size().disk),
-        ]
-        return f"{start}{', '.join(parts)}>"
+        return one_line_summary(self)
 
     def size(self) -> Size:
         """The bytes of what is saved and of what is kept in memory, in all and by part."""
-        pixels = math.prod(self._learned().architecture.input_shape)
-        each = pixels * (1 if self._form and self._form.pixels else 4)
-        kept = self._tasks[self._opened :] if self.method.data == "all" else ()
-        images = each * sum(sum(task.sizes) for task in kept)
-        return sizes(self._entries(), self._held, images, self._scorer is not None)
+        return size_of(self)
 
     @property
     def input_shape(self) -> tuple[int, ...] | None:
@@ -286,42 +211,12 @@ class Learner(Answers):
             Its number (``task``), new ``classes``, known ones that came again (``returning``), the
             main network's ``epochs``, ``held``: what changed on held images, and ``accepted``.
         """
-        spec = self._recipe.data
-        x, given = self._read(data, labels)
-        names = image_ids(data, ids, len(x))
-        if self._forgotten:
-            check_not_forgotten(hash_rows(x.digests()), names, self._forgotten)
-        arrived = arrival(x, given, names, self._history, self.classes, self._held)
-        task = next_task(*arrived.part(), self._tasks, self._recipe)
-        sized = spec.size is not None
-        form = self._form.widened(x) if self._form else Form.of(x, spec.pictures, resized=sized)
-        setting = self._setting or self._first_setting(x, form)
-        with reporting(self._events, self._verbose) as events:
-            for note in class_notes(given, self.classes):
-                events.say(note)
-            log, candidate = learn_task(self, task, setting, form, arrived, events)
-            candidate._since = (*self._since, "learn")
-            for note in recall_notes(candidate._changes.recalls, candidate.classes):
-                events.say(note)
-        accepted = accept is None or bool(accept(candidate))
-        if accepted:
-            self._become(candidate)
-        else:
-            self._memory.keep_only(self._state.values())
-        return {
-            "task": task.index,
-            "classes": list(task.names),
-            "returning": candidate.returning[-1],
-            "epochs": log,
-            "held": list(candidate._changes.groups),
-            "accepted": accepted,
-            **({} if accepted else {"candidate": candidate}),
-        }
+        return learn_images(self, data, labels, ids, accept)
 
     def _read(self, data: Data, labels: Any) -> tuple[ImageView, list[Label]]:
         """Images and labels, in the learner's form or in that which its first task will have."""
-        form = (self._form, self._say, self._recipe.data, self._in_colour)
-        return read_labelled(data, labels, *form)
+        colour = reads_in_colour(self._recipe, self.method)
+        return read_labelled(data, labels, self._form, self._say, self._recipe.data, colour)
 
     @property
     def ledger(self) -> tuple[LedgerEntry, ...]:
@@ -338,8 +233,8 @@ class Learner(Answers):
     def choice(self) -> Choice | None:
         """What held images have chosen of the classifier, if there was something to choose."""
         piece = self._state.get(CLASSIFIER)
-        found = self._obtain(piece).meta.get(CHOICE) if piece else None
-        return None if found is None else checked(Choice, found)
+        stored = self._obtain(piece).meta.get(CHOICE) if piece else None
+        return None if stored is None else checked(Choice, stored)
 
     def merge(self, other: "Learner") -> None:
         """Take over all that another learner has learned: to the bit as one that saw all images.
@@ -362,9 +257,7 @@ class Learner(Answers):
 
         Each has what it is called, its hash, its month (task), its label, and where it is kept.
         """
-        parts = {part: entry.tensors for part, entry in self._entries().items()}
-        parts |= {"held": self._held.tensors()} if self._held else {}
-        return tuple(listed_images(self._history, self.classes, parts))
+        return images_of(self)
 
     def forget(
         self,
@@ -427,10 +320,7 @@ class Learner(Answers):
     @property
     def module(self) -> ImageClassifier:
         """A plain module on the CPU, from images to scores: see ``ImageClassifier``."""
-        network, looked = self._built()
-        infer = self.method.infer
-        fixed = infer.fixed(looked)
-        return ImageClassifier(network, infer, fixed, self._learned().normalization)
+        return module_of(self)
 
     def export(
         self, path: str | Path, *, format: str | None = None, overwrite: bool = False
@@ -455,19 +345,7 @@ class Learner(Answers):
 
     def card(self, file: str = "") -> str:
         """The model card, as Markdown; ``file`` are lines on an exported file."""
-        network, _ = self._built()
-        kept = self._exemplars()
-        return model_card(
-            self._recipe,
-            self._final_state(),
-            self._measured,
-            parameters=sum(each.numel() for each in network.parameters()),
-            kept=len(kept.samples) if kept else 0,
-            features=len(statistics_of(self).ledger) if self.method.infer.holds else 0,
-            choice=str(self.choice or ""),
-            accepted=self.accepted_changes,
-            file=file,
-        )
+        return card_of(self, file)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything needed to answer and to learn more, elsewhere, into one directory.
@@ -483,11 +361,7 @@ class Learner(Answers):
         Raises:
             StoreError: The directory cannot be written, or holds something else.
         """
-        place = learner_place(path)
-        self._learned()
-        descends(place, self._descent, overwrite=overwrite)
-        with claimed(place, self._say):
-            save_version(self, place, overwrite=overwrite)
+        save_learner(self, path, overwrite=overwrite)
 
     @classmethod
     def load(
@@ -517,29 +391,7 @@ class Learner(Answers):
             Path(path), "Learner.load", method, network, augment, accept_changed
         )
         opened = {"device": device, "store": store, "verbose": verbose, "events": events}
-        return cls._of(read_learner(supplied, version), supplied.path, **opened)
-
-    @classmethod
-    def _of(cls, learned: Learned, path: Path, **opened: Any) -> Self:
-        """The door: a learner of what another one, or a run, left behind at a path.
-
-        Args:
-            learned: What it left behind.
-            path: Where that is, for messages.
-            opened: ``device``, ``store``, ``verbose`` and ``events``.
-
-        Raises:
-            StoreError: Its parts do not fit together.
-        """
-        held = HELD if learned.most_held is None else learned.most_held
-        learner = cls(learned.recipe, held=held, **opened)
-        for change in learned.changes:
-            learner._say(f"Accepted, although its code has changed: {change}.")
-        learner.accepted_changes = tuple(dict.fromkeys([*learned.accepted, *learned.changes]))
-        with explained(path, learned.remedy):
-            learner._continue_from(learned)
-        learner._descent |= {learned.digest} if learned.digest else set()
-        return learner
+        return restored(cls, read_learner(supplied, version), supplied.path, **opened)
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -547,20 +399,6 @@ class Learner(Answers):
         if subject not in self._said:
             self._said.add(subject)
             self._say(message)
-
-    def _setting_for(
-        self, shape: Sequence[int], moments: Normalization | None, pixels: bool
-    ) -> Setting:
-        device = resolve_device(self._device)
-        return make_setting(self._recipe, self.method, shape, moments, device, pixels=pixels)
-
-    def _first_setting(self, x: ImageView, form: Form) -> Setting:
-        """What decides the stages of all tasks besides the recipe: the first task's images."""
-        asked = self._recipe.data.normalization
-        for note in raw_floats(x, asked):
-            self._say_once("floats", note)
-        moments = chosen_normalization(asked, x, channel_statistics(x))
-        return self._setting_for(form.shape, moments, x.dtype == torch.uint8)
 
     def _become(self, other: "Learner") -> None:
         """Know what another learner knows, which is this one after something was learned."""
@@ -571,16 +409,9 @@ class Learner(Answers):
             return None
         return held_by(self.method, self._tasks, self._entries(), self._held)
 
-    @property
-    def _in_colour(self) -> bool:
-        """Whether grey images get three channels: pretrained weights read all images so."""
-        name = self._recipe.network["name"]
-        library = network_maker(name).library if isinstance(name, str) else None
-        return library is not None and self.method.infer.holds is not None
-
     def _learned(self) -> Setting:
         if self._setting is None:
-            raise ScenarioError("This learner has not learned anything yet. Call learn() first.")
+            raise nothing_learned()
         return self._setting
 
     def _score(self, x: Tensor | ImageView) -> Tensor:
@@ -611,36 +442,3 @@ class Learner(Answers):
         entry = self._memory.load(key)
         assert entry is not None
         return entry
-
-    def _continue_from(self, learned: Learned) -> None:
-        """Take over what was learned.
-
-        Raises:
-            ValueError: Its parts do not belong together.
-        """
-        state, entries = learned.state, learned.entries
-        tasks = state.learned(self.scenario)
-        setting = self._setting_for(state.input_shape, state.moments, state.pixels)
-        if self.method.all_classes:
-            setting = replace(setting, rows=tasks[-1].classes.stop)
-        wanted = {
-            "importance": drop_zero_terms(self.method).needs_importance,
-            "memory": setting.memory is not None and self.method.data == "current",
-            "first rate": setting.training.lr_search,
-        }
-        absent = [part for part, read in wanted.items() if read and part not in state.keys]
-        if absent:
-            raise ValueError(f"the state of {self.method.name} lacks: {', '.join(absent)}")
-        for part, key in state.keys.items():
-            self._memory.save(key, entries[part])
-        self._setting, self._tasks, self._state = setting, tasks, dict(state.keys)
-        self._form, self._held = learned.form, learned.held
-        self._measured, self._opened = learned.measured, len(tasks)
-        self._history = learned.images or (None,) * len(tasks)
-        self._forgotten, self._marks = learned.forgotten, learned.marks
-        self._stored = learned.stored
-        fitted, held = learned.calibration, self._held
-        if fitted and held and (fitted.images, fitted.basis) == (len(held.samples), self._basis):
-            self._fitted[self.scenario == "til"] = fitted
-        parts = (entries, *self._built(), self._form, len(tasks))
-        self._scorer = checked_scorer(self.method, *parts)  # what does not fit is refused now

@@ -1,9 +1,9 @@
-"""A learner after something was learned: made beside the one of before, which stays as it is."""
+"""Learning a task: the learner that knows it is made beside the one of before, which stays."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from ancl.data import Task
+from ancl.learner.beginning import first_setting
 from ancl.learner.card import Measured
+from ancl.learner.form import Form
 from ancl.learner.held import (
     KNOWN,
     Answering,
@@ -22,9 +24,19 @@ from ancl.learner.held import (
     hold_out_images,
     task_accuracies,
 )
-from ancl.learner.images import TRAINED, Arrival, LearnedImages, known_hashes
-from ancl.learner.inputs import Form, check_learnable
-from ancl.learner.notices import announce
+from ancl.learner.images import (
+    TRAINED,
+    Arrival,
+    LearnedImages,
+    arrival,
+    check_not_forgotten,
+    image_ids,
+    known_hashes,
+    pixel_hashes,
+)
+from ancl.learner.inputs import Data
+from ancl.learner.next_task import check_learnable, next_task
+from ancl.learner.notices import announce, class_notes, recall_notes, reporting
 from ancl.learner.versions import StoredKeys
 from ancl.memory import Exemplars
 from ancl.stages.events import Events
@@ -39,6 +51,47 @@ from ancl.store.store import Store
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
+
+
+def learn_images(
+    learner: Learner,
+    data: Data,
+    labels: Any,
+    ids: Iterable[str] | None,
+    accept: Callable[[Learner], bool] | None,
+) -> dict[str, Any]:
+    """See ``Learner.learn``."""
+    spec = learner._recipe.data
+    x, given = learner._read(data, labels)
+    names = image_ids(data, ids, len(x))
+    if learner._forgotten:
+        check_not_forgotten(pixel_hashes(x), names, learner._forgotten)
+    arrived = arrival(x, given, names, learner._history, learner.classes, learner._held)
+    task = next_task(*arrived.part(), learner._tasks, learner._recipe)
+    before, sized = learner._form, spec.size is not None
+    form = before.widened(x) if before else Form.of(x, spec.pictures, resized=sized)
+    setting = learner._setting or first_setting(learner, x, form)
+    with reporting(learner._events, learner._verbose) as events:
+        for note in class_notes(given, learner.classes):
+            events.say(note)
+        log, candidate = learn_task(learner, task, setting, form, arrived, events)
+        candidate._since = (*learner._since, "learn")
+        for note in recall_notes(candidate._changes.recalls, candidate.classes):
+            events.say(note)
+    accepted = accept is None or bool(accept(candidate))
+    if accepted:
+        learner._become(candidate)
+    else:
+        learner._memory.keep_only(learner._state.values())
+    return {
+        "task": task.index,
+        "classes": list(task.names),
+        "returning": candidate.returning[-1],
+        "epochs": log,
+        "held": list(candidate._changes.groups),
+        "accepted": accepted,
+        **({} if accepted else {"candidate": candidate}),
+    }
 
 
 def learn_task(

@@ -1,8 +1,10 @@
 """What a learner without training knows of every image, and two such learners as one."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -13,9 +15,14 @@ from ancl.methods.method import Method
 from ancl.methods.task_history import adds_classes
 from ancl.recipe.recipe import Recipe
 from ancl.stages.setting import Setting
-from ancl.state import BASE, NETWORK
+from ancl.state import BASE, NETWORK, STATISTICS
 from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
+from ancl.types import Params, strip_prefix
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
+
 
 Ids = Mapping[str, Sequence[str]]
 """What images are called, by the hash of each."""
@@ -49,6 +56,27 @@ def ledger_entries(known: Statistics, labels: Sequence[Label], ids: Ids) -> tupl
         LedgerEntry(tuple(ids.get(text, ())), text, task, labels[number], held)
         for text, task, number, held in rows
     )
+
+
+def statistics_of(learner: Learner) -> Statistics:
+    """The statistics of all images that a learner has learned or holds.
+
+    Raises:
+        ScenarioError: Its method keeps none.
+    """
+    learner._learned()
+    piece = learner.method.infer.holds
+    if piece is None:
+        raise ScenarioError(
+            f"{learner.method.name} trains a network, which does not know what it has of which "
+            f"image. Methods that compute their classifier do: auto, ncm, slda, ridge, knn …"
+        )
+    return read_statistics(learner._obtain(learner._state[piece]).tensors, piece)
+
+
+def read_statistics(tensors: Params, piece: str = STATISTICS) -> Statistics:
+    """Statistics, from the tensors of a piece of the state."""
+    return Statistics.read(strip_prefix(piece, tensors))
 
 
 # -- two learners as one -----------------------------------------------------------------------
@@ -94,7 +122,7 @@ def check_mergeable(here: Site, there: Site) -> None:
 
 
 def _differences(here: Site, there: Site) -> Iterable[str]:
-    own, other = here.recipe, there.recipe
+    recipe, other = here.recipe, there.recipe
     if here.method.main != "none":
         yield (
             f"{here.method.name} trains its network: once it has moved, features of one learner "
@@ -106,9 +134,9 @@ def _differences(here: Site, there: Site) -> Iterable[str]:
         shown = " and ".join(names) if names[0] != names[1] else f"two {names[0]}"
         yield f"Their methods differ, or settings of these: {shown}. Begin both with the same."
     for what, one, two, remedy in (
-        ("scenarios", own.data.scenario, other.data.scenario, "Begin both with the same."),
-        ("seeds", own.seed, other.seed, "Seeds decide which images are held."),
-        ("val_fraction", own.data.val_fraction, other.data.val_fraction, "It decides the same."),
+        ("scenarios", recipe.data.scenario, other.data.scenario, "Begin both with the same."),
+        ("seeds", recipe.seed, other.seed, "Seeds decide which images are held."),
+        ("val_fraction", recipe.data.val_fraction, other.data.val_fraction, "It decides the same."),
         ("normalization", here.setting.normalization, there.setting.normalization, "Give it."),
     ):
         if one != two:
@@ -171,7 +199,7 @@ def merged_tasks(here: Site, there: Site) -> tuple[tuple[Task, ...], list[int]]:
         start = len(names)
         new = [name for name in task.names if name not in names]
         names += new
-        numbers = [names.index(others[place]) for place in task.present]
+        numbers = [names.index(others[position]) for position in task.present]
         counts = dict(zip(numbers, task.counts, strict=True))
         tasks.append(
             replace(
@@ -192,7 +220,9 @@ def _same_classes(
     """The domains of both, the classes in the order of the first."""
     tasks = list(here.tasks)
     for task in there.tasks:
-        counts = dict(zip((numbers[place] for place in task.present), task.counts, strict=True))
+        counts = dict(
+            zip((numbers[position] for position in task.present), task.counts, strict=True)
+        )
         tasks.append(
             replace(
                 task,

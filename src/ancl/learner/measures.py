@@ -1,7 +1,10 @@
 """What is measured: on held images calibration, confusions and rates per class; and the size."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,6 +15,9 @@ from ancl.memory import Exemplars
 from ancl.store.entry import StageResult
 from ancl.types import Params
 from ancl.wording import byte_size, percent
+
+if TYPE_CHECKING:
+    from ancl.learner.learner import Learner
 
 ALL, NEWEST, NONE, GIVEN = "all tasks", "newest task only", "not measured", "given images"
 """What a measurement stands on: held images of all tasks, of the newest alone (``NEWEST``), no
@@ -44,8 +50,10 @@ def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 10) -> 
     """
     confidence, answers = probabilities.max(dim=1)
     right = (answers == labels).double()
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    gap = torch.zeros(bins, dtype=torch.double).index_add_(0, place, right - confidence.double())
+    bin_number = (confidence * bins).long().clamp(max=bins - 1)
+    gap = torch.zeros(bins, dtype=torch.double).index_add_(
+        0, bin_number, right - confidence.double()
+    )
     return float(gap.abs().sum() / len(labels))
 
 
@@ -138,23 +146,23 @@ def confused(
 def report_of(confusion: Confusion, tasks: Sequence[int]) -> AccuracyReport:
     """Rates of every class; ``tasks`` are the tasks that they came with."""
     rows, counts = [], confusion.counts
-    for place, (label, task) in enumerate(zip(confusion.classes, tasks, strict=True)):
-        own, right = sum(counts[place]), counts[place][place]
-        answered = sum(row[place] for row in counts)
-        others = [(count, -i) for i, count in enumerate(counts[place]) if i != place and count]
+    for number, (label, task) in enumerate(zip(confusion.classes, tasks, strict=True)):
+        images, right = sum(counts[number]), counts[number][number]
+        answered = sum(row[number] for row in counts)
+        others = [(count, -i) for i, count in enumerate(counts[number]) if i != number and count]
         mistaken = confusion.classes[-max(others)[1]] if others else None
         rows.append(
             ClassRates(
                 label,
                 task,
-                own,
-                right / own if own else None,
+                images,
+                right / images if images else None,
                 right / answered if answered else None,
                 mistaken,
             )
         )
     total = sum(map(sum, counts))
-    correct = sum(row[place] for place, row in enumerate(counts))
+    correct = sum(row[number] for number, row in enumerate(counts))
     accuracy = correct / total if total else None
     return AccuracyReport(accuracy, tuple(rows), total, confusion.basis if total else NONE)
 
@@ -175,8 +183,8 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if number else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
     )
@@ -223,6 +231,16 @@ def sizes(
     if images:
         parts["images"] = images
     return Size(disk, disk + ready + images, parts)
+
+
+def size_of(learner: Learner) -> Size:
+    """See ``Learner.size``."""
+    learner._learned()
+    images = 0
+    if learner.method.data == "all" and learner._form:  # they are read again with every task
+        counts = [sum(task.sizes) for task in learner._tasks[learner._opened :]]
+        images = learner._form.image_bytes * sum(counts)
+    return sizes(learner._entries(), learner._held, images, learner._scorer is not None)
 
 
 def _bytes(tensors: Params) -> int:

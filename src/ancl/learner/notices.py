@@ -76,9 +76,9 @@ def announce(
     for note in task_notes(method, scenario, tasks, setting):
         events.say(note)
     # Nothing is evaluated here, nor are features computed of images that only that would read.
-    kept = [stage for stage in stages if stage.name != "evaluate"]
-    read = {key for stage in kept for key in stage.inputs.values()}
-    todo = {each.key: each for each in kept if each.name != "features" or each.key in read}
+    computed = [stage for stage in stages if stage.name != "evaluate"]
+    read = {key for stage in computed for key in stage.inputs.values()}
+    todo = {stage.key: stage for stage in computed if stage.name != "features" or stage.key in read}
     titles = {key: f"task {len(tasks)} {stage.name}" for key, stage in todo.items()}
     events.work_begins(titles, {key: stage.epochs for key, stage in todo.items()}, todo)
 
@@ -138,8 +138,8 @@ def task_notes(method: Method, scenario: str, tasks: Sequence[Task], setting: Se
     """What a user should know before the last of these tasks is learned."""
     index = tasks[-1].index
     if index < 2:
-        found = list(notes(method, scenario, setting)) if index == 0 else []
-        return found + plan_notes(method, tasks, setting)
+        general = list(notes(method, scenario, setting)) if index == 0 else []
+        return general + plan_notes(method, tasks, setting)
     return [] if tasks[-1].is_column else left_out(method, tasks[-1:])
 
 
@@ -157,9 +157,9 @@ def notes(method: Method, scenario: str, setting: Setting) -> Iterator[str]:
     yield from net.notes
     yield from untrained_notes(method, net)
     yield from tuning_notes(method, setting)
-    found = classifier_layer(net)
-    if found:
-        name, outputs = found
+    layer = classifier_layer(net)
+    if layer:
+        name, outputs = layer
         yield (
             f"The features of the network are the {outputs} outputs of its last linear layer "
             f"{name!r}: it seems to be a whole classifier. Take that layer off, so that what lies "

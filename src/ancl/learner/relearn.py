@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ancl.data import Task
-from ancl.errors import ScenarioError
 from ancl.hashing import digest
+from ancl.learner.form import Form
 from ancl.learner.images import LearnedImages, check_not_forgotten
-from ancl.learner.inputs import Form
 from ancl.learner.learning import learner_after
 from ancl.learner.ledger import (
     Site,
     check_mergeable,
     merged_statistics,
     merged_tasks,
+    statistics_of,
 )
 from ancl.learner.notices import reporting
 from ancl.memory import Exemplars
@@ -23,29 +23,11 @@ from ancl.stages.plan import plan_again
 from ancl.stages.runner import Layered, Runner
 from ancl.stages.stage import Stage
 from ancl.state import STATISTICS, StateKeys
-from ancl.statistics import Statistics
 from ancl.store.entry import StageResult
-from ancl.types import Params, prefixed, strip_prefix
+from ancl.types import Params, prefixed
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
-
-
-def statistics_of(learner: Learner) -> Statistics:
-    """The statistics of all images that a learner has learned or holds.
-
-    Raises:
-        ScenarioError: Its method keeps none.
-    """
-    learner._learned()
-    piece = learner.method.infer.holds
-    if piece is None:
-        raise ScenarioError(
-            f"{learner.method.name} trains a network, which does not know what it has of which "
-            f"image. Methods that compute their classifier do: auto, ncm, slda, ridge, knn …"
-        )
-    entry = learner._obtain(learner._state[piece])
-    return Statistics.read(strip_prefix(piece, entry.tensors))
 
 
 def relearn(
@@ -91,7 +73,7 @@ def merge_learners(learner: Learner, other: Learner) -> None:
     check_mergeable(here, there)
     tasks, numbers = merged_tasks(here, there)
     known = merged_statistics(here, there, tasks, numbers)
-    keys = [each._state[STATISTICS] for each in (learner, other)]
+    keys = [side._state[STATISTICS] for side in (learner, other)]
     forms = learner._form, other._form
     others = [images and images.renumbered(numbers) for images in other._history]
     form = forms[0] and forms[1] and forms[0].joined(forms[1])

@@ -12,11 +12,13 @@ import torch
 from ancl.data import ImageView, Label, Samples, Split, canonical
 from ancl.errors import MethodError, ScenarioError
 from ancl.hashing import digest
+from ancl.learner.beginning import first_setting
 from ancl.learner.edit import Edit, check_enough
+from ancl.learner.form import Form
 from ancl.learner.held import KNOWN, Change, HeldChanges
-from ancl.learner.images import Arrival, hash_rows, ids_of
-from ancl.learner.inputs import Form, next_task
+from ancl.learner.images import Arrival, ids_of, pixel_hashes
 from ancl.learner.learning import learn_task
+from ancl.learner.next_task import next_task
 from ancl.learner.notices import reporting
 from ancl.memory import Exemplars
 from ancl.stages.events import Events
@@ -81,8 +83,8 @@ def _kept_tasks(learner: Learner, edit: Edit) -> list[_KeptTask]:
             parts = [_chosen(samples, labels, edit) for samples in (split.train, split.val)]
         else:
             parts = [_of_task(images, number, labels, edit) for images in (memory, held)]
-        (train, own), (other, others) = parts
-        lost = [label for label in dict.fromkeys(others) if label not in own]
+        (train, train_labels), (other, others) = parts
+        lost = [label for label in dict.fromkeys(others) if label not in train_labels]
         if train is None and other is None:
             continue  # all of it is forgotten
         if train is None or lost:
@@ -93,7 +95,7 @@ def _kept_tasks(learner: Learner, edit: Edit) -> list[_KeptTask]:
                 f"that remain, or use a method that keeps some (--memory-per-class), or one that "
                 f"trains nothing, such as auto."
             )
-        tasks.append(_KeptTask(train, own, other, others))
+        tasks.append(_KeptTask(train, train_labels, other, others))
     if not tasks:
         raise ScenarioError(
             f"{learner.method.name} keeps no images, so there is nothing to learn again from. "
@@ -127,7 +129,7 @@ def _chosen(
     samples: Samples, labels: Sequence[Label], edit: Edit
 ) -> tuple[ImageView | None, list[Label]]:
     """The images that are not forgotten, with their new labels."""
-    stay = edit.kept(hash_rows(samples.x.digests())).nonzero().squeeze(1)
+    stay = edit.kept(pixel_hashes(samples.x)).nonzero().squeeze(1)
     if not len(stay):
         return None, []
     rest = samples.take(stay)
@@ -160,9 +162,9 @@ def _learned(
         load=lambda: split,
     )
     names = tuple(
-        (ids.get(row.hex()) or (f"task {task.index + 1}, image {place + 1}",))[0]
-        for place, row in enumerate(hash_rows(x.digests()))
+        (ids.get(row.hex()) or (f"task {task.index + 1}, image {index + 1}",))[0]
+        for index, row in enumerate(pixel_hashes(x))
     )
     arrived = Arrival(x, labels, names, rest)
-    setting = learner._setting or learner._first_setting(train.x, form)
+    setting = learner._setting or first_setting(learner, train.x, form)
     return learn_task(learner, task, setting, form, arrived, events)[1]

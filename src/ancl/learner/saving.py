@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,35 +12,39 @@ from ancl.data import Label
 from ancl.data.caches import remove_holding
 from ancl.errors import AnclError, ScenarioError, StoreError
 from ancl.learner.edit import Edit, edited
-from ancl.learner.images import LEFT_OUT
-from ancl.learner.place import working_directory
-from ancl.learner.saved import (
-    ListedImage,
-    SuppliedCode,
-    images_part,
-    list_images,
-    read_learner,
-)
-from ancl.learner.versions import (
+from ancl.learner.image_list import ListedImage, list_images
+from ancl.learner.images import LEFT_OUT, images_part
+from ancl.learner.loading import read_learner, restored
+from ancl.learner.lock import claimed, learner_place, working_directory
+from ancl.learner.supplied_code import SuppliedCode
+from ancl.learner.version_writing import (
     LEARNED_FROM,
     STRIPPED,
     Note,
     Rewritten,
-    Version,
     add_version,
+    as_read,
     descends,
-    read_versions,
+    encode_parts,
 )
+from ancl.learner.versions import Version, read_versions
 from ancl.outside import is_outside
 from ancl.stages.events import Events
-from ancl.store.bundle import part_name
-from ancl.store.entry import encoded
 from ancl.types import Params
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
 
 _REFUSED = "It was refused before images were forgotten."
+
+
+def save_learner(learner: Learner, path: str | Path, *, overwrite: bool) -> None:
+    """See ``Learner.save``."""
+    target = learner_place(path)
+    learner._learned()
+    descends(target, learner._descent, overwrite=overwrite)
+    with claimed(target, learner._say):
+        save_version(learner, target, overwrite=overwrite)
 
 
 def save_version(
@@ -137,17 +140,17 @@ def _image_counts(learner: Learner) -> dict[Label, int]:
 # -- what was forgotten leaves other versions ----------------------------------------------------
 
 
-def _rewritten(learner: Learner, place: Path, follows: bool) -> Rewritten:
+def _rewritten(learner: Learner, directory: Path, follows: bool) -> Rewritten:
     """What becomes of all else that is there."""
-    working = str(working_directory(place))
+    working = str(working_directory(directory))
     stored = {root: keys for root, keys in learner._stored.items() if root != working}
     whole = Rewritten(forgotten=learner._forgotten, stored=stored)
     if not learner._removals or not follows:
         return whole
     versions: dict[int, Version] = {}
     files: dict[str, bytes] = {}
-    for number, version in read_versions(place).kept.items():
-        listed = {bytes.fromhex(image.sha256): image for image in list_images(place, number)}
+    for number, version in read_versions(directory).kept.items():
+        listed = {bytes.fromhex(image.sha256): image for image in list_images(directory, number)}
         edits = [_widened(edit, listed) for edit in learner._removals]
         edits = [edit for edit in edits if edit.removed & listed.keys()]
         for edit in edits:
@@ -157,7 +160,7 @@ def _rewritten(learner: Learner, place: Path, follows: bool) -> Rewritten:
                 whole = whole._replace(forgotten=whole.forgotten.added(more))
         if not edits:
             versions[number] = version
-        elif changed := _without(learner, place, version, edits):
+        elif changed := _without(learner, directory, version, edits):
             versions[number] = changed[0]
             files |= changed[1]
     learner._forgotten = whole.forgotten
@@ -172,25 +175,24 @@ def _widened(edit: Edit, listed: Mapping[bytes, ListedImage]) -> Edit:
 
 
 def _without(
-    learner: Learner, place: Path, version: Version, edits: list[Edit]
+    learner: Learner, directory: Path, version: Version, edits: list[Edit]
 ) -> tuple[Version, Mapping[str, bytes]] | None:
     """A version without what was forgotten, and its new parts; nothing where it is dropped."""
     trained = not learner.method.trains_nothing
     if trained and not edits[-1].keep_networks:
         return None
     try:
-        opened = _opened(learner, place, version.number)
+        opened = _opened(learner, directory, version.number)
         for edit in edits:
             opened = edited(opened, edit)
         meta, parts = _contents(opened)
         card = opened.card()
     except AnclError:  # too little is left of it, or it has an output for a class that is gone
         return None
-    data = {part: encoded(tensors) for part, tensors in parts.items()}
-    names = {part: part_name(content, "safetensors") for part, content in data.items()}
+    names, files = encode_parts(parts)
     mark = LEARNED_FROM if trained else STRIPPED
     changed = version._replace(
-        learner=json.loads(json.dumps(meta, allow_nan=False)),
+        learner=as_read(meta),
         parts=names,
         card=card,
         images=tuple(_image_counts(opened).items()),
@@ -199,10 +201,10 @@ def _without(
         refused=(_REFUSED,) if version.refused else (),
         marks=tuple(dict.fromkeys([*version.marks, mark])),
     )
-    return changed, {names[part]: content for part, content in data.items()}
+    return changed, files
 
 
-def _opened(learner: Learner, place: Path, number: int) -> Learner:
+def _opened(learner: Learner, directory: Path, number: int) -> Learner:
     """Another version of a learner; code from outside is that of the learner."""
     recipe = learner._recipe
     parts = {
@@ -213,6 +215,8 @@ def _opened(learner: Learner, place: Path, number: int) -> Learner:
     outside = {
         name: part for name, part in parts.items() if not isinstance(part, str) or is_outside(part)
     }
-    supplied = SuppliedCode(place, "Learner.load", **outside, accept_changed=True)
+    supplied = SuppliedCode(directory, "Learner.load", **outside, accept_changed=True)
     learned = read_learner(supplied, number)
-    return type(learner)._of(learned, place, device=learner._device, verbose=False, events=Events())
+    return restored(
+        type(learner), learned, directory, device=learner._device, verbose=False, events=Events()
+    )

@@ -6,22 +6,24 @@ resumes what was stopped, and a call that was finished before only says so.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ancl.data import ImageView, Label, Samples, labelled_part
+from ancl.data import ImageView, Label, Samples
 from ancl.data.registry import named_size
 from ancl.errors import ScenarioError, SpecError, StoreError
-from ancl.learner.directory import is_run, open_learner
 from ancl.learner.gate import GateConditions, GateResult, compare_on_test
-from ancl.learner.images import check_never_learned, hash_rows, image_ids
-from ancl.learner.inputs import next_task
+from ancl.learner.images import check_never_learned, image_ids, pixel_hashes
+from ancl.learner.inputs import source_images
 from ancl.learner.learner import Learner
-from ancl.learner.place import check_outside_learners, claimed, is_saved, learner_place
+from ancl.learner.lock import check_outside_learners, claimed, is_saved, learner_place
+from ancl.learner.next_task import next_task
+from ancl.learner.opening import is_run, open_learner
 from ancl.learner.saving import save_version
-from ancl.learner.versions import Note, Version, judge_again, read_versions
+from ancl.learner.version_writing import Note, judge_again
+from ancl.learner.versions import Version, read_versions
 from ancl.methods.method import Method
 from ancl.recipe.recipe import DEFAULT_METHOD, GENERAL, Layer, Recipe, dotted
 from ancl.recipe.resolve import resolve_recipe, unused_auxiliary
@@ -110,17 +112,19 @@ def teach(
         StoreError: A directory cannot be read or written.
     """
     target = learner_place(learner if output is None else output)
-    place = target if output is None else Path(learner)
-    if output is None and is_run(place):
+    origin = target if output is None else Path(learner)
+    if output is None and is_run(origin):
         raise StoreError(
-            f"{place} is a run, which stays as it is. Say where the learner goes: -o DIR "
+            f"{origin} is a run, which stays as it is. Say where the learner goes: -o DIR "
             f"(output=DIR)."
         )
-    elsewhere = os.path.realpath(target) != os.path.realpath(place)
+    elsewhere = os.path.realpath(target) != os.path.realpath(origin)
     layer = settings if isinstance(settings, Layer) else Layer("settings", dict(settings or {}))
     conditions = GateConditions(min_accuracy, max_drop, min_recall or {})
     _check_conditions(conditions, test, keep_versions)
-    asked = _Asked(place, data, method, network, augment, layer, accept_changed, device, data_root)
+    request = _Request(
+        origin, data, method, network, augment, layer, accept_changed, device, data_root
+    )
     if is_saved(target) or elsewhere:
         check_replaceable(target, overwrite=overwrite)
     _check_store(store, target)
@@ -128,7 +132,7 @@ def teach(
     with claimed(target, say, wait) as working:
         if is_saved(target) or elsewhere:  # again: it may have changed while this one waited
             check_replaceable(target, overwrite=overwrite)
-        outcome = asked.learned_before(target, events)
+        outcome = request.learned_before(target, events)
         if outcome is None:
             if elsewhere and is_saved(target) and not overwrite:
                 raise StoreError(
@@ -136,8 +140,8 @@ def teach(
                     f"directory, or allow it: overwrite=True (--overwrite)."
                 )
             saving = _Saving(target, overwrite, keep_versions, in_place=not elsewhere)
-            opened = asked.opened(Path(store) if store else working, events)
-            outcome = asked.teach(opened, saving, test, conditions, events)
+            opened = request.opened(Path(store) if store else working, events)
+            outcome = request.teach(opened, saving, test, conditions, events)
         if store is None:
             Store(working).clear()
     return outcome
@@ -157,26 +161,13 @@ def _check_store(store: str | Path | None, target: Path) -> None:
     """Refuse a store inside the learner's directory, which is replaced as a whole."""
     if store is None:
         return
-    place, inside = Path(os.path.realpath(store)), Path(os.path.realpath(target))
-    if place == inside or inside in place.parents:
+    root, inside = Path(os.path.realpath(store)), Path(os.path.realpath(target))
+    if root == inside or inside in root.parents:
         raise StoreError(
             f"The store {store} is inside {target}, which is replaced as a whole when it learns. "
             f"Give a directory outside it."
         )
     check_outside_learners(Path(store))
-
-
-def _images(
-    learner: Learner,
-    data: str,
-    part: str,
-    data_root: str | Path | None,
-    say: Callable[[str], None],
-    shape: tuple[int, ...] | None = None,
-) -> tuple[ImageView, list[Label]]:
-    """The images of a source as the learner has them; before its first task, of this shape."""
-    form: dict[str, Any] = {"size": learner.resizes_to, "rule": learner.picture_rule}
-    return labelled_part(data, part, data_root, learner.input_shape or shape, say, **form)
 
 
 class _Saving(NamedTuple):
@@ -213,8 +204,8 @@ class _Gate:
         return not self.refused
 
 
-class _Asked(NamedTuple):
-    """Which learner is asked for, and what it is to learn."""
+class _Request(NamedTuple):
+    """Which learner is to learn, and what."""
 
     place: Path
     data: str
@@ -236,14 +227,14 @@ class _Asked(NamedTuple):
     ) -> LearnOutcome:
         """Learn, measure and save; a refused version is saved too, and is not the current one."""
         say = (events or Events()).say
-        x, labels = _images(learner, self.data, "train", self.data_root, say)
+        x, labels = source_images(learner, self.data, "train", self.data_root, say)
         gate = self._gate(learner, test, conditions, x, labels, say)
         if gate and saving.in_place:
             judged = self._judged_again(saving.target, learner, gate, x, labels, events)
             if judged:
                 return judged
-        told = learner.learn(x, labels, accept=gate)
-        taught = learner if told["accepted"] else told["candidate"]
+        outcome = learner.learn(x, labels, accept=gate)
+        taught = learner if outcome["accepted"] else outcome["candidate"]
         note = _noted(self.data, gate)
         version = save_version(
             taught, saving.target, overwrite=saving.overwrite, note=note, keep=saving.keep
@@ -267,24 +258,28 @@ class _Asked(NamedTuple):
         if test is None:
             return None
         shape = Samples(x, _no_labels(x)).input_shape
-        images, own = _images(learner, test, "test", self.data_root, say, shape)
+        images, test_labels = source_images(learner, test, "test", self.data_root, say, shape)
         given, _ = learner._read(x, labels)
-        tested, own = learner._read(images, own)
+        tested, test_labels = learner._read(images, test_labels)
         ids = image_ids(images, None, len(images))
-        now = dict(zip(hash_rows(given.digests()), image_ids(x, None, len(x)), strict=True))
-        check_never_learned(hash_rows(tested.digests()), ids, learner._history, now)
-        unknown = sorted({*own} - {*learner.classes, *labels}, key=str)
+        now = dict(zip(pixel_hashes(given), image_ids(x, None, len(x)), strict=True))
+        check_never_learned(pixel_hashes(tested), ids, learner._history, now)
+        unknown = sorted({*test_labels} - {*learner.classes, *labels}, key=str)
         if unknown:
             raise ScenarioError(
                 f"The test images have labels that are never learned: "
                 f"{', '.join(map(repr, unknown[:5]))}. Remove them, or learn these classes."
             )
-        conditions.check_classes(own)
-        if conditions.max_drop is not None and learner.classes and not {*own} & {*learner.classes}:
+        conditions.check_classes(test_labels)
+        if (
+            conditions.max_drop is not None
+            and learner.classes
+            and not {*test_labels} & {*learner.classes}
+        ):
             raise ScenarioError(
                 "max_drop: there are no test images of classes known before. Add some."
             )
-        return _Gate(learner, tested, own, conditions)
+        return _Gate(learner, tested, test_labels, conditions)
 
     def _judged_again(
         self,
@@ -316,7 +311,7 @@ class _Asked(NamedTuple):
             return None
         there = self._open(target, None, events)
         say = Events().say  # said once: when the images are learned
-        x, labels = _images(there, self.data, "train", self.data_root, say)
+        x, labels = source_images(there, self.data, "train", self.data_root, say)
         if not _has_learned(there, x, labels):
             return None
         self._check_settings_of(there)
@@ -334,8 +329,8 @@ class _Asked(NamedTuple):
         named = isinstance(method, str) and isinstance(network, str)
         if not keys or not named or not isinstance(augment, str):
             return
-        asked = self._replace(method=method, network=network, augment=augment)
-        given, began = dotted(asked.recipe().values()), dotted(recipe.values())
+        request = self._replace(method=method, network=network, augment=augment)
+        given, began = dotted(request.recipe().values()), dotted(recipe.values())
         if differing := [key for key in keys if given[key] != began[key]]:
             raise SpecError(
                 f"{self._named(differing)}: {self.place} keeps the settings that it began with, "
@@ -366,10 +361,10 @@ class _Asked(NamedTuple):
         return Learner(recipe, device=self.device, store=store, events=events)
 
     def _open(
-        self, place: Path, store: Path | None, events: Events | None, version: int | None = None
+        self, directory: Path, store: Path | None, events: Events | None, version: int | None = None
     ) -> Learner:
         return open_learner(
-            place,
+            directory,
             method=self.method,
             network=self.network,
             augment=self.augment,
@@ -425,7 +420,7 @@ def _has_learned(
         images, given = learner._read(x, labels)
     except ScenarioError:  # of another form
         return False
-    wanted, names = Counter(zip(hash_rows(images.digests()), given, strict=True)), learner.classes
+    wanted, names = Counter(zip(pixel_hashes(images), given, strict=True)), learner.classes
     numbers = range(len(learner._tasks))
     for number in numbers[-1:] if last else numbers:
         listed = learner._history[number]

@@ -188,9 +188,9 @@ class Architecture:
         if self.prototype is not None:
             return copy.deepcopy(self.prototype)
         assert self.maker is not None
-        made = self.maker.build(self.input_shape, options)
+        backbone = self.maker.build(self.input_shape, options)
         foreign = self.maker.code or self.maker.library
-        return made.to("cpu", torch.get_default_dtype()) if foreign else made
+        return backbone.to("cpu", torch.get_default_dtype()) if foreign else backbone
 
     def _around(self, backbone: nn.Module, sizes: Sequence[int], draw: bool = True) -> Network:
         if self.growth:

@@ -150,12 +150,12 @@ class Lite0(PretrainableBackbone):
                 f"{self.name} reads images of 3 channels, or of 1, and yours have {channels}. Use "
                 f"timm:NAME, which fits any number, or give images in colour."
             )
-        made, tensors = EfficientNetLite0(), self.tensors(weights)
+        network, tensors = EfficientNetLite0(), self.tensors(weights)
         if tensors is not None:
             pretrained = self.located(weights)
             stock = pretrained is not None and pretrained.digest == DIGEST
-            self._load(made, in_order(made, tensors) if stock else tensors)
-        return made.requires_grad_(not frozen)
+            self._load(network, in_order(network, tensors) if stock else tensors)
+        return network.requires_grad_(not frozen)
 
     def normalization(self) -> Normalization:
         """Pixels from -1 to 1."""
@@ -195,9 +195,9 @@ class Lite0(PretrainableBackbone):
 def in_order(made: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of the known file, which has other names for the same layers, in one order."""
     values = [tensor for name, tensor in tensors.items() if not name.startswith("_fc.")]
-    own = made.state_dict()
-    assert [value.shape for value in values] == [value.shape for value in own.values()]
-    return dict(zip(own, values, strict=True))
+    state = made.state_dict()
+    assert [value.shape for value in values] == [value.shape for value in state.values()]
+    return dict(zip(state, values, strict=True))
 
 
 def weights_notice(digest: str | None) -> str:

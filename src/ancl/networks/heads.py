@@ -126,8 +126,8 @@ class LinearHead(Head):
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
 
     def _append(self, classes: int, draw: bool) -> None:
-        for part, made in zip((self.weights, self.biases), self._layer(classes, draw), strict=True):
-            part.append(made)
+        for part, rows in zip((self.weights, self.biases), self._layer(classes, draw), strict=True):
+            part.append(rows)
 
     def _layer(self, classes: int, draw: bool, bias: bool = True) -> list[nn.Parameter]:
         """The parameters of one linear layer, drawn as PyTorch draws them."""

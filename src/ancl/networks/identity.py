@@ -188,7 +188,7 @@ def _check_form(opened: BinaryIO, file: Path, size: int) -> None:
             raise _unreadable(file, "it does not begin as safetensors do")
         try:
             header = json.loads(opened.read(length))
-            ends = [each["data_offsets"][1] for n, each in header.items() if n != "__metadata__"]
+            ends = [entry["data_offsets"][1] for n, entry in header.items() if n != "__metadata__"]
             expected = 8 + length + max(ends, default=0)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable(file, "it does not begin as safetensors do") from error

@@ -66,11 +66,11 @@ class LibraryBackbone(PretrainableBackbone):
         """Where the library keeps the pretrained weights, if it has them."""
 
     def _stock_file(self) -> Path:
-        looked = list(self._places())
-        for place in looked:
-            if place.is_file():
-                return place
-        where = ", ".join(str(place) for place in looked) or "no place is known"
+        searched = list(self._places())
+        for path in searched:
+            if path.is_file():
+                return path
+        where = ", ".join(str(path) for path in searched) or "no place is known"
         raise SpecError(
             f"The pretrained weights of {self.name} are not in your cache ({where}), and nothing "
             f"is fetched unasked. {self.fetching.format(self.model)} in Python fetches them. Or "
@@ -100,8 +100,8 @@ class _Timm(LibraryBackbone):
         if patch_size is not None:
             options["patch_size"] = patch_size
         tensors = self.tensors(weights)
-        made = self._loaded(options, tensors) if tensors else self._made(options)
-        return made.requires_grad_(not frozen)
+        module = self._loaded(options, tensors) if tensors else self._made(options)
+        return module.requires_grad_(not frozen)
 
     def names(self) -> Sequence[str]:
         """Architectures, and those with the tag of their pretrained weights."""
@@ -121,7 +121,7 @@ class _Timm(LibraryBackbone):
 
     def _made(self, options: Mapping[str, Any]) -> nn.Module:
         try:
-            made: nn.Module = self.library.create_model(self.model, pretrained=False, **options)
+            module: nn.Module = self.library.create_model(self.model, pretrained=False, **options)
         except (TypeError, ValueError, RuntimeError, AssertionError, ArithmeticError) as error:
             given = ", ".join(f"{name}={value}" for name, value in options.items())
             why = printable(" ".join(str(error).split()).rstrip("."), 300)
@@ -130,7 +130,7 @@ class _Timm(LibraryBackbone):
                 f"out options that it does not have, such as network.patch_size, give images of "
                 f"another size, or take another model."
             ) from error
-        return made
+        return module
 
     def _loaded(self, options: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:
         """With these weights; timm itself would continue where some are missing."""
@@ -139,12 +139,12 @@ class _Timm(LibraryBackbone):
         overlay = {"state_dict": dict(tensors), "source": None}
         try:
             with seeded(0, "fresh"):
-                made: nn.Module = self.library.create_model(
+                module: nn.Module = self.library.create_model(
                     self.model, pretrained=True, pretrained_cfg_overlay=overlay, **options
                 )
         except (RuntimeError, KeyError, ValueError, AttributeError) as error:
             raise self._misfit(error) from error
-        loaded = made.state_dict()
+        loaded = module.state_dict()
         # What is random still was not in the file.
         absent = [
             name
@@ -161,10 +161,10 @@ class _Timm(LibraryBackbone):
         )
         if len(more) > max(8, len(loaded) // 10):
             raise self._misfit(f"it has {len(more)} tensors more, such as {', '.join(more[:3])}")
-        card = getattr(made, "pretrained_cfg", None)
+        card = getattr(module, "pretrained_cfg", None)
         if isinstance(card, dict):
             card.pop("state_dict", None)  # else every copy of the network would copy the file
-        return made
+        return module
 
     def _places(self) -> Iterator[Path]:
         card = self._card()
@@ -203,16 +203,16 @@ class _Torchvision(LibraryBackbone):
             options["image_size"] = height
         if self.model.startswith("maxvit"):
             options["input_size"] = (height, width)
-        made: nn.Module = self.library.models.get_model(self.model, weights=None, **options)
-        head = self._headless(made)
+        module: nn.Module = self.library.models.get_model(self.model, weights=None, **options)
+        head = self._headless(module)
         tensors = self.tensors(weights)
         if tensors:
             backbone = {n: t for n, t in tensors.items() if not n.startswith(f"{head}.")}
             try:
-                made.load_state_dict(backbone)
+                module.load_state_dict(backbone)
             except RuntimeError as error:
                 raise self._misfit(error) from error
-        return made.requires_grad_(not frozen)
+        return module.requires_grad_(not frozen)
 
     def names(self) -> Sequence[str]:
         """Classifiers; detection, segmentation and video have no such list here."""

@@ -185,7 +185,7 @@ def _setting_type(annotation: Any) -> Any:
 
 def resolved_options(name: str, options: Mapping[str, object]) -> dict[str, object]:
     """All options of a named network, each given or default, lists as tuples."""
-    defaults = {key: each.default for key, each in network_options(name).items()}
+    defaults = {key: option.default for key, option in network_options(name).items()}
     for key in options:
         if key not in defaults:
             raise SpecError(
@@ -241,11 +241,11 @@ def probe_named(
                 _check_size(name, maker, shape, options)
             backbone = _made(name, maker, shape, options)
         weights = weight_digest(backbone) if maker.code else ""
-        made = _base_digest(backbone) if maker.code else ""
+        base_digest = _base_digest(backbone) if maker.code else ""
         probe = probe_module(name, backbone, shape)
         if maker.code and probe.base:
             with seeded(1, "probe"):  # frozen weights that are random are others in every run
-                random = _base_digest(_made(name, maker, shape, options)) != made
+                random = _base_digest(_made(name, maker, shape, options)) != base_digest
             probe = probe._replace(fixed=probe.fixed and not random, base_is_random=random)
         _PROBES[key] = probe._replace(weights=weights)
     return _PROBES[key]
@@ -274,12 +274,12 @@ def _check_size(
         plain["weights"] = RANDOM
     try:
         with torch.device("meta"):  # shapes alone
-            made = maker.make(shape, **plain)
+            network = maker.make(shape, **plain)
     except (RuntimeError, NotImplementedError, ValueError, AssertionError):
         if maker.library is None:
             raise
         return  # its layers look at numbers, or it does not fit: making it says which
-    numbers = sum(parameter.numel() for parameter in made.parameters())
+    numbers = sum(parameter.numel() for parameter in network.parameters())
     check_memory(4 * numbers, f"The network {name} with {numbers:,} weights")
 
 
@@ -290,7 +290,7 @@ def _made(
     if maker.code is None and maker.library is None:
         return maker.build(shape, options)
     try:
-        made: object = maker.build(shape, options)
+        module: object = maker.build(shape, options)
     except AnclError:
         raise
     except Exception as error:  # a user's code may raise anything
@@ -300,9 +300,9 @@ def _made(
             f"{name} stopped with {type(error).__name__}: {error}. It was called with the shape "
             f"{shape} and {dict(options) or 'no options'}. Name {WANTED}."
         ) from error
-    if not isinstance(made, nn.Module):
-        raise SpecError(f"{name} returned a {type(made).__name__}. Name {WANTED}.")
-    return copied(made)
+    if not isinstance(module, nn.Module):
+        raise SpecError(f"{name} returned a {type(module).__name__}. Name {WANTED}.")
+    return copied(module)
 
 
 def _misfit(name: str, shape: tuple[int, ...], error: Exception) -> SpecError:

@@ -51,13 +51,13 @@ class FolderTree:
 
     def marks(self) -> dict[str, str]:
         """Every file that is not hidden, with its size and time."""
-        found = {}
+        marks = {}
         for folder, folders, files in os.walk(self.place):
             folders[:] = [name for name in folders if not name.startswith(".")]
             start = "" if Path(folder) == self.place else f"{Path(folder).relative_to(self.place)}/"
             for name in (name for name in files if not name.startswith(".")):
-                found[start.replace(os.sep, "/") + name] = file_mark(f"{folder}/{name}")
-        return dict(sorted(found.items()))
+                marks[start.replace(os.sep, "/") + name] = file_mark(f"{folder}/{name}")
+        return dict(sorted(marks.items()))
 
     def origin(self, marks: dict[str, str]) -> tuple[Path, dict[str, str]]:
         """The files themselves."""

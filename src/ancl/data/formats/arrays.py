@@ -151,20 +151,20 @@ def arrays_classes(file: Path) -> int:
 
 def _names(file: Path) -> tuple[str, ...]:
     if file.is_dir():
-        found = sorted(each.stem for each in file.glob("*.npy"))
+        present = sorted(path.stem for path in file.glob("*.npy"))
     else:
-        found = names_in(file, partial(_refusal, file))
+        present = names_in(file, partial(_refusal, file))
     for names in (_PARTED, _WHOLE):
-        if set(names) <= set(found):
+        if set(names) <= set(present):
             return names
-    shown = printable(", ".join(found), 200)
+    shown = printable(", ".join(present), 200)
     raise ScenarioError(f"{file} holds {shown or 'nothing'}. {_WANTED}")
 
 
 def _read(file: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
     if file.is_dir():
         places = [file / f"{name}.npy" for name in names]
-        return [read_npy(place, partial(_refusal, place)) for place in places]
+        return [read_npy(path, partial(_refusal, path)) for path in places]
     return read_npz(file, names, partial(_refusal, file))
 
 

@@ -43,8 +43,8 @@ def read_cifar10(tree: Tree) -> Contents:
 
 
 def _part(tree: Tree, name: str, labels: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    found = read_pickle(tree.read(name), f"{tree.place}: {name}")
-    rows, numbers = _entry(found, "data", name), _entry(found, labels, name)
+    content = read_pickle(tree.read(name), f"{tree.place}: {name}")
+    rows, numbers = _entry(content, "data", name), _entry(content, labels, name)
     if not (isinstance(rows, np.ndarray) and rows.dtype == np.uint8 and rows.shape[1:] == (3072,)):
         raise ScenarioError(f"{tree.place}: {name} should hold rows of 3,072 bytes, and does not.")
     if not isinstance(numbers, list) or not all(type(n) is int and 0 <= n < 100 for n in numbers):
@@ -55,14 +55,14 @@ def _part(tree: Tree, name: str, labels: str) -> tuple[NDArray[np.uint8], NDArra
 
 def _names(tree: Tree, name: str, key: str) -> tuple[str, ...]:
     names = _entry(read_pickle(tree.read(name), f"{tree.place}: {name}"), key, name)
-    if not isinstance(names, list) or not all(isinstance(each, str | bytes) for each in names):
+    if not isinstance(names, list) or not all(isinstance(entry, str | bytes) for entry in names):
         raise ScenarioError(f"{tree.place}: the class names of {name} are not a list of text.")
     return tuple(n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in names)
 
 
-def _entry(found: dict[str, Any], key: str, name: str) -> Any:
-    if key not in found:
+def _entry(content: dict[str, Any], key: str, name: str) -> Any:
+    if key not in content:
         raise ScenarioError(
-            f"{name} has no entry {key!r}, only {', '.join(found)}. It is not the file expected."
+            f"{name} has no entry {key!r}, only {', '.join(content)}. It is not the file expected."
         )
-    return found[key]
+    return content[key]

@@ -61,9 +61,9 @@ def fashion_digits() -> Source:
     for digit in range(10):
         rank[labels == digit] = np.arange((labels == digit).sum())
     parts = []
-    for part, own in (("train", rank < _TRAIN), ("test", rank >= _TRAIN)):
-        parts.append(np.concatenate([garments[f"{part}_images"], images[own]]))
-        parts.append(np.concatenate([garments[f"{part}_labels"], labels[own] + 10]))
+    for part, chosen in (("train", rank < _TRAIN), ("test", rank >= _TRAIN)):
+        parts.append(np.concatenate([garments[f"{part}_images"], images[chosen]]))
+        parts.append(np.concatenate([garments[f"{part}_labels"], labels[chosen] + 10]))
     return make_source("fashion_digits", *parts)
 
 
@@ -73,6 +73,6 @@ def _read() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def _stored(name: str) -> dict[str, NDArray[np.uint8]]:
-    place = files("ancl.data.formats").joinpath(name)
-    with place.open("rb") as file, np.load(file) as stored:
+    resource = files("ancl.data.formats").joinpath(name)
+    with resource.open("rb") as file, np.load(file) as stored:
         return dict(stored)

@@ -202,7 +202,7 @@ class _Folder:
         if not unread:
             return
         where = Counter(f"{self.path / name}".rpartition("/")[0] for name in unread)
-        shown = ", ".join(f"{count:,} in {place}" for place, count in where.most_common(3))
+        shown = ", ".join(f"{count:,} in {folder}" for folder, count in where.most_common(3))
         more = ", …" if len(where) > 3 else ""
         self._say(
             f"Not read, as they are in no folder of a class that is read: "
@@ -372,8 +372,8 @@ class _Decoding:
     ) -> ScenarioError:
         name = next(name for name in self._names if name in sizes)
         first = next(name for name in self._names if name not in sizes)
-        (c, d), place = sizes[name][:2], self._tree.place
+        (c, d), folder = sizes[name][:2], self._tree.place
         return ScenarioError(
-            f"The images of {place} differ in size: {first} is {shape[2]}x{shape[1]} and {name} "
-            f"{d}x{c} (width x height). Have all resized, to 32x32 for example: folder:{place}@32."
+            f"The images of {folder} differ in size: {first} is {shape[2]}x{shape[1]} and {name} "
+            f"{d}x{c} (width x height). Have all resized, to 32x32 for example: folder:{folder}@32."
         )

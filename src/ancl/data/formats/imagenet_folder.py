@@ -46,18 +46,18 @@ def imagenet_folder(root: Path, size: int = SIZE, short_side: int | None = None)
     Raises:
         ScenarioError: There is no such folder, or a class has no images.
     """
-    place = root / FOLDER
+    folder = root / FOLDER
     for part in ("train", "val"):
-        if not (place / part).is_dir():
+        if not (folder / part).is_dir():
             raise ScenarioError(
-                f"There is no folder {place / part}. Put your ImageNet there: a folder for each "
-                f"class below {place}/train and {place}/val, or a link to it."
+                f"There is no folder {folder / part}. Put your ImageNet there: a folder for each "
+                f"class below {folder}/train and {folder}/val, or a link to it."
             )
-    classes = class_names(place)
-    parts = [_files(place / part, classes) for part in ("train", "val")]
+    classes = class_names(folder)
+    parts = [_files(folder / part, classes) for part in ("train", "val")]
     files = [file for names, _ in parts for file in names]
     storage = EncodedStorage(files, size, short_side)
-    notes = _recall(storage, files, place, [size, short_side])
+    notes = _recall(storage, files, folder, [size, short_side])
     count = len(parts[0][0])
     train, test = (
         ImageView(storage, torch.arange(a, b)) for a, b in ((0, count), (count, len(files)))
@@ -124,7 +124,7 @@ def _images(folder: Path) -> list[str]:
     ]
 
 
-def _recall(storage: EncodedStorage, files: Sequence[str], place: Path, how: object) -> list[str]:
+def _recall(storage: EncodedStorage, files: Sequence[str], folder: Path, how: object) -> list[str]:
     """Give a storage the hash of every image's pixels, and what is known of every file.
 
     They are computed once, and kept in the cache directory. A file that has changed, or another way
@@ -137,7 +137,7 @@ def _recall(storage: EncodedStorage, files: Sequence[str], place: Path, how: obj
     notes: list[str] = []
     states = [os.stat(file) for file in files]
     marks = [[f, s.st_size, s.st_mtime_ns] for f, s in zip(files, states, strict=True)]
-    cache = HashCache(place, ["hashes", marks, how, VERSION, PIL.__version__], notes.append)
+    cache = HashCache(folder, ["hashes", marks, how, VERSION, PIL.__version__], notes.append)
     numbers = cache.read((len(files), 7))
     if numbers is None or not _true(numbers, storage):
         rows = torch.arange(len(files))

@@ -68,16 +68,16 @@ def read_pickle(data: bytes, where: str) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd escapes, which are refused or are text
-            found = _Machine().run(data)
+            content = _Machine().run(data)
     # A damaged file fails in many ways: all of them in Python code, none of them in memory.
     except (_Refused, ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
         raise ScenarioError(
             f"{where} is not a pickle of arrays: {printable(str(error))}. It was not read any "
             "further. Get the file from its publisher again: ancl data fetch."
         ) from error
-    if not isinstance(found, dict):
-        raise ScenarioError(f"{where} holds a {type(found).__name__}, not the mapping expected.")
-    return {_text(key): value for key, value in found.items()}
+    if not isinstance(content, dict):
+        raise ScenarioError(f"{where} holds a {type(content).__name__}, not the mapping expected.")
+    return {_text(key): value for key, value in content.items()}
 
 
 class _Machine:
@@ -105,9 +105,9 @@ class _Machine:
                 if method is None:
                     raise _Refused(f"it has the instruction {name}")
                 method(argument)
-        [found] = self.stack
-        _check_whole(found)
-        return found
+        [result] = self.stack
+        _check_whole(result)
+        return result
 
     # -- memory and marks --
 
@@ -225,17 +225,17 @@ class _Machine:
         state, target = self.stack.pop(), self.stack.pop()
         if type(state) is not tuple:
             raise _Refused("the content of an array is not a tuple")
-        made: Any
+        built: Any
         if type(target) is _Dtype:
-            made = _with_order(target, *state)
+            built = _with_order(target, *state)
         elif type(target) is _Empty:
-            made = _filled(*state)
+            built = _filled(*state)
         else:
             raise _Refused(f"it changes a {type(target).__name__}")
-        for place, value in self.memo.items():
+        for slot, value in self.memo.items():
             if value is target:
-                self.memo[place] = made
-        self.stack.append(made)
+                self.memo[slot] = built
+        self.stack.append(built)
 
 
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
@@ -275,7 +275,9 @@ def _dtype(code: Any, align: Any = 0, copy: Any = 0) -> _Dtype:
 
 def _with_order(dtype: _Dtype, version: Any = 3, order: Any = "|", *rest: Any) -> _Dtype:
     """The type with its byte order; the rest describes fields, which plain types lack."""
-    if _text(order) not in ("<", ">", "|", "=") or any(each not in (None, -1, 0) for each in rest):
+    if _text(order) not in ("<", ">", "|", "=") or any(
+        field not in (None, -1, 0) for field in rest
+    ):
         raise _Refused("an array is of a type with fields")
     return _Dtype(_text(order).replace("|", "=") + dtype.code.lstrip("<>|="))
 

@@ -1,4 +1,4 @@
-"""Learners on disk: open a saved one or a finished run."""
+"""A learner opened again: a saved one, or a finished run."""
 
 import math
 from functools import partial
@@ -12,9 +12,11 @@ from ancl.experiments.read_results import read_run
 from ancl.experiments.results import Places, RunResult
 from ancl.files import STAGES
 from ancl.learner.card import Measured
+from ancl.learner.form import Form
 from ancl.learner.learner import Learner
-from ancl.learner.place import is_saved, tidy
-from ancl.learner.saved import Learned, SuppliedCode, explained
+from ancl.learner.loading import Learned, explained, restored
+from ancl.learner.lock import is_saved, tidy
+from ancl.learner.supplied_code import SuppliedCode
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
 from ancl.metrics import learned_after
@@ -48,22 +50,22 @@ def open_learner(
     Raises:
         StoreError: The directory is neither.
     """
-    place = Path(directory)
-    if not is_run(place) and not is_saved(place):
+    path = Path(directory)
+    if not is_run(path) and not is_saved(path):
         there = (
-            "is neither a finished run nor a saved learner" if place.exists() else "does not exist"
+            "is neither a finished run nor a saved learner" if path.exists() else "does not exist"
         )
         raise StoreError(
-            f"{place} {there}. Give the directory of a run (ancl run), or of a learner "
+            f"{path} {there}. Give the directory of a run (ancl run), or of a learner "
             f"(ancl learn, Learner.save)."
         )
-    if not is_run(place):
-        tidy(place, (events or Events()).say)
-    if is_run(place) and version is not None:
-        raise StoreError(f"{place} is a run, which has no versions. Leave out the version.")
-    opened = load_run if is_run(place) else partial(Learner.load, version=version)
+    if not is_run(path):
+        tidy(path, (events or Events()).say)
+    if is_run(path) and version is not None:
+        raise StoreError(f"{path} is a run, which has no versions. Leave out the version.")
+    opened = load_run if is_run(path) else partial(Learner.load, version=version)
     return opened(
-        place,
+        path,
         method=method,
         network=network,
         augment=augment,
@@ -109,23 +111,23 @@ def load_run(
         SpecError: The network is from outside, and is not given or not the same.
         MethodError: The same for the method.
     """
-    place = Path(directory)
-    result = read_run(place)
+    path = Path(directory)
+    result = read_run(path)
     spec, state = result.spec, result.state
     if state is None:
         raise StoreError(
-            f"{place} cannot be opened: its result.json does not say what was learned. Its stages "
-            f"were not stored, or an earlier version wrote it. Run it again: {_again(place)}"
+            f"{path} cannot be opened: its result.json does not say what was learned. Its stages "
+            f"were not stored, or an earlier version wrote it. Run it again: {_again(path)}"
         )
-    at = Places.of(place.absolute().parent, store).store
-    supplied = SuppliedCode(place, "ancl.load_run", method, network, augment, accept_changed)
-    remedy = f"Run it again: {_again(place)}"
-    with explained(place, remedy):
+    at = Places.of(path.absolute().parent, store).store
+    supplied = SuppliedCode(path, "ancl.load_run", method, network, augment, accept_changed)
+    remedy = f"Run it again: {_again(path)}"
+    with explained(path, remedy):
         recipe, changes = supplied.recipe(spec.shared(), state)
         recipe = _with_memory(recipe, spec.memory, state)
-        entries, measured = _stored(state, at, place), _measured(result)
+        entries, measured = _stored(state, at, path), _measured(result)
         learned = Learned(recipe, state, entries, measured, changes, remedy=remedy)
-    return Learner._of(learned, place, device=device, store=at, verbose=verbose, events=events)
+    return restored(Learner, learned, path, device=device, store=at, verbose=verbose, events=events)
 
 
 def _with_memory(recipe: Recipe, memory: RunMemory, state: FinalState) -> Recipe:
@@ -135,8 +137,7 @@ def _with_memory(recipe: Recipe, memory: RunMemory, state: FinalState) -> Recipe
     device = torch.device("cpu")
     setting = make_setting(recipe, recipe.make_method(), state.input_shape, None, device)
     sizes = [len(task.names) for task in state.tasks]
-    # Images are kept as bytes, other inputs as numbers of 4 bytes.
-    image_bytes = math.prod(state.input_shape) * (1 if state.pixels else 4)
+    image_bytes = Form(state.input_shape, state.pixels).image_bytes
     left = affordable(memory, setting.architecture, sizes, image_bytes)
     fields = ("per_class", "total", "selection", "batch")
     plain = Memory(*(getattr(left, name) for name in fields)) if left else Memory()
@@ -154,28 +155,28 @@ def _measured(result: RunResult) -> tuple[Measured, ...]:
     )
 
 
-def _stored(state: FinalState, root: Path, place: Path) -> dict[str, StageResult]:
+def _stored(state: FinalState, root: Path, path: Path) -> dict[str, StageResult]:
     """The entries of a state.
 
     Raises:
         StoreError: One of them is missing or damaged.
     """
     store, problems = Store(root, lambda message: None), []
-    found: dict[str, StageResult] = {}
+    entries: dict[str, StageResult] = {}
     for part, key in state.keys.items():
         entry = store.load(key)
         if entry is None:
             problems.append(f"{part} ({key[:12]}, {'damaged' if store.has(key) else 'missing'})")
         else:
-            found[part] = entry
+            entries[part] = entry
     if problems:
         raise StoreError(
-            f"The store {root} does not hold what {place} left behind: {', '.join(problems)}. Give "
-            f"another directory with store=, or compute it again: {_again(place)} --store {root}"
+            f"The store {root} does not hold what {path} left behind: {', '.join(problems)}. Give "
+            f"another directory with store=, or compute it again: {_again(path)} --store {root}"
         )
-    return found
+    return entries
 
 
-def _again(place: Path) -> str:
+def _again(path: Path) -> str:
     """The command that completes a run's results and its store."""
-    return f"ancl run --config {place / 'spec.yaml'} --runs {place.parent}"
+    return f"ancl run --config {path / 'spec.yaml'} --runs {path.parent}"

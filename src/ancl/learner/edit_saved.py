@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 
 from ancl.data import Label
 from ancl.errors import AnclError, StoreError
-from ancl.learner.directory import is_run, open_learner
 from ancl.learner.edit import RENAME
+from ancl.learner.edit_requests import EditReport, Selection, forget_images
 from ancl.learner.export import Exported, is_export
-from ancl.learner.files import image_files
+from ancl.learner.file_answers import image_files
+from ancl.learner.image_list import list_images
 from ancl.learner.learner import Learner
-from ancl.learner.place import claimed, learner_place
-from ancl.learner.repair import EditReport, Selection, forget_images
-from ancl.learner.saved import list_images
+from ancl.learner.lock import claimed, learner_place
+from ancl.learner.opening import is_run, open_learner
 from ancl.learner.saving import save_version
-from ancl.learner.versions import Note, Version, read_versions
+from ancl.learner.version_writing import Note
+from ancl.learner.versions import Version, read_versions
 from ancl.methods.method import Method
 from ancl.recipe.recipe import GENERAL
 from ancl.stages.events import Events
@@ -95,9 +96,9 @@ def forget(
     files = None if images is None else list(image_files([Path(image) for image in images]))
 
     def change(opened: Learner) -> EditReport:
-        place = learner_place(learner)
-        numbers = read_versions(place).kept
-        elsewhere = [image for number in numbers for image in list_images(place, number)]
+        target = learner_place(learner)
+        numbers = read_versions(target).kept
+        elsewhere = [image for number in numbers for image in list_images(target, number)]
         return forget_images(
             opened,
             Selection(files, classes, ids, elsewhere),
@@ -159,16 +160,16 @@ def _edit(
     events: Events | None = None,
 ) -> EditOutcome:
     """Change a learner on disk; nobody else changes it meanwhile."""
-    place = learner_place(directory)
-    if is_run(place):
+    target = learner_place(directory)
+    if is_run(target):
         raise StoreError(
-            f"{place} is a run, which stays as it is. Make a learner of it first: ancl learn "
-            f"{place} --data … -o LEARNER, or delete the run."
+            f"{target} is a run, which stays as it is. Make a learner of it first: ancl learn "
+            f"{target} --data … -o LEARNER, or delete the run."
         )
-    read_versions(place)  # before a lock is made beside what is not a learner
-    with claimed(place, (events or Events()).say, wait) as working:
+    read_versions(target)  # before a lock is made beside what is not a learner
+    with claimed(target, (events or Events()).say, wait) as working:
         opened = open_learner(
-            place,
+            target,
             method=method,
             network=network,
             augment=augment,
@@ -177,16 +178,16 @@ def _edit(
             store=working,
             events=events,
         )
-        before = read_versions(place)
+        before = read_versions(target)
         report = change(opened)
-        outcome = EditOutcome(opened, place, before.of(before.current or 1, place), report)
+        outcome = EditOutcome(opened, target, before.of(before.current or 1, target), report)
         if report.kind != RENAME:  # a month that was stopped may hold what is forgotten
             Store(working).clear()
         if report.images and not export:
             outcome = outcome._replace(exports=_removed_exports(exports))
-        version = save_version(opened, place, overwrite=False, note=Note(report.title))
+        version = save_version(opened, target, overwrite=False, note=Note(report.title))
         outcome = outcome._replace(version=version)
-        after = read_versions(place).kept
+        after = read_versions(target).kept
         outcome = outcome._replace(
             dropped=tuple(number for number in before.kept if number not in after),
             changed=tuple(n for n, v in before.kept.items() if n in after and after[n] != v),

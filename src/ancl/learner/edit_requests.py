@@ -10,11 +10,11 @@ from ancl.data import ImageView, Label
 from ancl.data.caches import remove_holding
 from ancl.errors import ScenarioError, SpecError, counted, did_you_mean, one_line
 from ancl.learner.edit import FORGET, MERGE_CLASSES, RENAME, Edit, edited, what_it_means
-from ancl.learner.images import hash_rows, image_ids
+from ancl.learner.image_list import ListedImage
+from ancl.learner.images import image_ids, pixel_hashes
 from ancl.learner.inputs import Data
 from ancl.learner.retrain import retrained
-from ancl.learner.saved import ListedImage
-from ancl.learner.versions import LEARNED_FROM
+from ancl.learner.version_writing import LEARNED_FROM
 from ancl.store.store import Store
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def forget_images(
     if not removed:  # a command that was killed may have left caches
         learner._forgotten = forgotten
         caches = len(remove_holding(names, {*rows}))
-        told = _already(allow_again)
-        return EditReport(FORGET, "", 0, (), True, told, unknown, caches=caches)
+        explanation = _already(allow_again)
+        return EditReport(FORGET, "", 0, (), True, explanation, unknown, caches=caches)
     edit = Edit(
         FORGET,
         frozenset(removed),
@@ -152,7 +152,7 @@ def _given(
         return None, [], ()
     x = learner._images(images)
     view = x if isinstance(x, ImageView) else ImageView.of(x)
-    return view, hash_rows(view.digests()), image_ids(images, None, len(view))
+    return view, pixel_hashes(view), image_ids(images, None, len(view))
 
 
 def _of_classes(
@@ -192,7 +192,7 @@ def known_labels(names: Sequence[Label], given: Iterable[Label]) -> list[Label]:
 
 def _called(listed: Sequence[ListedImage], ids: Iterable[str] | None) -> set[bytes]:
     """The images that are called so, or whose hash begins so."""
-    found, wrong = set[bytes](), []
+    hashes, wrong = set[bytes](), []
     names = {image.id for image in listed if image.id}
     for text in [ids] if isinstance(ids, str) else ids or ():
         by_hash = len(text) >= _SHORTEST
@@ -201,7 +201,7 @@ def _called(listed: Sequence[ListedImage], ids: Iterable[str] | None) -> set[byt
             for image in listed
             if image.id == text or (by_hash and image.sha256.startswith(text.lower()))
         }
-        found |= {bytes.fromhex(row) for row in rows}
+        hashes |= {bytes.fromhex(row) for row in rows}
         if not rows:
             wrong.append(text)
     if wrong:
@@ -213,15 +213,14 @@ def _called(listed: Sequence[ListedImage], ids: Iterable[str] | None) -> set[byt
             + "\nGive the name or the sha256 of an image (its first 8 characters, or more): "
             "learner.images, or ancl versions LEARNER --images N, lists all. Nothing was changed."
         )
-    return found
+    return hashes
 
 
 def _never_learned(unknown: Collection[str], listed: Sequence[ListedImage]) -> ScenarioError:
     """None of the given images is known: of each, what a learned one of a similar name is."""
     names = {image.id for image in listed if image.id}
     lines = [f"{one_line(name)}{did_you_mean(name, names)}" for name in list(unknown)[:_SHOWN]]
-    more = [f"… and {len(unknown) - _SHOWN} more"] if len(unknown) > _SHOWN else []
-    lines += more
+    lines += [f"… and {len(unknown) - _SHOWN} more"] if len(unknown) > _SHOWN else []
     return ScenarioError(
         "None of these images was learned: images are known by their pixels.\n"
         + "\n".join(lines)
@@ -258,8 +257,8 @@ def rename_classes(learner: Learner, names: Mapping[Label, Label]) -> EditReport
         )
     learner._become(_changed(learner, edit, False))
     title = ", ".join(f"{one_line(old)} → {one_line(name)}" for old, name in new.items())
-    told = f"{title}: all answers stay, with the new names."
-    return EditReport(RENAME, title, 0, (*new,), True, told)
+    meaning = f"{title}: all answers stay, with the new names."
+    return EditReport(RENAME, title, 0, (*new,), True, meaning)
 
 
 def _checked_name(name: Label) -> Label:
@@ -299,9 +298,9 @@ def merge_into(
     learner._become(_changed(learner, edit, retrain))
     title = f"{', '.join(map(one_line, labels))} → {one_line(name)}"
     again = "to the bit as if they had been learned so from the start"
-    told = f"{title}: {again if exact else 'learned again from what is kept'}."
+    meaning = f"{title}: {again if exact else 'learned again from what is kept'}."
     gone = tuple(label for label in labels if label != name)
-    return EditReport(MERGE_CLASSES, title, 0, gone, exact, told)
+    return EditReport(MERGE_CLASSES, title, 0, gone, exact, meaning)
 
 
 def _task_of(learner: Learner, label: Label) -> int:

@@ -17,13 +17,7 @@ from pathlib import Path
 
 from ancl.errors import StoreError, printable
 from ancl.files import MARK, check_place, read_json
-from ancl.store.places import (
-    HEADER,
-    current,
-    has_header,
-    leftovers,
-    remove_leftover,
-)
+from ancl.store.places import HEADER, current, has_header, leftovers, remove_leftover
 
 LOCK = "lock"
 """The file in the working directory of a learner that its holder locks."""
@@ -36,17 +30,17 @@ def learner_place(path: str | Path) -> Path:
     Raises:
         StoreError: It is not a place for a learner.
     """
-    place = check_place(path, "a learner")
-    if place.is_symlink():
-        linked = Path(os.path.realpath(place))
+    directory = check_place(path, "a learner")
+    if directory.is_symlink():
+        linked = Path(os.path.realpath(directory))
         if not linked.exists():
             raise StoreError(
-                f"{place} is a link to {linked}, which does not exist. Give the directory itself, "
-                f"or remove the link."
+                f"{directory} is a link to {linked}, which does not exist. Give the directory "
+                f"itself, or remove the link."
             )
-        place = check_place(linked, "a learner")
-    check_outside_learners(place)
-    return place
+        directory = check_place(linked, "a learner")
+    check_outside_learners(directory)
+    return directory
 
 
 def check_outside_learners(path: Path) -> None:
@@ -119,16 +113,16 @@ def tidy(directory: Path, say: Callable[[str], None]) -> None:
 
 def _acquire(directory: Path, working: Path, say: Callable[[str], None], wait: float | None) -> int:
     """The descriptor of the lock, once it is ours."""
-    end, told = None if wait is None else time.monotonic() + wait, False
+    end, announced = None if wait is None else time.monotonic() + wait, False
     while (lock := _try(working)) is None:
         if end is not None and time.monotonic() >= end:
             raise StoreError(
                 f"{directory} is being changed by {_holder(working)}; waited {wait:g} s. Nothing "
                 f"was done. Give the same command later, or let it wait longer (--wait)."
             )
-        if not told:
+        if not announced:
             say(f"Waiting: {directory} is being changed by {_holder(working)}.")
-            told = True
+            announced = True
         time.sleep(_POLL_SECONDS)
     return lock
 
@@ -169,10 +163,10 @@ def _try(working: Path) -> int | None:
 
 def _check_lock(lock: int, path: Path) -> None:
     """Refuse a file that is not a lock of ours: it would be written to, and removed."""
-    found = os.fstat(lock)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(lock)
+    if not stat.S_ISREG(status.st_mode):
         raise _in_the_way(path)
-    if found.st_size and MARK.encode() not in os.pread(lock, 4096, 0):
+    if status.st_size and MARK.encode() not in os.pread(lock, 4096, 0):
         raise _in_the_way(path)
 
 
@@ -186,8 +180,8 @@ def _in_the_way(path: Path) -> StoreError:
 def _holder(working: Path) -> str:
     """Who has the lock, as far as its file tells."""
     try:
-        found = read_json(working / LOCK)
-        parts = [printable(str(found[name]), 80) for name in ("pid", "host", "since")]
+        holder = read_json(working / LOCK)
+        parts = [printable(str(holder[name]), 80) for name in ("pid", "host", "since")]
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
     return "process {} on {}, since {}".format(*parts)
