@@ -111,8 +111,8 @@ class RunMemory(Memory):
     Args:
         fair: Whether images make room for weights that a network gains as it grows, 4 bytes each.
             A network that does not grow keeps all its images.
-        renewed: When it takes images of a stream that comes once (``data.every``), from the second
-            part on: after each part, or each batch, when that has been learned.
+        renewed: When it takes images, from the second task (or part of a stream that comes once)
+            on: after each task (``part``), or each batch, when that has been learned.
     """
 
     fair: Annotated[bool, LATER] = False

@@ -154,7 +154,6 @@ def test_methods_learn_so_and_a_run_is_resumed(method: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        ("er", {"data.every": None}, "memory.renewed=batch is of methods that replay"),
         ("icarl", {"memory.batch": None}, "memory.renewed=batch is of methods that replay"),
         ("er", {"memory.selection": "ring"}, "Use reservoir or balanced"),
         ("a-dark-er-pp", {"data.window": 2}, "learns a part in pieces"),
@@ -163,3 +162,40 @@ def test_methods_learn_so_and_a_run_is_resumed(method: str, tmp_path: Path) -> N
 def test_what_does_not_fit_is_refused(method: str, settings: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         ancl.run(online(method, **{"memory.renewed": "batch", **settings}))
+
+
+def in_tasks(method: str, renewed: str) -> Any:
+    settings = {
+        "data.scenario": "cil",
+        "data.tasks": 5,
+        "data.per_class": 60,
+        "training.epochs": 8,
+        "memory.total": 60,
+        "memory.per_class": None,
+        "memory.selection": "reservoir",
+        "memory.renewed": renewed,
+    }
+    return ancl.spec(method, "digits/5", settings=settings, seed=0)
+
+
+def test_in_tasks_of_several_epochs_an_image_is_held_once() -> None:
+    held = []
+    for renewed in ("part", "batch"):
+        experiment = build(in_tasks("er", renewed))
+        tasks, device = experiment.stream.tasks, experiment.setting.device
+        runner = Runner(experiment.stages, tasks, device, MemoryStore(), Events())
+        tensors = runner.obtain(experiment.state["memory"]).tensors
+        held.append(sorted(image.flatten().tolist() for image in tensors["memory/x"]))
+    assert len(held[0]) == 60
+    assert held[0] == held[1]
+
+
+def test_new_classes_are_answered_where_replay_batches_hold_them() -> None:
+    """Of er-ace: nothing else teaches them against old classes."""
+    specs = [in_tasks("er-ace", renewed) for renewed in ("part", "batch")]
+
+    told = ["nothing teaches the newest classes" in " ".join(build(s).warnings) for s in specs]
+    assert told == [True, False]
+    newest = [ancl.run(spec).matrices["tag"][-1, -1] for spec in specs]
+    assert newest[0] < 0.1
+    assert newest[1] > 0.3

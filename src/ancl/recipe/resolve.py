@@ -452,15 +452,14 @@ class _RunResolver(_Resolver):
             )
 
     def check_renewal(self, made: Method) -> None:
-        """A memory that takes every batch needs batches that come once, and a rule by images."""
+        """A memory that takes every batch needs replay batches, and a rule by images."""
         memory = self.section("memory")
         if memory.renewed == "part":
             return
-        if not self.values["data.every"] or not made.replays:
+        if not made.replays:
             self.mistakes.append(
-                f"memory.renewed=batch is of methods that replay batches, such as er, on a stream "
-                f"that comes once (data.every), and this is {made.name} with "
-                f"data.every={self.values['data.every']}. Leave it out."
+                f"memory.renewed=batch is of methods that replay batches, such as er, and this is "
+                f"{made.name}. Leave it out."
             )
         elif memory.selection not in ("reservoir", "balanced"):
             self.mistakes.append(

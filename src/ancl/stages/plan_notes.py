@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ancl.data import Task
+from ancl.losses import OpenCrossEntropy
 from ancl.methods.method import Method
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.methods.variants import drop_zero_terms
@@ -28,7 +29,20 @@ def plan_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[
             f"learned from this task's images alone. Use auxiliary_classes=new, or "
             f"auxiliary_data=combined."
         )
-    return notes
+    return notes + replay_notes(method, tasks, setting)
+
+
+def replay_notes(method: Method, tasks: Sequence[Task], setting: Setting) -> list[str]:
+    """Say that new classes are not taught against old ones, where no replay batch holds them."""
+    apart = isinstance(method.task_loss, OpenCrossEntropy) and not setting.task_aware
+    if not apart or setting.renewed or any(task.returning for task in tasks[1:]):
+        return []
+    return [
+        f"Warning: {method.name} lets new images compete with their own task's classes alone, and "
+        f"its memory takes them when the task ends. Until then nothing teaches the newest classes "
+        f"against the old ones, and they get few answers. In a run use memory.renewed=batch with "
+        f"memory.selection=reservoir."
+    ]
 
 
 def untrained_notes(method: Method, network: Architecture) -> list[str]:

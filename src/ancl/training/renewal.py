@@ -68,7 +68,8 @@ class RenewedStream(ReplayStream):
                 whole = _padded(before, len(self.keys), values.shape[1])
                 self.extra[record.name] = whole
             whole[rows, : values.shape[1]] = values
-        both = torch.cat([self.held, rows]).sort().values
+        # An image comes again in the next epoch.
+        both = torch.cat([self.held, rows[~torch.isin(rows, self.held)]]).sort().values
         y = self.batches.samples.y[both]
         stays = share_by_keys(self.renewal.selection, self.keys[both], y, self.renewal.count)
         self.held = both[stays]
