@@ -68,6 +68,7 @@ class Row:
 
 
 RESERVOIR = {"memory.selection": "reservoir", "memory.batch": 50}
+EVERY_BATCH = {"memory.renewed": "batch"}
 OFFLINE = {
     "er": Row("er", RESERVOIR, (80, 80)),
     "er-ace": Row("er-ace", RESERVOIR, (80, 80)),
@@ -80,6 +81,9 @@ OFFLINE = {
     "bic": Row("bic", {}, (70, 90)),
     "a-bic": Row("a-bic", {"lamb_a": BALANCE}, (100, 120)),
     "bic, equal": Row("bic", {}, (100, 120), "a-bic"),
+    "er, every batch": Row("er", {**RESERVOIR, **EVERY_BATCH}, (80, 80)),
+    "er-ace, every batch": Row("er-ace", {**RESERVOIR, **EVERY_BATCH}, (80, 80)),
+    "dark-er-pp, beta 1": Row("dark-er-pp", {**RESERVOIR, "beta": 1.0}, (80, 80)),
     "gdumb": Row("gdumb", {"memory.selection": "greedy"}, (150, 700)),
 }
 ONLINE = {

@@ -76,7 +76,7 @@ def test_all_runs_are_different_and_in_the_order_of_the_page(replay, tmp_path):
         search(replay, results, table, method, grid[0])
     steps = list(replay.steps(results))
     files = [run.file for _, runs in steps for run in runs]
-    assert len(files) == len(set(files)) == 44 + 44 + 45
+    assert len(files) == len(set(files)) == 53 + 53 + 45
     assert [name.partition("-")[0] for name, _ in steps][:5] == ["200"] * 5
     assert {run.row for _, runs in steps[-6:] for run in runs} == {"gdumb"}
 
