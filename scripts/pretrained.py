@@ -343,17 +343,16 @@ def cifar_from_scratch(task: Task, root: Path) -> dict[str, Any]:
     settings = {
         "data.scenario": "cil",
         "data.per_class": task.size,
-        "data.root": str(root),
         "training.epochs": SCRATCH_EPOCHS,
         "training.schedule": "cosine",
     }
     method = FROM_SCRATCH[task.row]
-    return _cifar_run(ancl.spec(method, "cifar100/10", seed=task.seed, settings=settings))
+    return _cifar_run(ancl.spec(method, "cifar100/10", seed=task.seed, settings=settings), root)
 
 
-def _cifar_run(spec: Any) -> dict[str, Any]:
+def _cifar_run(spec: ancl.RunSpec, root: Path | None = None) -> dict[str, Any]:
     began = time.process_time()
-    result = ancl.run(spec, store=None)
+    result = ancl.run(spec, store=None, data_root=root)
     last = result.matrices["tag"][-1]
     return {
         "accuracy": float(result.metrics["final_accuracy"]),
