@@ -92,9 +92,10 @@ def what_it_means(learner: Learner, retrain: bool) -> tuple[bool, str]:
     """Whether a learner forgets exactly, and in words what it means that it forgets."""
     if learner.method.trains_nothing:
         return True, (
-            "Exact: nothing was trained on them, and all that is computed from images (choice, "
-            "penalty, temperature too) was computed again without them. The learner is, to the "
-            "bit, one that never saw them; normalization and grid are those it began with."
+            "Exact: no weight was trained on these images. All that is computed from images (the "
+            "classifier, its choice, penalty and temperature) was computed again without them. The "
+            "learner is, to the bit, one that never saw them; normalization and grid stay as they "
+            "were."
         )
     if retrain:
         return False, (

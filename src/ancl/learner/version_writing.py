@@ -226,7 +226,7 @@ def undo(
         if number < versions.floor:
             raise StoreError(
                 f"{target} cannot go back to version {number}: version {versions.floor} forgot "
-                f"images, and nobody goes back before that. Possible: "
+                f"images, and what was forgotten does not come back. Possible: "
                 f"{', '.join(str(n) for n in versions.kept if n >= versions.floor)}. To look at "
                 f"an earlier version that is kept, open it: --version N."
             )
