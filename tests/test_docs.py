@@ -334,7 +334,9 @@ def check_engineers(said: dict[str, list[str]], names: dict[str, Any]) -> None:
     assert "Forgot 1 image.\nExact: " in said["forget"][0]
     assert "Version 9 forgot images: ancl undo does not go back" in said["versions"][2]
     assert "Refused: version 2 stays." in said["learn"][2]
-    assert "The recall of lion is" in said["learn"][2]
+    # Of the two conditions one fails, or both: recall is above a half where right photos are many.
+    refused = ("The recall of lion is", "by more than 2.0 points")
+    assert any(reason in said["learn"][2] for reason in refused)
     assert said["undo"][0].startswith("things is now at version 2")
     assert "it is at version 5" in said["learn"][4]
     assert "swapped-photos/lion/000.png" not in said["versions"][1]
