@@ -551,6 +551,36 @@ def test_nothing_of_it_is_in_any_byte(
     assert Path(person.id).is_file()  # a photo of the user's stays
 
 
+class StopsAtTheClassifier(Events):
+    def stage_begins(self, stage: Any) -> None:
+        if stage.name == "classifier":
+            raise KeyboardInterrupt
+
+
+def test_a_month_that_was_stopped_keeps_nothing_of_it(
+    tmp_path: Path, photos: Callable[[str, int, Sequence[str]], str]
+) -> None:
+    place = tmp_path / "L"
+    (tmp_path / "network.py").write_text(FROZEN, encoding="utf-8")
+    network = f"{tmp_path / 'network.py'}:frozen"
+    first = photos("first", 0, ["anna", "berta"])
+    ancl.teach(place, first, method="ncm", network=network, events=Events())
+    second = photos("second", 40, ["clara", "dora"])
+    with pytest.raises(KeyboardInterrupt):
+        ancl.teach(place, second, network=network, events=StopsAtTheClassifier())
+    learner = Learner.load(place, network=network)
+    person = next(image for image in learner.images if "held" not in image.kept)
+    needles = search_for(learner, person, "ncm")
+    feature = {"int16 feature": needles["int16 feature"]}
+    stopped = [beside for beside in tmp_path.iterdir() if beside.name.startswith(".L")]
+    assert found(feature, *stopped) == {*feature}  # in the statistics of the stopped month
+
+    forget(place, images=[person.id], network=network)
+
+    beside = [path for path in tmp_path.iterdir() if path.name.startswith((".L", "L"))]
+    assert found({n: v for n, v in needles.items() if n != "class"}, *beside) == set()
+
+
 def search_for(learner: Learner, person: Any, method: str) -> dict[str, bytes]:
     """What the image is on the disk, in every form that is written."""
     pixels = torch.from_numpy(np.asarray(Image.open(person.id)).copy())

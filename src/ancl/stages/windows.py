@@ -16,8 +16,8 @@ class Windows:
     Args:
         part: What comes between two evaluations.
         window: What is buffered: the auxiliary network learns it first, then the main one.
-        copy: After so many the old network is a new copy of the main one. Where that is more than
-            a part, the copies are from the end of the first part and of every so many after it.
+        copy: After this many images the old network is a new copy of the main one. If that is more
+            than a part, the first copy is made at the end of the first part.
     """
 
     part: int

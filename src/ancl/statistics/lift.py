@@ -34,7 +34,7 @@ class Lift:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse so many features that their products are not exact."""
+        """Refuse more features than can be multiplied exactly."""
         if len(self.projection) >= _SIZES:
             raise ScenarioError(
                 f"{len(self.projection)} features are too many to lift exactly: fewer than 2^25 "

@@ -73,8 +73,8 @@ class Training:
         epochs_by_task: The largest number of epochs of each task; the last value is for all tasks
             that follow. A list for ``epochs`` sets it.
         lr_by_task: The learning rate of each task, in the same way. A list for ``lr`` sets it.
-        evaluate_every: Also test the main network on all tasks so far after every so many epochs,
-            by its own answers; the log holds the result. It decides nothing.
+        evaluate_every: Also test the main network on all tasks so far, each time this many epochs
+            are done, by its own answers; the log holds the result. It decides nothing.
         inner: Number of steps on every batch of the task, each with a replay batch of its own if
             there is a memory to replay from.
         backbone_factor: The backbone's learning rate, as a share of that of the head. With
