@@ -130,6 +130,33 @@ def test_a_strong_pull_to_old_features_leaves_them_where_they_are(tmp_path: Path
     assert all(value < 0.7 * free for value in moved.values())
 
 
+@pytest.mark.parametrize("method", ["lwf", "a-lwf"])
+def test_lwf_holds_a_moving_network_at_its_default_lambda(method: str, tmp_path: Path) -> None:
+    def ended(name: str, **more: Any) -> tuple[float, float]:
+        own = {**SETTINGS, "classifier": "slda", "training.epochs": 8, **more}
+        result = run(spec(name, "digits/5", settings=own), runs=tmp_path)
+        return result.metrics["final_accuracy"], sum(drift.moved for drift in result.drifts)
+
+    free, held = ended("finetune"), ended(method)
+    unlimited = ended(method, **{"training.clip": 1e9})
+
+    assert held[0] > free[0] + 0.03
+    assert held[1] < 0.7 * free[1]
+    assert unlimited[0] < free[0] - 0.1  # plain steps overshoot: why the gradient is limited
+
+
+def test_what_a_run_says_of_the_gradient_stays() -> None:
+    def clip(method: str, **more: Any) -> float | None:
+        return spec(method, "digits/5", **more).training.clip
+
+    assert clip("lwf", classifier="slda") == 1.0
+    assert clip("lwf", classifier="slda", training=Training(epochs=3)) == 1.0
+    assert clip("lwf", classifier="slda", training=Training(clip=5.0)) == 5.0
+    assert clip("lwf", classifier="slda", settings={"training.clip": 0.3}) == 0.3
+    assert clip("lfl", classifier="slda") is None
+    assert clip("lwf") is None
+
+
 def test_lwf_answers_old_classes_by_the_classifier_of_the_last_task() -> None:
     infer = make_method("lwf", classifier="slda").infer
     assert isinstance(infer, ComputedAnswers)

@@ -99,6 +99,7 @@ class Method:
         select_by: What patience judges an epoch by unless a run says otherwise.
         auxiliary_decay: The weight decay of the auxiliary network's training unless a run says
             otherwise; the main network's if left out.
+        clip: The largest norm of the gradient unless a run says otherwise.
         enlarge: Whether, after the first task, trainings see twelve fixed versions of every
             image in place of the run's augmentation.
         hold_out: Share of the memory's images per class that nothing is trained on.
@@ -154,6 +155,7 @@ class Method:
     records: Annotated[tuple[Record, ...], LATER] = ()
     all_classes: Annotated[bool, LATER] = False
     retrieve: Annotated[Interference | None, LATER] = None
+    clip: Annotated[float | None, LATER] = None
 
     def __post_init__(self) -> None:
         if self.old and self.old.stored:

@@ -30,6 +30,9 @@ HEAD = "head"
 Classifier = Annotated[Literal["head", "ncm", "slda", "ridge", "logistic", "auto"], LATER]
 """What answers: the head that is trained, or a classifier computed from statistics."""
 Transport = Annotated[bool, LATER]
+_CLIP = 1.0
+"""The largest norm of the gradient where an Ω compares computed answers. Their weights are large
+where features vary little, so that plain steps at a usual λ and rate overshoot there."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ def with_statistics(method: Method, classifier: Classifier, transport: bool = Tr
         method,
         finish=(*method.finish, *move, GatherStatistics(), compute),
         infer=ComputedAnswers() if answers else Computed(),
+        clip=_CLIP if answers else method.clip,
     )
 
 

@@ -224,6 +224,8 @@ def method_defaults(method: Method) -> dict[str, Any]:
     if method.trains_nothing:
         defaults["network.frozen"] = True
     defaults["training.select_by"] = method.select_by
+    if method.clip is not None:
+        defaults["training.clip"] = method.clip
     if method.auxiliary_decay is not None:
         defaults["auxiliary.weight_decay"] = method.auxiliary_decay
     return defaults

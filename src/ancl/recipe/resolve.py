@@ -41,6 +41,8 @@ from ancl.training.config import Training
 
 T = TypeVar("T")
 _INHERITED = "as training"
+_OF_THE_METHOD = ("training.select_by", "training.clip")
+"""What the method decides where a training has no value for it."""
 BENCHMARK = "benchmark "
 """What the source of a benchmark's settings begins with."""
 CALL = "Learner"
@@ -294,13 +296,13 @@ class _Resolver:
     def take_defaults(self, made: Method) -> None:
         """Fill in what the method decides, unless a layer did; a memory's size is one thing.
 
-        A whole ``Training`` that leaves out ``select_by`` leaves it to the method.
+        A whole ``Training`` leaves what it leaves out of ``_OF_THE_METHOD`` to the method.
         """
         sized = ("memory.per_class", "memory.total", "memory.bytes")
         size_given = any(self.sources[key] != "default" for key in sized)
         for key, value in method_defaults(made).items():
             given = self.sources.get(key) not in ("default", _INHERITED)
-            if key == "training.select_by":
+            if key in _OF_THE_METHOD:
                 given = self.values[key] is not None
             if not (size_given if key in sized else given):
                 self.values[key], self.sources[key] = value, "default"

@@ -64,7 +64,7 @@ class Training:
         milestones: Epochs after which ``multistep`` multiplies the rate.
         gamma: What ``multistep`` multiplies by.
         warmup: Share of a fixed schedule's steps in which the rate rises from zero.
-        clip: Largest norm of the gradient; none if left out.
+        clip: Largest norm of the gradient; left out, as the method says: any length for most.
         penalty_step: ``plain`` adds an Ω on weights to the gradient; ``proximal`` takes an
             implicit step for it, stable for every λ.
         precision: In which numbers networks compute while training: ``fp32``, or ``bf16`` or
