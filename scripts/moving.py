@@ -30,12 +30,14 @@ from protocol_runs import (
     compute,
     fill_tables,
     parser_of,
+    show,
 )
 
 import ancl
 from ancl.data import class_order
 from ancl.experiments.results import spec_hash
 from ancl.hashing import digest
+from ancl.metrics import t_interval
 
 FOLDER = ROOT / "docs" / "evidence" / "moving"
 SEARCH_SEED = 10
@@ -260,6 +262,20 @@ class Results(ResultFiles):
         tried = zip(grid, tasks, strict=True)
         return best_value({value: self.scores([task]) for value, task in tried}, 1)
 
+    def done(self, table: str) -> dict[tuple[str, bool], dict[int, Stored]]:
+        """Finished runs of a table, by row and whether statistics follow, and by seed.
+
+        They are known by what their files say: no weights and no library is needed.
+        """
+        lamb = self.lamb(table) if table in BACKBONES else None
+        runs: dict[tuple[str, bool], dict[int, Stored]] = {}
+        for file in sorted(self.folder.glob(f"{table}_*.json")):
+            stored: Stored = json.loads(file.read_text())
+            seed, tried = stored["spec"]["seed"], stored["spec"]["options"].get("lamb", lamb)
+            if seed in SEEDS and tried == lamb and not stored["failed"]:
+                runs.setdefault((stored["row"], stored["transport"]), {})[seed] = stored
+        return runs
+
     def table(self, table: str, lamb: float) -> list[Task]:
         """Every run of a table."""
         return [
@@ -306,7 +322,9 @@ def carry_out_task(task: Task, work: Path, data_root: str | None) -> Stored:
 
 def rate_lines(results: Results, table: str = "rates") -> Iterator[str]:
     """Test accuracy of every rate on the classes of every seed, the frozen classifiers beside."""
-    tasks = rate_tasks(table, results.scale)
+    runs = results.done(table)
+    if not runs:
+        return
     yield (
         "| rate of the head x factor of the backbone | "
         + " | ".join([*(f"classes {seed}" for seed in SEEDS), "mean", "seconds"])
@@ -314,39 +332,37 @@ def rate_lines(results: Results, table: str = "rates") -> Iterator[str]:
     )
     yield "|" + "---|" * (len(SEEDS) + 3)
     for row in (*FROZEN, *RATE_ROWS[table]):
-        stored = {t.spec.seed: results.get(t) for t in tasks if t.row == row}
-        done = {seed: run for seed, run in stored.items() if run and not run["failed"]}
-        if not done:
+        by_seed = runs.get((row, True), {})
+        if not by_seed:
             continue
-        values = {seed: 100 * run["metrics"]["final_accuracy"] for seed, run in done.items()}
+        values = {seed: 100 * run["metrics"]["final_accuracy"] for seed, run in by_seed.items()}
         cells = [f"{values[seed]:.1f}" if seed in values else "" for seed in SEEDS]
         cells += [f"{np.mean([*values.values()]):.1f}" if len(values) == len(SEEDS) else ""]
-        seconds = np.mean([run["seconds"] for run in done.values()])
+        seconds = np.mean([run["seconds"] for run in by_seed.values()])
         yield f"| {row} | {' | '.join(cells)} | {seconds:.0f} |"
 
 
 def table_lines(results: Results, table: str) -> Iterator[str]:
     """Accuracy after the last task and over tasks, drift and backward passes of every row."""
-    lamb = results.lamb(table)
-    if lamb is None:
+    runs = results.done(table)
+    if not runs:
         return
-    yield f"λ = {lamb:g}:\n"
+    yield f"λ = {results.lamb(table):g}:\n"
     head = ("row", "statistics", "seeds", "final accuracy", "mean over tasks", "moved", "residual")
     yield f"| {' | '.join((*head, 'backward passes'))} |"
     yield "|" + "---|" * (len(head) + 1)
-    rows: dict[tuple[str, bool], list[dict[str, Any]]] = {}
-    for task in results.table(table, lamb):
-        stored = results.get(task)
-        if stored and not stored["failed"]:
-            rows.setdefault((task.row, task.transport), []).append(stored)
-    for (row, transport), done in rows.items():
+    for row, transport in ((row, transport) for row in ROWS for transport in (True, False)):
+        by_seed = [*runs.get((row, transport), {}).values()]
+        if not by_seed:
+            continue
         statistics = "exact" if row in STILL else "transported" if transport else "as they were"
-        numbers = [_spread([100 * each["metrics"][m] for each in done]) for m in _METRICS]
-        drifts = [drift for each in done for drift in each["drifts"]]
+        numbers = [_spread([100 * run["metrics"][m] for run in by_seed]) for m in _METRICS]
+        drifts = [drift for run in by_seed for drift in run["drifts"]]
         for name in ("moved", "residual"):
             numbers.append(f"{np.mean([d[name] for d in drifts]):.3g}" if drifts else "–")
-        total = np.mean([sum(each["passes"].values()) for each in done])
-        yield f"| {ROWS[row]} | {statistics} | {len(done)} | {' | '.join(numbers)} | {total:,.0f} |"
+        total = np.mean([sum(run["passes"].values()) for run in by_seed])
+        cells = [ROWS[row], statistics, str(len(by_seed)), *numbers, f"{total:,.0f}"]
+        yield f"| {' | '.join(cells)} |"
 
 
 _METRICS = ("final_accuracy", "aiac")
@@ -357,6 +373,51 @@ def _spread(values: Sequence[float]) -> str:
         return f"{values[0]:.1f}"
     error = np.std(values, ddof=1) / math.sqrt(len(values))
     return f"{np.mean(values):.1f} ± {error:.1f}"
+
+
+Kind = tuple[str, bool]
+"""A row, and whether its statistics follow."""
+GAPS: tuple[tuple[Kind, Kind], ...] = (
+    (("a-lfl", True), ("lfl", True)),
+    (("a-lfl", True), ("connector", True)),
+    (("a-lfl", True), ("finetune", True)),
+    (("a-lfl", True), ("first", True)),
+    (("a-lfl", True), ("frozen", True)),
+    (("finetune", True), ("finetune", False)),
+    (("lfl", True), ("lfl", False)),
+)
+"""Differences that are shown; the first one is the primary number."""
+
+
+def gap_lines(results: Results) -> Iterator[str]:
+    """Differences of final accuracy of each network, and of their mean, paired by seed."""
+    runs = {name: results.done(name) for name in BACKBONES if name.startswith("lite0")}
+    names = [f"`{name.removeprefix('lite0-')}`" for name in runs]
+    yield f"| difference | {' | '.join(names)} | both |"
+    yield "|---" + "|---:" * (len(runs) + 1) + "|"
+    for ours, other in GAPS:
+        gaps = [_gaps(of_network, ours, other) for of_network in runs.values()]
+        shared = [seed for seed in SEEDS if all(seed in by_seed for by_seed in gaps)]
+        both = [float(np.mean([by_seed[seed] for by_seed in gaps])) for seed in shared]
+        values = [[*by_seed.values()] for by_seed in gaps] + [both]
+        cells = [show(t_interval(points) if points else None) for points in values]
+        yield f"| {_kind(ours, other)} − {_kind(other, ours)} | {' | '.join(cells)} |"
+
+
+def _gaps(runs: Mapping[Kind, Mapping[int, Stored]], ours: Kind, other: Kind) -> dict[int, float]:
+    a, b = (
+        {s: r["metrics"]["final_accuracy"] for s, r in runs.get(k, {}).items()}
+        for k in (ours, other)
+    )
+    return {seed: 100 * (a[seed] - b[seed]) for seed in SEEDS if seed in a and seed in b}
+
+
+def _kind(kind: Kind, beside: Kind) -> str:
+    """A row's name; with its statistics, where these alone are compared."""
+    row, transport = kind
+    if row != beside[0]:
+        return ROWS[row]
+    return f"{ROWS[row]}, {'transported' if transport else 'as they were'}"
 
 
 def main() -> None:
@@ -385,12 +446,13 @@ def main() -> None:
 
 
 def tables(results: Results) -> dict[str, str]:
-    """Every table of the page, by its name there; none of a network without its weights."""
-    made = {table: "\n".join(rate_lines(results, table)) for table in RATE_NETWORKS}
-    for table in BACKBONES:
-        known = table.startswith("lite0") or results.scale.weights is not None
-        made[table] = "\n".join(table_lines(results, table)) if known else ""
-    return made
+    """Every table of the page, by its name there."""
+    lines = {
+        **{table: rate_lines(results, table) for table in RATE_NETWORKS},
+        **{table: table_lines(results, table) for table in BACKBONES},
+        "gaps": gap_lines(results),
+    }
+    return {name: "\n".join(of_table) for name, of_table in lines.items()}
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 import ancl
 from ancl.errors import TrainingError
 from ancl.experiments.results import environment
-from ancl.metrics import aac, aiac
+from ancl.metrics import Interval, aac, aiac
 from ancl.recipe.build import images_per_epoch, validation_weights
 from ancl.training.cost import Cost
 
@@ -218,6 +218,15 @@ def carry_out(
                 took, when = time.monotonic() - began, time.strftime("%F %T")
                 print(when, run.file, f"{took:.0f} s", stored["failed"], flush=True)
             shutil.rmtree(work / name, ignore_errors=True)
+
+
+def show(interval: Interval | None) -> str:
+    """A difference as a table says it."""
+    if interval is None:
+        return "–"
+    if interval.n == 1:
+        return f"{interval.mean:+.2f} (n=1)"
+    return f"{interval.mean:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}] (n={interval.n})"
 
 
 def fill_tables(pages: Iterable[Path], tables: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from protocol_runs import show
 from regimes import FOLDER, PRIMARY, REGIMES, ROWS, TABLE_SEEDS, WITH_AUXILIARY, Results
 
 import ancl
@@ -72,15 +73,6 @@ class Table:
         seeds = [seed for seed in TABLE_SEEDS if all(seed in each for each in gaps)]
         means = [float(np.mean([each[seed] for each in gaps])) for seed in seeds]
         return t_interval(means) if means else None
-
-
-def show(interval: Interval | None) -> str:
-    """A difference as a table says it."""
-    if interval is None:
-        return "–"
-    if interval.n == 1:
-        return f"{interval.mean:+.2f} (n=1)"
-    return f"{interval.mean:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}] (n={interval.n})"
 
 
 def estimate(values: Sequence[float]) -> str:

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -59,13 +60,55 @@ def test_lamb_is_the_smaller_of_equals_and_a_failed_one_never_wins(
     assert results.lamb("vit-adapter") == 400.0
 
 
-def test_the_page_shows_the_rates_that_are_stored(moving: ModuleType) -> None:
+def test_stored_runs_are_those_of_the_protocol(moving: ModuleType) -> None:
     results = moving.Results(moving.FOLDER / "results", moving.Scale())
-    for file in (moving.FOLDER / "results").glob("*.json"):
-        assert json.loads(file.read_text())["table"] in {"rates", *moving.BACKBONES}
-    page = PAGE.read_text()
-    for line in list(moving.rate_lines(results))[2:]:
-        assert line in page
+    stored = [json.loads(file.read_text()) for file in results.folder.glob("*.json")]
+
+    assert {run["table"] for run in stored} <= {*moving.RATE_NETWORKS, *moving.BACKBONES}
+    wanted = moving.rate_tasks("rates", results.scale)
+    for table in ("lite0-affine", "lite0-last"):
+        wanted += results.searched(table)
+        if (lamb := results.lamb(table)) is not None:
+            wanted += results.table(table, lamb)
+    told = {task.file for task in wanted if results.get(task) is not None}
+    here = {file.name for file in results.folder.glob("*.json")}
+    assert {name for name in here - told if "vit" not in name} == set()
+
+
+def test_tables_are_of_the_seeds_and_the_lambda_that_count(
+    moving: ModuleType, tmp_path: Path
+) -> None:
+    results = moving.Results(tmp_path, moving.Scale())
+    for task, score in zip(results.searched("lite0-affine"), (0.4, 0.5), strict=True):
+        results.write(task, _stored(task, score))
+    accuracies = {("lfl", 20): 0.60, ("a-lfl", 20): 0.61, ("lfl", 21): 0.60, ("a-lfl", 21): 0.63}
+    for lamb in (400.0, 4000.0):
+        for (row, seed), accuracy in accuracies.items():
+            task = moving.make_task("lite0-affine", row, seed, lamb, True, results.scale)
+            results.write(task, _stored(task, accuracy if lamb == 4000 else 0.0))
+
+    runs = results.done("lite0-affine")
+    assert {kind: set(by_seed) for kind, by_seed in runs.items()} == {
+        ("lfl", True): {20, 21},
+        ("a-lfl", True): {20, 21},
+    }
+    first = next(line for line in moving.gap_lines(results) if line.startswith("| A-LFL"))
+    # 1 and 3 points: mean 2, standard error 1, t = 12.71 with one degree of freedom.
+    assert first == "| A-LFL − LFL to old | +2.00 [-10.71, +14.71] (n=2) | – | – |"
+
+
+def _stored(task: Any, accuracy: float) -> dict[str, Any]:
+    return {
+        "table": task.table,
+        "row": task.row,
+        "transport": task.transport,
+        "spec": task.plain,
+        "score": accuracy,
+        "failed": "",
+        "metrics": {"final_accuracy": accuracy, "aiac": accuracy},
+        "drifts": [],
+        "passes": {"main": 1},
+    }
 
 
 def test_a_second_network_has_the_same_rows_but_for_its_norms(moving: ModuleType) -> None:
