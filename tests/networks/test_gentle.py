@@ -1,5 +1,6 @@
 """Pretrained weights are trained gently unless someone says otherwise, and it is said."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,22 +78,40 @@ def test_random_weights_frozen_networks_and_earlier_recipes_are_as_before(
         assert values.data.augment == "none"
 
 
-def test_it_is_said_and_so_is_what_training_cost(network: dict[str, Any]) -> None:
+def told(network: dict[str, Any], lr: float) -> str:
+    """What is said while a learner with these pretrained weights learns three digits."""
     heard = Heard()
     learner = Learner(
         "finetune",
         "timm:tinynet",
         network_options={"weights": network["network.weights"]},
-        training={"epochs": 1, "lr": 30.0, "schedule": "constant", "backbone_factor": 1.0},
+        training={"epochs": 1, "lr": lr, "schedule": "constant", "backbone_factor": 1.0},
         events=heard,
         val_fraction=0.5,
     )
     images = digits().train.take(digits().train.y.lt(3).nonzero().flatten()[::3])
     learner.learn(images.x, images.y.tolist())
+    return "\n".join(heard.messages)
 
-    said = "\n".join(heard.messages)
+
+def test_it_is_said_and_so_is_what_training_cost(network: dict[str, Any]) -> None:
+    said = told(network, lr=30.0)
+
     assert (
         "pretrained weights. Of its backbone these learn: all. The head's learning rate is 30"
         in said
     )
     assert "training has cost more than it gained" in said
+
+
+def test_a_head_that_has_learned_too_little_is_not_taken_for_lost_features(
+    network: dict[str, Any],
+) -> None:
+    said = told(network, lr=1e-6)
+
+    assert "training has cost more" not in said
+    shares = re.search(r"it answers (\S+) % right, .* features (\S+) % \((\S+) % before", said)
+    assert shares
+    head, after, before = map(float, shares.groups())
+    assert head < before - 2
+    assert after == before  # nothing has moved

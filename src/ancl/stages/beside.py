@@ -13,7 +13,8 @@ _TOLERATED = 0.02
 def warn_if_lost(work: TaskWork, trained: Network) -> None:
     """Say if held images are answered worse than by the features before training.
 
-    These are computed once, and the classifiers from them: seconds, where training takes minutes.
+    Features are computed once, and classifiers from them: seconds, where training takes minutes.
+    What answers in the end, the head or such a classifier, is not known while a network is trained.
 
     Args:
         work: Of the first task, whose network begins with pretrained weights.
@@ -22,27 +23,40 @@ def warn_if_lost(work: TaskWork, trained: Network) -> None:
     train, val = work.split.train, work.split.val
     if not len(val) or not len(train):
         return
-    logits = work.answer(trained)(val).logits
-    share = int(correct_answers(logits, val.y, work.view)) / len(val)
-    frozen = max(_frozen_right(work, train, val)) / len(val)
-    if share < frozen - _TOLERATED:
+    head = int(correct_answers(work.answer(trained)(val).logits, val.y, work.view))
+    before, after = (_computed_right(work, n, train, val) for n in (work.network(START), trained))
+    tolerated = max(_TOLERATED * len(val), 1)  # one image alone says nothing
+    shown = {
+        name: f"{100 * right / len(val):.1f} %"
+        for name, right in (("head", head), ("before", before), ("after", after))
+    }
+    if after < before - tolerated:
         work.say(
             f"Task {work.index + 1}: training has cost more than it gained. Of {len(val)} held "
-            f"images the network answers {100 * share:.1f} % right, and a classifier computed from "
-            f"its features before training {100 * frozen:.1f} %. Lower training.lr or "
-            f"training.backbone_factor, let less learn (network.trains=affine, adapter or head), "
-            f"or use a method that trains nothing, such as slda."
+            f"images a classifier computed from the features answers {shown['before']} right "
+            f"before training and {shown['after']} after it; the trained head {shown['head']}. "
+            f"Lower training.lr or training.backbone_factor, let less learn "
+            f"(network.trains=affine, adapter or head), or use a method that trains nothing, such "
+            f"as slda."
+        )
+    elif head < before - tolerated:
+        work.say(
+            f"Task {work.index + 1}: the trained head knows less than the features. Of {len(val)} "
+            f"held images it answers {shown['head']} right, and a classifier computed from the "
+            f"features {shown['after']} ({shown['before']} before training). If the head is to "
+            f"answer, train longer; or let a computed classifier answer (classifier=slda, or the "
+            f"method slda, which trains nothing)."
         )
 
 
-def _frozen_right(work: TaskWork, train: Samples, val: Samples) -> list[int]:
-    """How many held images two classifiers answer right that are computed from old features."""
-    features = work.features(work.network(START))
+def _computed_right(work: TaskWork, network: Network, train: Samples, val: Samples) -> int:
+    """How many held images the better of two classifiers answers right, of these features."""
+    features = work.features(network)
     learned, held = features(train), features(val)
     grid = Grid.of(max(float(learned.abs().max()), 1e-6))
     sums = Sums.of(grid.put(learned).rows, train.y, work.history.current.stop)
     classifiers = (cosine_means(sums, grid), discriminant(sums, grid))
-    return [
+    return max(
         int(correct_answers(classifier.scores(held), val.y, work.view))
         for classifier in classifiers
-    ]
+    )
