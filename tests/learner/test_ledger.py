@@ -196,6 +196,50 @@ def test_tasks_that_are_known_are_merged_if_their_classes_differ() -> None:
         here.merge(there)
 
 
+def first_session(images: tuple[Tensor, list[str]] = FIRST) -> Learner:
+    """A network that learns with the first task, and never again."""
+    made = Learner(
+        "freeze",
+        "mlp",
+        classifier="slda",
+        network_options={"hidden": [16]},
+        training=dict(epochs=2, lr=0.05, schedule="constant", batch_size=16),
+        normalization="none",
+    )
+    made.learn(*images)
+    return made
+
+
+def test_sites_that_share_a_first_session_are_one_that_saw_all(tmp_path: Path) -> None:
+    first_session().save(tmp_path / "begun")
+    here, there, whole = (Learner.load(tmp_path / "begun") for _ in range(3))
+    here.learn(*SECOND)
+    there.learn(*THIRD)
+    for images in (SECOND, THIRD):
+        whole.learn(*images)
+    here.merge(there)
+
+    assert torch.equal(here.scores(VECTORS), whole.scores(VECTORS))
+    assert here.classes == whole.classes
+    here.save(tmp_path / "merged")
+    again = Learner.load(tmp_path / "merged")
+    new = torch.randn(20, 12, generator=torch.Generator().manual_seed(4)) - 3
+    for site in (again, whole):
+        site.learn(new, ["class 7"] * 20)
+    assert torch.equal(again.scores(VECTORS), whole.scores(VECTORS))
+
+
+def test_networks_that_moved_apart_are_not_merged() -> None:
+    here, there = first_session(FIRST), first_session(SECOND)
+    with pytest.raises(SpecError, match="Learn the first task once, save it, and let both"):
+        here.merge(there)
+    training = dict(epochs=1, lr=0.05, schedule="constant")
+    moving = Learner("finetune", "mlp", classifier="slda", training=training)
+    moving.learn(*FIRST)
+    with pytest.raises(SpecError, match="finetune trains its network in every task"):
+        moving.merge(here)
+
+
 MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"method": "ncm"}, "Their methods differ, or settings of these: auto and ncm"),
     ({"keep": "sums"}, "Their methods differ, or settings of these: two auto"),

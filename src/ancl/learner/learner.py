@@ -246,7 +246,7 @@ class Learner(Answers):
             other: A learner with the same method, network, weights, seed and grid.
 
         Raises:
-            SpecError: They differ in one of these, or train a network.
+            SpecError: They differ in one of these, or train a network after the first task.
             ScenarioError: Their tasks cannot follow each other.
         """
         merge_learners(self, other)

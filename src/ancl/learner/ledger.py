@@ -13,6 +13,7 @@ from ancl.errors import ScenarioError, SpecError
 from ancl.hashing import describe, digest
 from ancl.methods.method import Method
 from ancl.methods.task_history import adds_classes
+from ancl.networks.network import BACKBONE
 from ancl.recipe.recipe import Recipe
 from ancl.stages.setting import Setting
 from ancl.state import BASE, NETWORK, STATISTICS
@@ -123,10 +124,11 @@ def check_mergeable(here: Site, there: Site) -> None:
 
 def _differences(here: Site, there: Site) -> Iterable[str]:
     recipe, other = here.recipe, there.recipe
-    if here.method.main != "none":
+    if here.method.main not in ("none", "first"):
         yield (
-            f"{here.method.name} trains its network: once it has moved, features of one learner "
-            f"are not those of the other. Merge learners whose network is frozen, such as slda."
+            f"{here.method.name} trains its network in every task: once it has moved, features of "
+            f"one learner are not those of the other. Merge learners whose network is frozen, such "
+            f"as slda, or learns in the first task alone: freeze with a classifier."
         )
         return
     if digest(describe(here.method)) != digest(describe(there.method)):
@@ -160,15 +162,24 @@ def _network_differences(here: Site, there: Site) -> Iterable[str]:
         yield f"Their networks began with other weights (sha256 {digests}). Use one file."
     elif nets[0].identity() != nets[1].identity() or not _equal_weights(here, there):
         names = " and ".join(net.name for net in nets)
-        yield f"Their networks differ, or the weights of these: {names}. Use one network."
+        remedy = "Use one network."
+        if here.method.main == "first":
+            remedy = "Learn the first task once, save it, and let both continue from there."
+        yield f"Their networks differ, or the weights of these: {names}. {remedy}"
 
 
 def _equal_weights(here: Site, there: Site) -> bool:
-    parts = [
-        {name: t for part in (BASE, NETWORK) if part in e for name, t in e[part].tensors.items()}
-        for e in (here.entries, there.entries)
-    ]
-    one, two = parts
+    """Whether features of both are the same; a head answers nothing here."""
+    one, two = (
+        {
+            name: tensor
+            for part in (BASE, NETWORK)
+            if part in site.entries
+            for name, tensor in site.entries[part].tensors.items()
+            if BACKBONE in name
+        }
+        for site in (here, there)
+    )
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 

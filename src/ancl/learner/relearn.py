@@ -19,9 +19,8 @@ from ancl.learner.ledger import (
 )
 from ancl.learner.notices import reporting
 from ancl.memory import Exemplars
-from ancl.stages.plan import plan_again
+from ancl.stages.plan import plan_again, plan_grown
 from ancl.stages.runner import Layered, Runner
-from ancl.stages.stage import Stage
 from ancl.state import STATISTICS, StateKeys
 from ancl.store.entry import StageResult
 from ancl.types import Params, prefixed
@@ -57,9 +56,11 @@ def relearn(
         memory.save(keys[name], StageResult(prefixed(name, tensors), {}))
     try:
         with reporting(learner._events, learner._verbose) as events:
-            stages: tuple[Stage, ...] = ()
+            known = len(learner._tasks)
+            stages, state = plan_grown(learner.method, tasks, setting, state, known)
             if STATISTICS in pieces:
-                stages, state = plan_again(learner.method, tasks, setting, state, STATISTICS)
+                more, state = plan_again(learner.method, tasks, setting, state, STATISTICS)
+                stages += more
             runner = Runner(stages, tasks, setting.device, Layered(memory, memory), events)
             entries = {part: runner.obtain(of) for part, of in state.items()}
         return learner_after(learner, setting, form, tasks, state, entries, held, history)

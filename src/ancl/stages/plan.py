@@ -95,6 +95,27 @@ def plan_kept(
     return tuple(planner.stages), {NETWORK: ends[NETWORK], **planner.shared, **state_after}
 
 
+def plan_grown(
+    method: Method, tasks: Sequence[Task], setting: Setting, state: StateKeys, known: int
+) -> tuple[tuple[Stage, ...], StateKeys]:
+    """The network with rows for the classes of tasks that it takes over without learning them.
+
+    Args:
+        method: A method that trains nothing in these tasks.
+        tasks: All tasks; no image of them is read.
+        setting: What else decides.
+        state: The state after the tasks that are known.
+        known: How many these are.
+    """
+    stages: list[Stage] = []
+    for index in range(known, len(tasks)):
+        planner = _Planner(method, tasks[: index + 1], setting)
+        planner.base(state)
+        state = {**state, NETWORK: planner.grow(state)}
+        stages += planner.stages
+    return tuple(stages), state
+
+
 def plan_again(
     method: Method, tasks: Sequence[Task], setting: Setting, state: StateKeys, changed: str
 ) -> tuple[tuple[Stage, ...], StateKeys]:
