@@ -185,7 +185,7 @@ def test_a_learner_keeps_a_ledger_answers_alike_after_loading_and_is_not_merged(
 
     assert again.predict(images) == learner.predict(images)
     assert len(learner.ledger) == 120
-    with pytest.raises(SpecError, match="trains its network: once it has moved"):
+    with pytest.raises(SpecError, match="trains its network in every task: once it has moved"):
         learner.merge(again)
     more = digits().train.take(torch.cat([digits().train.of_class(n)[:20] for n in (4, 5)]))
     again.learn(more.x, more.y.tolist())
