@@ -375,6 +375,8 @@ def _spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.1f} ± {error:.1f}"
 
 
+ONE_IMAGE = 100 / (CLASSES * STREAM["data.test_per_class"])
+"""Of the test images, in points: no difference is finer."""
 Kind = tuple[str, bool]
 """A row, and whether its statistics follow."""
 GAPS: tuple[tuple[Kind, Kind], ...] = (
@@ -400,7 +402,7 @@ def gap_lines(results: Results) -> Iterator[str]:
         shared = [seed for seed in SEEDS if all(seed in by_seed for by_seed in gaps)]
         both = [float(np.mean([by_seed[seed] for by_seed in gaps])) for seed in shared]
         values = [[*by_seed.values()] for by_seed in gaps] + [both]
-        cells = [show(t_interval(points) if points else None) for points in values]
+        cells = [show(t_interval(points, ONE_IMAGE) if points else None) for points in values]
         yield f"| {_kind(ours, other)} − {_kind(other, ours)} | {' | '.join(cells)} |"
 
 
