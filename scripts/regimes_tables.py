@@ -84,6 +84,19 @@ def estimate(values: Sequence[float]) -> str:
 def table_lines(table: Table) -> Iterator[str]:
     """The rows, the differences and the searches of a regime."""
     yield f"\n## {table.name}\n"
+    if table.runs:
+        yield from row_lines(table)
+        yield from gap_lines(table)
+    yield "\nValidation accuracy of every λ tried, %, seeds 10 and 11:\n"
+    for method in table.regime.grids:
+        if len(table.regime.grids[method]) > 1:
+            tried = table.results.trials(table.name, method)
+            texts = [f"{k:g}: {', '.join(f'{100 * s:.2f}' for s in v)}" for k, v in tried.items()]
+            yield f"- {method}: {'; '.join(texts)}"
+
+
+def row_lines(table: Table) -> Iterator[str]:
+    """Accuracy, forgetting and passes of every row."""
     names = ("AAC or AIAC, %", "learning accuracy, %", "forgetting, points", "passes")
     yield f"| method | row | λ | {' | '.join(names)} |"
     yield "|---|---|---:|---:|---:|---:|---:|"
@@ -96,6 +109,10 @@ def table_lines(table: Table) -> Iterator[str]:
         count = table.passes(method, row)
         cells = (method, ROWS[row], f"{table.lambs[method]:g}", estimate(main), learned, forgotten)
         yield f"| {' | '.join(cells)} | {'–' if count is None else f'{count:,.0f}'} |"
+
+
+def gap_lines(table: Table) -> Iterator[str]:
+    """Rows with an auxiliary network minus rows without."""
     others = [r for r in table.regime.rows if r not in WITH_AUXILIARY]
     ours = [r for r in table.regime.rows if r in WITH_AUXILIARY]
     pairs = [(row, other) for row in ours for other in others]
@@ -107,12 +124,6 @@ def table_lines(table: Table) -> Iterator[str]:
         shown = [show(t_interval(each) if each else None) for each in gaps]
         yield f"| {method} | {' | '.join(shown)} |"
     yield f"| mean | {' | '.join(show(table.mean_gap(*pair)) for pair in pairs)} |"
-    yield "\nValidation accuracy of every λ tried, %, seeds 10 and 11:\n"
-    for method in table.regime.grids:
-        if len(table.regime.grids[method]) > 1:
-            tried = table.results.trials(table.name, method)
-            texts = [f"{k:g}: {', '.join(f'{100 * s:.2f}' for s in v)}" for k, v in tried.items()]
-            yield f"- {method}: {'; '.join(texts)}"
 
 
 def tables(results: Results) -> None:
@@ -121,11 +132,12 @@ def tables(results: Results) -> None:
     found = {name: table for name, table in found.items() if table.runs or started(table)}
     primary = Table(PRIMARY, results).mean_gap("ancl", "equal")
     count = len(list(results.folder.glob("*.json")))
+    told = f"{show(primary)} points" if primary else "no seed is whole yet"
     lines = [
         "<!-- Written by scripts/regimes.py --tables -->",
         "\n# The map of regimes: tables\n",
         f"{count} runs are finished. The primary number, ANCL − equal-compute CL in {PRIMARY}, "
-        f"the mean over four methods: {show(primary)} points.",
+        f"the mean over four methods: {told}.",
     ]
     for table in found.values():
         lines += table_lines(table)
