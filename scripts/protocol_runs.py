@@ -181,15 +181,16 @@ def matrices(result: ancl.RunResult, prefix: str = "") -> dict[str, list[list[fl
 
 
 @contextmanager
-def alone(work: Path) -> Iterator[None]:
-    """One process at a time works here."""
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / "lock").open("w") as lock:
+def claimed(file: Path) -> Iterator[bool]:
+    """Whether this process holds a lock; the system frees it if its holder dies."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SystemExit(f"Another process is at work in {work}. Wait for it.") from None
-        yield
+            yield False
+        else:
+            yield True
 
 
 def carry_out(
@@ -197,8 +198,9 @@ def carry_out(
     work: Path,
     steps: Iterable[tuple[str, Sequence[AnyRun]]],
     compute: Callable[[AnyRun, Path], Mapping[str, Any]],
+    wait: float = 5.0,
 ) -> None:
-    """Compute all that is missing, in order.
+    """Compute all that is missing, in order; other processes may take a part of it.
 
     Args:
         results: What is done.
@@ -206,18 +208,33 @@ def carry_out(
         steps: Names of folders, each with runs that share their first stages; nothing else reads
             these, and they are removed behind them. Who asks for the next has finished the last.
         compute: From a run and its folder to what is stored of it.
+        wait: Seconds between two looks at runs that another process has taken.
     """
-    with alone(work):
-        for name, runs in steps:
-            for run in runs:
-                if results.get(run) is not None:
-                    continue
-                began = time.monotonic()
-                stored = compute(run, work / name)
-                results.write(run, stored)
-                took, when = time.monotonic() - began, time.strftime("%F %T")
-                print(when, run.file, f"{took:.0f} s", stored["failed"], flush=True)
-            shutil.rmtree(work / name, ignore_errors=True)
+    for name, runs in steps:
+        while missing := [run for run in runs if results.get(run) is None]:
+            taken = [take(results, work, name, run, compute) for run in missing]
+            if not any(taken):
+                time.sleep(wait)
+        shutil.rmtree(work / name, ignore_errors=True)
+
+
+def take(
+    results: ResultFiles,
+    work: Path,
+    name: str,
+    run: AnyRun,
+    compute: Callable[[AnyRun, Path], Mapping[str, Any]],
+) -> bool:
+    """Compute a run, unless another process is at it or has done it; whether this one did."""
+    with claimed(work / "locks" / f"{run.file}.lock") as ours:
+        if not ours or results.get(run) is not None:
+            return False
+        began = time.monotonic()
+        stored = compute(run, work / name)
+        results.write(run, stored)
+        took, when = time.monotonic() - began, time.strftime("%F %T")
+        print(when, run.file, f"{took:.0f} s", stored["failed"], flush=True)
+        return True
 
 
 def show(interval: Interval | None) -> str:
