@@ -385,6 +385,8 @@ GAPS: tuple[tuple[Kind, Kind], ...] = (
     (("a-lfl", True), ("finetune", True)),
     (("a-lfl", True), ("first", True)),
     (("a-lfl", True), ("frozen", True)),
+    (("lfl", True), ("frozen", True)),
+    (("lfl", True), ("finetune", True)),
     (("finetune", True), ("finetune", False)),
     (("lfl", True), ("lfl", False)),
 )

@@ -56,7 +56,9 @@ SHORT = Training(epochs=2, lr=0.05, lr_first=0.1, batch_size=16, patience=1)
 def own_modules_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module that a test wrote must not answer for another test's module of that name."""
     before, written = set(sys.modules), str(tmp_path_factory.getbasetemp().parent)
+    path = list(sys.path)
     yield
+    sys.path[:] = path  # the folder of a module, where Python would find its neighbours
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", None) or "").startswith(written):
             del sys.modules[name]

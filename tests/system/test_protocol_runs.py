@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 NAMES = [f"run {number}" for number in range(6)]
 
 
