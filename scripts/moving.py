@@ -327,10 +327,10 @@ def rate_lines(results: Results, table: str = "rates") -> Iterator[str]:
         return
     yield (
         "| rate of the head x factor of the backbone | "
-        + " | ".join([*(f"classes {seed}" for seed in SEEDS), "mean", "seconds"])
+        + " | ".join([*(f"classes {seed}" for seed in SEEDS), "mean"])
         + " |"
     )
-    yield "|" + "---|" * (len(SEEDS) + 3)
+    yield "|" + "---|" * (len(SEEDS) + 2)
     for row in (*FROZEN, *RATE_ROWS[table]):
         by_seed = runs.get((row, True), {})
         if not by_seed:
@@ -338,8 +338,7 @@ def rate_lines(results: Results, table: str = "rates") -> Iterator[str]:
         values = {seed: 100 * run["metrics"]["final_accuracy"] for seed, run in by_seed.items()}
         cells = [f"{values[seed]:.1f}" if seed in values else "" for seed in SEEDS]
         cells += [f"{np.mean([*values.values()]):.1f}" if len(values) == len(SEEDS) else ""]
-        seconds = np.mean([run["seconds"] for run in by_seed.values()])
-        yield f"| {row} | {' | '.join(cells)} | {seconds:.0f} |"
+        yield f"| {row} | {' | '.join(cells)} |"
 
 
 def table_lines(results: Results, table: str) -> Iterator[str]:
