@@ -50,6 +50,22 @@ def test_affine_and_adapters_have_more_of_the_rate(network: dict[str, Any]) -> N
         assert values["training"]["backbone_factor"] == factor, trains
 
 
+def test_a_network_without_batch_norm_learns_slower(timm: Any, tmp_path: Path) -> None:
+    with seeded(5, "weights"):
+        tensors = timm.TinyVit(1, 10, (8, 8), 4).state_dict()
+    save_file(tensors, tmp_path / "vit.safetensors")
+    network = {
+        "network.name": "timm:tinyvit_patch4",
+        "network.weights": str(tmp_path / "vit.safetensors"),
+    }
+    values = spec("a-lwf", "digits/5", settings=network).values()
+
+    slow = {**GENTLE, "backbone_factor": 0.01}
+    assert trained(values) == slow == trained(values, "auxiliary")
+    whole = spec("lwf", "digits/5", settings={**network, "training.backbone_factor": 0.1})
+    assert whole.training.backbone_factor == 0.1
+
+
 def test_what_is_said_stays(network: dict[str, Any]) -> None:
     own = {**network, "training.lr": 0.2, "network.norms": "moving", "auxiliary.lr": 0.3}
     values = spec("a-lwf", "digits/5", settings=own).values()

@@ -6,6 +6,7 @@ Nothing is fetched. Weights come from a file, or from a place where the user has
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from ancl.data.samples import Normalization
 from ancl.errors import SpecError, printable
 from ancl.networks.identity import WeightFile, read_weights, weight_file
+from ancl.networks.learnable import BatchNorm
+from ancl.seeding import seeded
 
 RANDOM = "random"
 """What ``weights`` may be instead of a file: new ones, drawn from the run's seed."""
@@ -46,6 +49,13 @@ class PretrainableBackbone(ABC):
     @abstractmethod
     def size(self) -> int:
         """Height and width of the images that its pretrained weights have seen."""
+
+    @cached_property
+    def has_batch_norms(self) -> bool:
+        """Whether its networks have batch norms; transformers have none, and bear lower rates."""
+        with seeded(0, "fresh"):
+            module = self.make((3, self.size(), self.size()), weights=RANDOM)
+        return any(isinstance(part, BatchNorm) for part in module.modules())
 
     @abstractmethod
     def _stock_file(self) -> Path:

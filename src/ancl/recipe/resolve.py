@@ -339,9 +339,11 @@ class _Resolver:
         Raises:
             SpecError: They are not there.
         """
-        if self.sources.get("network.frozen") != "default" or not self.pretrained():
+        library = self.pretrained() if self.sources.get("network.frozen") == "default" else None
+        if library is None:
             return
-        for key, value in gentle_settings(self.values["network.trains"]).items():
+        trains = self.values["network.trains"]
+        for key, value in gentle_settings(trains, library.has_batch_norms).items():
             twin = key.replace("training.", "auxiliary.", 1)
             for name in dict.fromkeys((key, twin)):
                 if not self.decided(name):
