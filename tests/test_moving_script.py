@@ -1,6 +1,7 @@
 """The script behind docs/evidence/moving.md follows the protocol of its page."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,33 @@ def test_tables_are_of_the_seeds_and_the_lambda_that_count(
     first = next(line for line in moving.gap_lines(results) if line.startswith("| A-LFL"))
     # 1 and 3 points: mean 2, standard error 1, t = 12.71 with one degree of freedom.
     assert first == "| A-LFL − LFL to old | +2.00 [-10.71, +14.71] (n=2) | – | – |"
+
+
+def test_pages_say_what_the_table_says(moving: ModuleType) -> None:
+    results = moving.Results(moving.FOLDER / "results", moving.Scale())
+    number = r"([+-]\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\] \(n=(\d)\)"
+    rows = {line.split(" | ")[0].strip("| "): line for line in moving.gap_lines(results)}
+    primary = re.findall(number, rows["A-LFL − LFL to old"])[-1]
+    frozen = re.findall(number, rows["LFL to old − frozen"])[0]
+    docs = PAGE.parents[1]
+    page, index, advice = (
+        " ".join(file.read_text("utf-8").split())
+        for file in (PAGE, PAGE.with_name("index.md"), docs / "adapters.md")
+    )
+
+    mean, low, high, n = primary
+    told = f"{mean} points (95 % interval {low} to {high}, n = {n})"
+    assert f"A-LFL − LFL is {told}" in page
+    assert told in index
+    assert f"({mean} points, {low} to {high})" in advice
+    mean, low, high, _ = frozen
+    assert f"LFL is {mean} points above the frozen network ({low} to {high})" in page
+    assert f"{mean} points there" in index
+    shown = [f"{abs(float(value)):.1f}" for value in (mean, low, high)]
+    told = (
+        f"ended {shown[0]} points above the frozen network (95 % interval {shown[1]} to {shown[2]})"
+    )
+    assert told in advice
 
 
 def _stored(task: Any, accuracy: float) -> dict[str, Any]:
