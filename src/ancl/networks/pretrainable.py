@@ -52,7 +52,7 @@ class PretrainableBackbone(ABC):
 
     @cached_property
     def has_batch_norms(self) -> bool:
-        """Whether its networks have batch norms; transformers have none, and bear lower rates."""
+        """Whether its networks have batch norms; transformers have none."""
         with seeded(0, "fresh"):
             module = self.make((3, self.size(), self.size()), weights=RANDOM)
         return any(isinstance(part, BatchNorm) for part in module.modules())

@@ -339,11 +339,9 @@ class _Resolver:
         Raises:
             SpecError: They are not there.
         """
-        library = self.pretrained() if self.sources.get("network.frozen") == "default" else None
-        if library is None:
+        if self.sources.get("network.frozen") != "default" or not self.pretrained():
             return
-        trains = self.values["network.trains"]
-        for key, value in gentle_settings(trains, library.has_batch_norms).items():
+        for key, value in gentle_settings(self.values["network.trains"]).items():
             twin = key.replace("training.", "auxiliary.", 1)
             for name in dict.fromkeys((key, twin)):
                 if not self.decided(name):

@@ -13,26 +13,21 @@ Of EfficientNet-Lite0 a rate of 0.003 for all weights was safe and 0.01 was not;
 docs/evidence/moving.md. A step of affine weights or of adapters is a projection of that of all
 weights, so that it is safe where that is.
 """
-SLOW_FACTOR = 0.01
-"""The same of a network without batch norm, where its weights themselves learn: a transformer lost
-all at 0.1, which a convolutional network bears (the same page)."""
 SOURCE = "pretrained weights"
 """Where these settings come from, for a reader."""
 _SMALL = ("affine", "adapter")
 """What learns few weights beside those that were trained before."""
 
 
-def gentle_settings(trains: str, has_batch_norms: bool) -> dict[str, Any]:
+def gentle_settings(trains: str) -> dict[str, Any]:
     """The settings by dotted key, for what of a pretrained network learns; none for the head.
 
     Args:
         trains: ``network.trains``.
-        has_batch_norms: Whether the network has some.
     """
     if trains == HEAD:
         return {}
-    factor = FACTOR if has_batch_norms else SLOW_FACTOR
-    factor = SMALL_FACTOR if trains in _SMALL else factor
+    factor = SMALL_FACTOR if trains in _SMALL else FACTOR
     training = {"lr": RATE, "lr_first": None, "backbone_factor": factor}
     return {
         **{f"training.{name}": value for name, value in training.items()},

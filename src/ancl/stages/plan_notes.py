@@ -8,6 +8,7 @@ from ancl.methods.method import Method
 from ancl.methods.task_history import ClassHistory, adds_classes
 from ancl.methods.variants import drop_zero_terms
 from ancl.networks import Architecture
+from ancl.networks.learnable import ALL
 from ancl.stages.setting import Setting
 from ancl.training.lambda_rules import Rule
 
@@ -70,12 +71,20 @@ def tuning_notes(method: Method, setting: Setting) -> list[str]:
     later = f", {training.lr:g} after the first task" if training.lr != first else ""
     rate = "searched" if training.lr_search else f"{first:g}{later}"
     augment = setting.augment if isinstance(setting.augment, str) else "your own"
-    return [
+    notes = [
         f"{network.name} begins with pretrained weights. Of its backbone these learn: "
         f"{network.options.get('trains')}. The head's learning rate is {rate}; the backbone's is "
         f"{training.backbone_factor:g} times that. Statistics of batch norms are "
         f"{'fixed' if fixed else 'moving'}; augmentation: {augment}."
     ]
+    library = network.maker.library if network.maker else None
+    if network.options.get("trains") == ALL and library and not library.has_batch_norms:
+        notes.append(
+            f"{network.name} has no batch norms. A transformer whose weights all learned ended far "
+            f"below a classifier on its frozen features, at every learning rate that was measured. "
+            f"network.trains=adapter lets few weights learn, and ended close to it."
+        )
+    return notes
 
 
 def left_out(method: Method, tasks: Sequence[Task]) -> list[str]:
