@@ -68,9 +68,14 @@ RATES: dict[str, dict[str, Any]] = {
         }
         for trains in ("affine", "adapter")
     },
+    "head, 0.01": {"training.lr": 0.01, "network.trains": "head"},
 }
 """Rows: rate of the head x factor of the backbone; ``before`` is how it was trained until now."""
 FROZEN = ("ncm", "slda")
+COMPUTED = {f"{row}, slda": row for row in ("0.01 x 0.1", "0.01 x 0.01", "adapter, 0.01 x 0.3")}
+"""Rows that are trained as another one, and the discriminant of their features answers."""
+RATES |= {row: {**RATES[trained], "classifier": "slda"} for row, trained in COMPUTED.items()}
+OF_THE_TRANSFORMER = ("0.01 x 0.01", "head, 0.01", *COMPUTED)
 RATE_DATA = {
     "data.source": "tinyimagenet",
     "data.scenario": "cil",
@@ -87,7 +92,7 @@ RATE_NETWORKS: dict[str, dict[str, Any]] = {
 }
 """The tables of rates, and the network of each."""
 RATE_ROWS = {
-    "rates": tuple(row for row in RATES if row != "0.01 x 0.01"),
+    "rates": tuple(row for row in RATES if row not in OF_THE_TRANSFORMER),
     "rates-vit": tuple(row for row in RATES if not row.startswith("affine")),
 }
 RATE_TRAINING = {

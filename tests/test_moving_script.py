@@ -150,6 +150,17 @@ def test_a_second_network_has_the_same_rows_but_for_its_norms(moving: ModuleType
     assert moving.RATE_NETWORKS["rates-vit"]["data.size"] == 112
 
 
+def test_a_row_with_a_computed_classifier_is_trained_as_the_row_it_is_compared_with(
+    moving: ModuleType,
+) -> None:
+    for row, trained in moving.COMPUTED.items():
+        ours, other = (moving.rate_task(name, 20, moving.Scale()).spec for name in (row, trained))
+        assert (ours.training, ours.network) == (other.training, other.network)
+        assert ours.options["classifier"] == "slda"
+        assert other.options.get("classifier", "head") == "head"
+        assert row in moving.RATE_ROWS["rates-vit"]
+
+
 def test_a_file_of_weights_counts_by_its_name_and_not_by_its_place(moving: ModuleType) -> None:
     task = moving.rate_task("ncm", 20, moving.Scale())
     files = set()
