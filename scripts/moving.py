@@ -219,12 +219,19 @@ def rate_task(row: str, seed: int, scale: Scale, table: str = "rates") -> Task:
 
 
 def rate_tasks(table: str, scale: Scale) -> list[Task]:
-    """Every run of a table of rates, seed by seed; none of a network without its weights."""
+    """Every run of a table of rates, seed by seed; none of a network without its weights.
+
+    Rows that were added later, and those whose training they share, come before the others.
+    """
     if table != "rates" and scale.weights is None:
         return []
-    rows = (*FROZEN, *RATE_ROWS[table])
     seeds = SEEDS[: 1 if scale.smoke else None]
-    return [rate_task(row, seed, scale, table) for seed in seeds for row in rows]
+    first = {*FROZEN, *OF_THE_TRANSFORMER, *COMPUTED.values()}
+    rows = (*FROZEN, *RATE_ROWS[table])
+    in_order = ([r for r in rows if r in first], [r for r in rows if r not in first])
+    return [
+        rate_task(row, seed, scale, table) for part in in_order for seed in seeds for row in part
+    ]
 
 
 def make_task(table: str, row: str, seed: int, lamb: float, transport: bool, scale: Scale) -> Task:
