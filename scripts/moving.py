@@ -69,13 +69,21 @@ RATES: dict[str, dict[str, Any]] = {
         for trains in ("affine", "adapter")
     },
     "head, 0.01": {"training.lr": 0.01, "network.trains": "head"},
+    "0.01 x 0.1, clip 1": {
+        "training.lr": 0.01,
+        "training.backbone_factor": 0.1,
+        "training.clip": 1.0,
+    },
 }
 """Rows: rate of the head x factor of the backbone; ``before`` is how it was trained until now."""
 FROZEN = ("ncm", "slda")
-COMPUTED = {f"{row}, slda": row for row in ("0.01 x 0.1", "0.01 x 0.01", "adapter, 0.01 x 0.3")}
+COMPUTED = {
+    f"{row}, slda": row
+    for row in ("0.01 x 0.1", "0.01 x 0.01", "adapter, 0.01 x 0.3", "0.01 x 0.1, clip 1")
+}
 """Rows that are trained as another one, and the discriminant of their features answers."""
 RATES |= {row: {**RATES[trained], "classifier": "slda"} for row, trained in COMPUTED.items()}
-OF_THE_TRANSFORMER = ("0.01 x 0.01", "head, 0.01", *COMPUTED)
+OF_THE_TRANSFORMER = ("0.01 x 0.01", "head, 0.01", "0.01 x 0.1, clip 1", *COMPUTED)
 RATE_DATA = {
     "data.source": "tinyimagenet",
     "data.scenario": "cil",
