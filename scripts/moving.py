@@ -74,16 +74,38 @@ RATES: dict[str, dict[str, Any]] = {
         "training.backbone_factor": 0.1,
         "training.clip": 1.0,
     },
+    **{
+        f"but embedding, 0.01 x {factor:g}{', clip 1' if clip else ''}": {
+            "training.lr": 0.01,
+            "training.backbone_factor": factor,
+            "training.clip": clip,
+            "network.trains": "blocks,norm",
+        }
+        for factor, clip in ((0.1, None), (0.01, None), (0.1, 1.0))
+    },
 }
 """Rows: rate of the head x factor of the backbone; ``before`` is how it was trained until now."""
 FROZEN = ("ncm", "slda")
+BUT_EMBEDDING = tuple(row for row in RATES if row.startswith("but embedding"))
 COMPUTED = {
     f"{row}, slda": row
-    for row in ("0.01 x 0.1", "0.01 x 0.01", "adapter, 0.01 x 0.3", "0.01 x 0.1, clip 1")
+    for row in (
+        "0.01 x 0.1",
+        "0.01 x 0.01",
+        "adapter, 0.01 x 0.3",
+        "0.01 x 0.1, clip 1",
+        *BUT_EMBEDDING,
+    )
 }
 """Rows that are trained as another one, and the discriminant of their features answers."""
 RATES |= {row: {**RATES[trained], "classifier": "slda"} for row, trained in COMPUTED.items()}
-OF_THE_TRANSFORMER = ("0.01 x 0.01", "head, 0.01", "0.01 x 0.1, clip 1", *COMPUTED)
+OF_THE_TRANSFORMER = (
+    "0.01 x 0.01",
+    "head, 0.01",
+    "0.01 x 0.1, clip 1",
+    *BUT_EMBEDDING,
+    *COMPUTED,
+)
 RATE_DATA = {
     "data.source": "tinyimagenet",
     "data.scenario": "cil",
