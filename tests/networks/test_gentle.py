@@ -81,11 +81,18 @@ def test_random_weights_frozen_networks_and_earlier_recipes_are_as_before(
 ) -> None:
     default = {name: getattr(Training, name) for name in GENTLE}
     random = {"network.name": "timm:tinynet"}
+    # A recipe that was written before has every setting of a training, and no later one.
+    plain = spec("lwf", None, settings={"data.source": "digits", "data.tasks": 5}).plain()
+    earlier = {"network.frozen": False, "seed": 0} | {
+        f"{section}.{name}": value
+        for section in ("data", "training")
+        for name, value in plain[section].items()
+    }
     for settings in (
         random,
         {**network, "network.frozen": True},
-        {**network, "network.frozen": False},  # as every spec of an earlier run says it
         {**network, "network.trains": "head"},
+        {**network, **earlier},
     ):
         values = spec("lwf", None, settings={**settings, "data.source": "digits", "data.tasks": 5})
         assert trained(values.values()) == default, settings
@@ -93,14 +100,28 @@ def test_random_weights_frozen_networks_and_earlier_recipes_are_as_before(
         assert values.data.augment == "none"
 
 
-def told(network: dict[str, Any], lr: float, name: str = "timm:tinynet", **more: Any) -> str:
+def test_to_say_that_a_network_is_not_frozen_is_no_recipe(network: dict[str, Any]) -> None:
+    values = spec("lwf", "digits/5", settings={**network, "network.frozen": False}).values()
+    assert trained(values) == GENTLE
+    assert values["network"]["norms"] == "fixed"
+
+    assert "head's learning rate is 0.01;" in told(network, frozen=False)
+
+
+def told(
+    network: dict[str, Any], lr: float | None = None, name: str = "timm:tinynet", **more: Any
+) -> str:
     """What is said while a learner with these pretrained weights learns three digits."""
     heard = Heard()
     learner = Learner(
         "finetune",
         name,
         network_options={"weights": network["network.weights"], **more},
-        training={"epochs": 1, "lr": lr, "schedule": "constant", "backbone_factor": 1.0},
+        training={
+            "epochs": 1,
+            "schedule": "constant",
+            **({} if lr is None else {"lr": lr, "backbone_factor": 1.0}),
+        },
         events=heard,
         val_fraction=0.5,
     )

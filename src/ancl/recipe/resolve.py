@@ -12,6 +12,7 @@ from ancl.checks import checked
 from ancl.data import check_normalization, enough_classes, find_augmentation
 from ancl.data.registry import check_short_side, check_size, named_size
 from ancl.errors import AnclError, SpecError, did_you_mean, printable, unknown
+from ancl.hashing import later_defaults
 from ancl.memory import Memory
 from ancl.methods.method import Method
 from ancl.methods.registry import MethodRef, method_defaults, section_of
@@ -43,6 +44,10 @@ T = TypeVar("T")
 _INHERITED = "as training"
 _OF_THE_METHOD = ("training.select_by", "training.clip")
 """What the method decides where a training has no value for it."""
+_LASTING = {field.name for field in dataclasses.fields(Training)} - later_defaults(Training).keys()
+_WRITTEN = {f"training.{name}" for name in _LASTING}
+_WRITTEN |= {"seed", "data.scenario", "data.val_fraction", "data.augment", "network.frozen"}
+"""What every written recipe has of a network that may be pretrained."""
 BENCHMARK = "benchmark "
 """What the source of a benchmark's settings begins with."""
 CALL = "Learner"
@@ -334,12 +339,13 @@ class _Resolver:
     def take_gentle(self) -> None:
         """Train pretrained weights gently, unless a layer says otherwise.
 
-        One that says whether the network is frozen is a whole recipe, as it was written before.
+        A whole recipe, as it was written before there were such defaults, is taken as it is.
 
         Raises:
             SpecError: They are not there.
         """
-        if self.sources.get("network.frozen") != "default" or not self.pretrained():
+        whole = any(layer.values.keys() >= _WRITTEN for layer in self.layers)
+        if self.values.get("network.frozen", True) or whole or not self.pretrained():
             return
         for key, value in gentle_settings(self.values["network.trains"]).items():
             twin = key.replace("training.", "auxiliary.", 1)
