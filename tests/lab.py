@@ -58,6 +58,7 @@ PLACES = {
     "ReplayStream": "ancl.data:ReplayStream",
     "Domain": "ancl.data:Domain",
     "ImageView": "ancl.data:ImageView",
+    "pixel_hashes": "ancl.learner.images:pixel_hashes",
     "bounded_size": "ancl.data:bounded_size",
     "ImageStorage": "ancl.data.storage:Storage",
     "resized": "ancl.data.resizing:resized",

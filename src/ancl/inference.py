@@ -38,8 +38,8 @@ class Infer:
     """The largest logit decides, unless a subclass says otherwise.
 
     ``reads`` names pieces of the state: ``memory``, or what a trainer or a stage after training
-    yields. ``holds`` names the piece with the statistics of all images, where held ones are among
-    these, as features, and no image is kept. ``bound_to_ancl`` says why no file can answer alone.
+    yields. ``holds`` names the piece with the statistics of all images; held ones are among these,
+    as features. ``bound_to_ancl`` says why no file can answer alone.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()

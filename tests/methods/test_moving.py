@@ -11,7 +11,7 @@ from torch import nn
 
 from ancl import Learner, MethodError, SpecError, Training, make_method, run, spec
 from ancl.extend import Output
-from tests.lab import ComputedAnswers, digits, read_run
+from tests.lab import ComputedAnswers, ImageView, digits, pixel_hashes, read_run
 
 TRAINING = Training(epochs=2, lr=0.05, schedule="cosine", batch_size=16)
 SETTINGS: dict[str, Any] = {
@@ -56,6 +56,28 @@ def test_on_a_network_that_does_not_move_all_are_the_computed_classifier() -> No
     assert moving.predict(images.x) == exact.predict(images.x)
     scores = (each.module(images.x[:50]) for each in (moving, exact))
     assert torch.allclose(*scores, atol=1e-5)
+
+
+def test_what_is_measured_on_held_images_is_what_the_network_answers_for_them(
+    tmp_path: Path,
+) -> None:
+    fast = Training(epochs=6, lr=1.0, schedule="cosine", batch_size=8)
+    learner = Learner("finetune", module(False), classifier="slda", training=fast, val_fraction=0.3)
+    months(learner, 4)
+    learner.save(tmp_path / "L")
+    images = digits().train
+    x = torch.cat([images.x[images.of_class(k)[:30]] for k in range(8)])
+    hashes = [row.hex() for row in pixel_hashes(ImageView.of(x))]
+    held = {image.sha256: image.label for image in learner.images if "held" in image.kept}
+    rows = [row for row, text in enumerate(hashes) if text in held]
+
+    answers = learner.predict(x[rows])
+    right = [answer == held[hashes[row]] for row, answer in zip(rows, answers, strict=True)]
+    assert 0.1 < sum(right) / len(right) < 0.9  # so much moved that estimates would be seen
+    for known in (learner, Learner.load(tmp_path / "L", network=module(False))):
+        report = known.report()
+        assert report.images == len(right)
+        assert report.accuracy == pytest.approx(sum(right) / len(right))
 
 
 def test_transport_follows_a_network_that_moves_and_its_drift_is_in_the_results(

@@ -50,7 +50,7 @@ def begin_recipe(method: str | Method | Recipe, given: Mapping[str, Any], held: 
         recipe = resolve_recipe(method, [Layer(CALL, dotted_settings(dict(given)))])
     if held < 0:
         raise SpecError(f"held is {held}; it must be 0 or more.")
-    if held != HELD and recipe.make_method().infer.holds is not None:
+    if held != HELD and recipe.make_method().holds_features:
         raise SpecError(
             f"held is {held}, but this method holds a share of all images, as features: "
             f"val_fraction. Leave held out, or give val_fraction=0 to hold none."

@@ -138,18 +138,21 @@ def held_by(
 ) -> HeldOut | None:
     """What a learner holds: images as they are, or as features in a piece of its state.
 
+    Features of earlier images that have followed a network are an estimate, good enough to choose
+    a classifier by, and no measurement: where the network moves, images are held as they are.
+
     Args:
         method: Its method.
         tasks: What was learned.
         entries: What was left behind, by piece.
         images: Those that are held as they are, if there are any.
     """
-    if method.infer.holds is None:
+    piece = method.infer.holds
+    if piece is None or not method.holds_features:
         if images is None:
             return None
         x = images.samples.x
         return HeldOut(images.samples.y, images.task, pixel_hashes(x), lambda scorer: scorer(x))
-    piece = method.infer.holds
     known = read_statistics(entries[piece].tensors, piece)
     held = known.held
     if not len(held):

@@ -131,7 +131,7 @@ def learn_task(
     classes += [name for name in task.names if name not in classes]
     history = (*learner._history, arrived.learned(classes, split))
     images = learner._held
-    if method.infer.holds is None:
+    if not method.holds_features:
         trained = known_hashes(history, TRAINED)
         images = hold_out_images(tasks, split.val, learner._most_held, images, trained)
     if method.data == "current":  # else its images are read again with every task

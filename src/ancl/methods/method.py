@@ -175,6 +175,11 @@ class Method:
         return self.main == "none" and self.infer.holds is not None
 
     @property
+    def holds_features(self) -> bool:
+        """Whether held images are kept as features: exact where no later task moves the network."""
+        return self.infer.holds is not None and self.main in ("none", "first")
+
+    @property
     def needs_importance(self) -> bool:
         """Whether the old network's term reads the importance of weights."""
         return self.old is not None and isinstance(self.old.regularizer, WeightRegularizer)
