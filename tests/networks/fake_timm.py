@@ -3,6 +3,7 @@
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -28,12 +29,15 @@ class TinyVit(nn.Module):
     def __init__(self, channels: int, classes: int, size: tuple[int, int], patch: int) -> None:
         super().__init__()
         self.size = size
-        self.proj = nn.Conv2d(channels, 5, patch, patch)
+        self.pos_embed = nn.Parameter(torch.zeros(1, 5))
+        self.patch_embed = nn.Conv2d(channels, 5, patch, patch)
+        self.blocks = nn.Linear(5, 5)
         self.head = nn.Linear(5, classes) if classes else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         assert tuple(x.shape[2:]) == self.size, f"Input height ({x.shape[2]}) doesn't match model"
-        return self.head(self.proj(x).mean(dim=(2, 3)))
+        patches = self.patch_embed(x).mean(dim=(2, 3)) + self.pos_embed
+        return self.head(self.blocks(patches))
 
 
 CARDS = {"tinynet": False, "tinyvit_patch4": True}

@@ -8,6 +8,7 @@ import pytest
 from safetensors.torch import save_file
 
 from ancl import Events, Learner, Training, spec
+from ancl.extend import architecture
 from tests.lab import Layer, digits, resolve, seeded
 
 GENTLE = {"lr": 0.01, "lr_first": None, "backbone_factor": 0.1}
@@ -50,19 +51,47 @@ def test_affine_and_adapters_have_more_of_the_rate(network: dict[str, Any]) -> N
         assert values["training"]["backbone_factor"] == factor, trains
 
 
-def test_a_network_without_batch_norm_is_warned_of(timm: Any, tmp_path: Path) -> None:
+@pytest.fixture(name="transformer")
+def _transformer(timm: Any, tmp_path: Path) -> dict[str, Any]:
     with seeded(5, "weights"):
         tensors = timm.TinyVit(1, 10, (8, 8), 4).state_dict()
     save_file(tensors, tmp_path / "vit.safetensors")
-    vit = {"network.weights": str(tmp_path / "vit.safetensors")}
-
-    warning = "A transformer whose weights all learned ended far below"
-    assert warning in told(vit, lr=0.01, name="timm:tinyvit_patch4")
-    assert warning not in told(vit, lr=0.01, name="timm:tinyvit_patch4", trains="proj")
+    weights = str(tmp_path / "vit.safetensors")
+    return {"network.name": "timm:tinyvit_patch4", "network.weights": weights}
 
 
-def test_networks_with_batch_norm_are_not_warned_of(network: dict[str, Any]) -> None:
-    assert "A transformer whose" not in told(network, lr=0.01)
+def test_the_embedding_of_a_transformer_stands_still(transformer: dict[str, Any]) -> None:
+    found = resolve("a-lwf", "digits/5", [Layer("--set", transformer)])
+    assert found.spec.network["trains"] == "body"
+    assert found.sources["network.trains"] == "pretrained weights"
+    assert trained(found.spec.values()) == GENTLE
+    random = {"network.name": "timm:tinyvit_patch4"}
+    for settings, trains in (
+        (random, "all"),
+        ({**transformer, "network.trains": "all"}, "all"),
+        ({**transformer, "network.trains": "blocks"}, "blocks"),
+    ):
+        assert spec("lwf", "digits/5", settings=settings).values()["network"]["trains"] == trains
+
+    options = {"weights": transformer["network.weights"], "trains": "body"}
+    made = architecture(transformer["network.name"], (1, 8, 8), **options).backbone()
+    learning = {name for name, weight in made.named_parameters() if weight.requires_grad}
+    assert {name.partition("blocks")[1:] for name in learning} == {
+        ("blocks", ".weight"),
+        ("blocks", ".bias"),
+    }
+
+
+def test_an_embedding_that_learns_is_warned_of(
+    transformer: dict[str, Any], network: dict[str, Any]
+) -> None:
+    warning = "network.trains=all lets the patch embedding of timm:tinyvit_patch4 learn"
+    name = transformer["network.name"]
+    assert warning in told(transformer, name=name, trains="all")
+    said = told(transformer, name=name)
+    assert warning not in said
+    assert "Of its backbone these learn: body." in said
+    assert "patch embedding" not in told(network, trains="all")
 
 
 def test_what_is_said_stays(network: dict[str, Any]) -> None:

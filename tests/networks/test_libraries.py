@@ -150,7 +150,7 @@ def test_a_transformer_gets_the_size_of_the_images(timm: Any) -> None:
 
     network = made.build([2])
     assert network.backbone.size == (12, 16)
-    assert network.backbone.proj.kernel_size == (2, 2)
+    assert network.backbone.patch_embed.kernel_size == (2, 2)
 
 
 def test_images_that_are_too_small_are_refused_before_training(timm: Any) -> None:

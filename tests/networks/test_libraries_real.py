@@ -145,6 +145,20 @@ def test_sizes_are_said_before_training() -> None:
         architecture("torchvision:resnet18", (1, 8, 8))
 
 
+def test_the_body_of_a_real_transformer_is_all_but_its_embedding(tmp_path: Path) -> None:
+    import timm
+
+    file = tmp_path / "w.safetensors"
+    save_file(timm.create_model("vit_tiny_patch16_224").state_dict(), file)
+    learning = []
+    for trains in ("body", "blocks,norm"):
+        options = {"weights": str(file), "trains": trains}
+        made = architecture("timm:vit_tiny_patch16_224", (3, 64, 64), **options).backbone()
+        learning.append({n for n, weight in made.named_parameters() if weight.requires_grad})
+    assert learning[0] == learning[1]
+    assert len(learning[0]) > 100
+
+
 def test_a_real_transformer_learns_by_adapters_and_three_networks_cost_one_base(
     tmp_path: Path,
 ) -> None:

@@ -11,13 +11,15 @@ from ancl.errors import SpecError, did_you_mean
 from ancl.hashing import LATER
 from ancl.networks.adapters import adapt, is_adapted
 
-ALL, HEAD, ADAPTER = "all", "head", "adapter"
-"""Of ``trains``: every weight, none of the backbone's, and adapters alone."""
+ALL, BODY, HEAD, ADAPTER = "all", "body", "head", "adapter"
+"""Of ``trains``: every weight, all but a patch embedding, none of the backbone's, and adapters."""
 RANK = 10
 BatchNorm = nn.modules.batchnorm._BatchNorm
 _NORMS = (BatchNorm, nn.LayerNorm, nn.GroupNorm)
 _STAGES = ("stages", "blocks")
 """What networks call the sequence of their stages: ours, and timm's."""
+_EMBEDDING = "patch_embed"
+"""What transformers call the layer that makes vectors of patches."""
 _NUMBERED = re.compile(r"layer\d+")
 """What residual networks call each stage."""
 _SHOWN = 24
@@ -34,9 +36,10 @@ def limit(
 
     Args:
         module: The backbone.
-        trains: ``all``; ``head``: nothing of it; ``affine``: scales and shifts of its norms;
-            ``last``: its last stage and what follows; ``adapter``: a low-rank one for every layer;
-            or the names of modules, as in stages.5,stages.6.
+        trains: ``all``; ``head``: nothing of it; ``body``: all but the patch embedding, tokens and
+            positions of a transformer; ``affine``: scales and shifts of its norms; ``last``: its
+            last stage and what follows; ``adapter``: a low-rank one for every layer; or the names
+            of modules, as in stages.5,stages.6.
         rank: r of adapters.
         norms: Whether batch norms follow the batches they see while training (``moving``), or keep
             the statistics that they have (``fixed``).
@@ -99,6 +102,21 @@ def _head(module: nn.Module, rank: int) -> None:
     module.requires_grad_(False)
 
 
+def embeds_patches(module: nn.Module) -> bool:
+    """Whether a backbone begins with a patch embedding, and has no batch norm."""
+    norms = any(isinstance(part, BatchNorm) for part in module.modules())
+    return _EMBEDDING in dict(module.named_children()) and not norms
+
+
+def _body(module: nn.Module, rank: int) -> None:
+    parts = dict(module.named_children())
+    if _EMBEDDING not in parts:
+        raise _MissingPartError(f"has no part named {_EMBEDDING}")
+    module.requires_grad_(False)
+    for name, part in parts.items():
+        part.requires_grad_(name != _EMBEDDING)
+
+
 def _affine(module: nn.Module, rank: int) -> None:
     parts = [part for part in module.modules() if isinstance(part, _NORMS)]
     weights = [weight for part in parts for weight in part.parameters(recurse=False)]
@@ -146,6 +164,7 @@ def _named(module: nn.Module, names: str) -> None:
 _CHOICES: dict[str, Callable[[nn.Module, int], None]] = {
     ALL: _all,
     HEAD: _head,
+    BODY: _body,
     "affine": _affine,
     "last": _last,
     ADAPTER: _adapter,

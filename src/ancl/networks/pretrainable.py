@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ancl.data.samples import Normalization
 from ancl.errors import SpecError, printable
 from ancl.networks.identity import WeightFile, read_weights, weight_file
-from ancl.networks.learnable import BatchNorm
+from ancl.networks.learnable import embeds_patches
 from ancl.seeding import seeded
 
 RANDOM = "random"
@@ -51,11 +51,10 @@ class PretrainableBackbone(ABC):
         """Height and width of the images that its pretrained weights have seen."""
 
     @cached_property
-    def has_batch_norms(self) -> bool:
-        """Whether its networks have batch norms; transformers have none."""
+    def embeds_patches(self) -> bool:
+        """Whether its networks begin with a patch embedding, as transformers do."""
         with seeded(0, "fresh"):
-            module = self.make((3, self.size(), self.size()), weights=RANDOM)
-        return any(isinstance(part, BatchNorm) for part in module.modules())
+            return embeds_patches(self.make((3, self.size(), self.size()), weights=RANDOM))
 
     @abstractmethod
     def _stock_file(self) -> Path:

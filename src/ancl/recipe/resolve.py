@@ -345,9 +345,12 @@ class _Resolver:
             SpecError: They are not there.
         """
         whole = any(layer.values.keys() >= _WRITTEN for layer in self.layers)
-        if self.values.get("network.frozen", True) or whole or not self.pretrained():
+        if self.values.get("network.frozen", True) or whole or not (library := self.pretrained()):
             return
-        for key, value in gentle_settings(self.values["network.trains"]).items():
+        settings = gentle_settings(
+            self.values["network.trains"], embeds_patches=library.embeds_patches
+        )
+        for key, value in settings.items():
             twin = key.replace("training.", "auxiliary.", 1)
             for name in dict.fromkeys((key, twin)):
                 if not self.decided(name):

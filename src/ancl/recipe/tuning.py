@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ancl.networks.learnable import HEAD
+from ancl.networks.learnable import BODY, HEAD
 
 RATE = 0.01
 """Of the head."""
@@ -19,17 +19,22 @@ _SMALL = ("affine", "adapter")
 """What learns few weights beside those that were trained before."""
 
 
-def gentle_settings(trains: str) -> dict[str, Any]:
+def gentle_settings(trains: str, *, embeds_patches: bool) -> dict[str, Any]:
     """The settings by dotted key, for what of a pretrained network learns; none for the head.
+
+    A patch embedding stands still: it takes most of the gradient, and at no rate that was
+    measured did a transformer keep its features while it learned.
 
     Args:
         trains: ``network.trains``.
+        embeds_patches: Whether the network begins with a patch embedding.
     """
     if trains == HEAD:
         return {}
     factor = SMALL_FACTOR if trains in _SMALL else FACTOR
     training = {"lr": RATE, "lr_first": None, "backbone_factor": factor}
     return {
+        **({"network.trains": BODY} if embeds_patches else {}),
         **{f"training.{name}": value for name, value in training.items()},
         "network.norms": "fixed",
         "data.augment": "flip",

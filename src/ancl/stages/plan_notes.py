@@ -78,12 +78,12 @@ def tuning_notes(method: Method, setting: Setting) -> list[str]:
         f"{'fixed' if fixed else 'moving'}; augmentation: {augment}."
     ]
     library = network.maker.library if network.maker else None
-    if network.options.get("trains") == ALL and library and not library.has_batch_norms:
+    if network.options.get("trains") == ALL and library and library.embeds_patches:
         notes.append(
-            f"{network.name} has no batch norms. A transformer whose weights all learned ended far "
-            f"below a classifier on its frozen features, at every learning rate that was measured. "
-            f"network.trains=adapter lets few weights learn, and ended 2 points below it; a method "
-            f"that trains nothing, such as slda, is that classifier."
+            f"network.trains=all lets the patch embedding of {network.name} learn. It takes most "
+            f"of the gradient: a transformer trained so ended far below a classifier on its frozen "
+            f"features, at every learning rate that was measured. Leave network.trains out, so "
+            f"that all but the embedding learns (body)."
         )
     return notes
 
