@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ancl import SpecError, Training, spec
+from ancl import SpecError, Training, run, spec
 from ancl.extend import Network, architecture
 from tests.lab import (
     EfficientNetLite0,
@@ -49,6 +49,31 @@ class Bare(nn.Sequential):
 def test_what_is_not_there_is_refused_with_the_list_of_parts(trains: str) -> None:
     with pytest.raises(SpecError, match=r"network\.trains is .*names of its parts: 0\."):
         limit(Bare(), trains=trains)
+
+
+def test_the_nearest_part_is_asked_for_in_whole_sentences() -> None:
+    with pytest.raises(SpecError, match=r"has no part '1x'\. Did you mean '1'\? Give one of all, "):
+        limit(nn.Sequential(*Bare(), nn.Linear(2, 2)), trains="1x")
+    with pytest.raises(SpecError, match=r"has no part 'layer4'\. Give one of all, "):
+        limit(Bare(), trains="layer4")
+
+
+def test_a_rank_that_no_layer_admits_is_refused_before_anything_is_made() -> None:
+    with pytest.raises(
+        SpecError, match=r"rank is 100000, but .*EfficientNetLite0 .* from 1 to 320"
+    ):
+        architecture(NAME, SHAPE, weights="random", trains="adapter", rank=100_000)
+
+
+def test_a_method_that_computes_its_classifier_says_that_it_trains_no_backbone() -> None:
+    settings = {
+        "network.name": NAME,
+        "network.weights": "random",
+        "network.trains": "adapter",
+    }
+    why = r"Methods that compute their classifier never train it.* leave network\.trains out"
+    with pytest.raises(SpecError, match=why):
+        run(spec("slda", "digits/5", settings=settings))
 
 
 def test_two_settings_that_contradict_are_refused() -> None:

@@ -7,17 +7,21 @@ their weights, and an importance of B is one of weights. B begins at 0: nothing 
 
 import copy
 from collections.abc import Iterator
-from typing import TypeGuard, TypeVar
+from typing import NamedTuple, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ancl.errors import SpecError
 from ancl.seeding import seeded
 
 M = TypeVar("M", bound=nn.Module)
 Layer = nn.Linear | nn.Conv2d
 """What can be adapted."""
+_COMPUTES = ("__call__", "forward", "_conv_forward")
+"""The functions of a layer that decide what it computes."""
+_SHOWN = 6
 
 
 class Adapted(nn.Module):
@@ -46,6 +50,17 @@ class Adapted(nn.Module):
         down, across = self.layer.stride
         return out + F.conv2d(F.conv2d(x[..., ::down, ::across], self.a), self.b)
 
+    @property
+    def weight(self) -> Tensor:
+        """W + B A, for modules that read the weight of a layer and do not call it."""
+        change = self.b.flatten(1) @ self.a.flatten(1)
+        return self.layer.weight + change.reshape(self.layer.weight.shape)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The layer's, for the same modules."""
+        return self.layer.bias
+
     @torch.no_grad()
     def merged(self) -> Layer:
         """One plain layer with W + B A."""
@@ -58,16 +73,44 @@ class Adapted(nn.Module):
 def adapt(module: nn.Module, rank: int) -> nn.Module:
     """Freeze a module, and give every layer that can have one an adapter, in place.
 
-    A is drawn from a fixed seed: networks with the same weights share it, too.
+    A is drawn from a fixed seed: networks with the same weights share it, too. A layer with fewer
+    inputs or outputs than the rank gets as many rows as it has.
 
     Args:
-        module: The module; its linear layers and its convolutions of 1x1 pixels are adapted.
-        rank: r of each adapter.
+        module: The module; its linear layers and its convolutions of 1x1 pixels are adapted. Those
+            that compute something else are not: with a forward, a computed weight or hooks.
+        rank: r of each adapter; from 1 to the largest that one of the layers admits.
+
+    Raises:
+        SpecError: It has adapters already, no layer of it can have one, or the rank does not fit.
     """
+    name = type(module).__name__
+    if is_adapted(module):
+        raise SpecError(
+            f"{name} has adapters already. Call adapt once, or call merge_adapters first, which "
+            f"adds them to their layers."
+        )
+    if isinstance(module, Layer):
+        raise SpecError(
+            f"{name} is a layer, and adapt puts adapters into a module, in place. Give "
+            f"nn.Sequential(layer)."
+        )
+    if why := nothing_to_adapt(module):
+        raise SpecError(f"{name} {why} Leave adapt out; requires_grad_ says which weights learn.")
+    places = [place for place in _places(module) if not place.obstacle]
+    largest = max(min(place.layer.weight.shape[:2]) for place in places)
+    if type(rank) is not int or not 1 <= rank <= largest:
+        raise SpecError(
+            f"rank is {rank!r}, but adapters of {name} need a whole number from 1 to {largest}: no "
+            f"layer has more inputs and outputs."
+        )
     module.requires_grad_(False)
+    adapters: dict[Layer, Adapted] = {}  # a layer that several parts share has one
     with seeded(0, "adapter"):
-        for parent, name, layer in list(_adaptable(module)):
-            setattr(parent, name, Adapted(layer, rank))
+        for place in places:
+            if place.layer not in adapters:
+                adapters[place.layer] = Adapted(place.layer, rank)
+            setattr(place.parent, place.name, adapters[place.layer])
     return module
 
 
@@ -89,26 +132,69 @@ def merge_adapters(module: M) -> M:
     if not is_adapted(module):
         return module
     twin = copy.deepcopy(module)
+    layers: dict[Adapted, Layer] = {}  # what several parts share they share afterwards
     for parent in list(twin.modules()):
-        for name, part in list(parent.named_children()):
+        for name, part in parent._modules.items():
             if isinstance(part, Adapted):
-                setattr(parent, name, part.merged())
+                if part not in layers:
+                    layers[part] = part.merged()
+                setattr(parent, name, layers[part])
     return twin
 
 
-def _adaptable(module: nn.Module) -> Iterator[tuple[nn.Module, str, Layer]]:
-    """Every layer that can be adapted, with its parent and its name there."""
-    if isinstance(module, nn.MultiheadAttention | Adapted):
-        return  # it reads the weights of its layers, and does not call them
-    for name, part in module.named_children():
+def nothing_to_adapt(module: nn.Module) -> str:
+    """Why no layer of a module can be adapted, as the rest of a sentence; empty where one can."""
+    places = list(_places(module))
+    if not all(place.obstacle for place in places):
+        return ""
+    missing = "has no linear layer and no convolution of 1x1 pixels"
+    if not places:
+        return f"{missing}."
+    shown = "; ".join(f"{place.path}: {place.obstacle}" for place in places[:_SHOWN])
+    more = f"; and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    return f"{missing} that can be adapted ({shown}{more})."
+
+
+class _Place(NamedTuple):
+    """A layer where a module uses it, and why it cannot be adapted there, if so."""
+
+    parent: nn.Module
+    name: str
+    path: str
+    layer: Layer
+    obstacle: str
+
+
+def _places(module: nn.Module, path: str = "") -> Iterator[_Place]:
+    """Every linear layer and convolution of 1x1 pixels, at every name that it has."""
+    for name, part in module._modules.items():
         if _fits(part):
-            yield module, name, part
-        else:
-            yield from _adaptable(part)
+            yield _Place(module, name, path + name, part, _obstacle(module, part))
+        elif part is not None:
+            yield from _places(part, f"{path}{name}.")
 
 
-def _fits(part: nn.Module) -> TypeGuard[Layer]:
-    if isinstance(part, nn.Conv2d):
-        plain = set(part.kernel_size) == {1} and part.groups == 1
-        return plain and part.padding in ((0, 0), "valid", "same")
-    return isinstance(part, nn.Linear)
+def _fits(part: nn.Module | None) -> TypeGuard[Layer]:
+    one_pixel = isinstance(part, nn.Conv2d) and set(part.kernel_size) == {1}
+    return one_pixel or isinstance(part, nn.Linear)
+
+
+def _obstacle(parent: nn.Module, layer: Layer) -> str:
+    """Why W x + B A x is not what the layer would compute with W + B A, or is never asked."""
+    kind = nn.Linear if isinstance(layer, nn.Linear) else nn.Conv2d
+    if isinstance(parent, nn.MultiheadAttention):
+        return f"{type(parent).__name__} reads its weight, and does not call it"
+    if "forward" in vars(layer) or any(
+        getattr(type(layer), name, None) is not getattr(kind, name, None) for name in _COMPUTES
+    ):
+        return f"{type(layer).__name__} has a forward that is not that of {kind.__name__}"
+    if layer._parameters.get("weight") is None:
+        return "its weight is computed from other tensors"
+    if layer._forward_pre_hooks or layer._forward_hooks:
+        return "it has forward hooks, which may change what it computes"
+    if isinstance(layer, nn.Conv2d):
+        if layer.groups > 1:
+            return "it has groups"
+        if layer.padding not in ((0, 0), "valid", "same"):
+            return "it has padding"
+    return ""

@@ -386,7 +386,9 @@ def _check_frozen(options: Mapping[str, object]) -> None:
     if options["frozen"] and trains not in (ALL, HEAD):
         raise SpecError(
             f"network.frozen is true, and network.trains={trains} lets weights of the backbone "
-            f"learn. Leave one of them out."
+            f"learn. Methods that compute their classifier never train it, and set network.frozen "
+            f"themselves: leave network.trains out, or use a method that trains, and leave "
+            f"network.frozen out."
         )
     if options["rank"] != RANK and trains != ADAPTER:
         raise SpecError(

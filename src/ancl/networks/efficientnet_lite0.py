@@ -44,20 +44,18 @@ STAGES = (
 
 
 class SameConv(nn.Conv2d):
-    """A convolution without bias that makes ⌈pixels / stride⌉ of the pixels, as TensorFlow does.
+    """A strided convolution that makes ⌈pixels / stride⌉ of the pixels, as TensorFlow does.
 
     An odd number of zeros has one more at the right and the bottom. PyTorch's own padding has as
     many at the left: on images of even size all windows would lie one pixel aside.
     """
 
     def __init__(self, inputs: int, outputs: int, size: int, stride: int, groups: int) -> None:
-        padding = size // 2 if stride == 1 else 0
-        super().__init__(inputs, outputs, size, stride, padding, groups=groups, bias=False)
+        super().__init__(inputs, outputs, size, stride, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolution of the padded images."""
-        if self.stride[0] > 1:
-            x = F.pad(x, [*self._border(x.shape[-1]), *self._border(x.shape[-2])])
+        x = F.pad(x, [*self._border(x.shape[-1]), *self._border(x.shape[-2])])
         return super().forward(x)
 
     def _border(self, pixels: int) -> tuple[int, int]:
@@ -70,7 +68,11 @@ def _unit(
     inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1, relu: bool = True
 ) -> nn.Sequential:
     """A convolution with batch norm, and ReLU6 if asked for; drawn so that variances stay."""
-    conv = SameConv(inputs, outputs, size, stride, groups)
+    conv: nn.Conv2d
+    if stride > 1:
+        conv = SameConv(inputs, outputs, size, stride, groups)
+    else:  # both paddings are one; those of 1x1 pixels can have adapters
+        conv = nn.Conv2d(inputs, outputs, size, padding=size // 2, groups=groups, bias=False)
     nn.init.kaiming_normal_(conv.weight, nonlinearity="relu" if relu else "linear")
     norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)
     return nn.Sequential(conv, norm, *([nn.ReLU6(inplace=True)] if relu else []))

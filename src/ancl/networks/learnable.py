@@ -9,7 +9,7 @@ from torch import nn
 
 from ancl.errors import SpecError, did_you_mean
 from ancl.hashing import LATER
-from ancl.networks.adapters import adapt, is_adapted
+from ancl.networks.adapters import adapt, nothing_to_adapt
 
 ALL, BODY, HEAD, ADAPTER = "all", "body", "head", "adapter"
 """Of ``trains``: every weight, all but a patch embedding, none of the backbone's, and adapters."""
@@ -40,12 +40,12 @@ def limit(
             positions of a transformer; ``affine``: scales and shifts of its norms; ``last``: its
             last stage and what follows; ``adapter``: a low-rank one for every layer; or the names
             of modules, as in stages.5,stages.6.
-        rank: r of adapters.
+        rank: r of adapters; from 1 to the largest that one of the layers admits.
         norms: Whether batch norms follow the batches they see while training (``moving``), or keep
             the statistics that they have (``fixed``).
 
     Raises:
-        SpecError: There is no such part.
+        SpecError: There is no such part, or the rank does not fit.
     """
     _choose(module, "network.trains", trains, TRAINS, rank)
     if norms == "fixed":
@@ -68,13 +68,13 @@ def narrow(module: nn.Module, trains: str) -> None:
     setting, words = "auxiliary_trains", (ALL, "affine", "last")
     learning = {name for name, weight in module.named_parameters() if weight.requires_grad}
     if trains in (HEAD, ADAPTER):
-        why = "would learn nothing" if trains == HEAD else "has adapters by network.trains alone"
+        why = "would learn nothing." if trains == HEAD else "has adapters by network.trains alone."
         raise _misfit(module, setting, trains, words, why)
     _choose(module, setting, trains, words)
     for name, weight in module.named_parameters():
         weight.requires_grad_(weight.requires_grad and name in learning)
     if learning and not any(weight.requires_grad for weight in module.parameters()):
-        raise _misfit(module, setting, trains, words, "learns nothing of that (network.trains)")
+        raise _misfit(module, setting, trains, words, "learns nothing of that (network.trains).")
 
 
 def _choose(
@@ -91,7 +91,7 @@ def _choose(
 
 
 class _MissingPartError(Exception):
-    """Why a module has no such part."""
+    """Why a module has no such part: the rest of a sentence, to its end."""
 
 
 def _all(module: nn.Module, rank: int) -> None:
@@ -121,7 +121,7 @@ def _affine(module: nn.Module, rank: int) -> None:
     parts = [part for part in module.modules() if isinstance(part, _NORMS)]
     weights = [weight for part in parts for weight in part.parameters(recurse=False)]
     if not weights:
-        raise _MissingPartError("has no norms with a scale and a shift")
+        raise _MissingPartError("has no norms with a scale and a shift.")
     module.requires_grad_(False)
     for weight in weights:
         weight.requires_grad_(True)
@@ -134,7 +134,7 @@ def _last(module: nn.Module, rank: int) -> None:
     stages |= {name: [children[name]] for name in numbered[-1:]}
     name = next((name for name, parts in stages.items() if parts), "")
     if not name:
-        raise _MissingPartError(f"has no part named {', '.join(_STAGES)} or layer1")
+        raise _MissingPartError(f"has no part named {', '.join(_STAGES)} or layer1.")
     module.requires_grad_(False)
     after = list(children.values())[list(children).index(name) + 1 :]
     for part in (stages[name][-1], *after):
@@ -142,8 +142,9 @@ def _last(module: nn.Module, rank: int) -> None:
 
 
 def _adapter(module: nn.Module, rank: int) -> None:
-    if not is_adapted(adapt(module, rank)):
-        raise _MissingPartError("has no linear layer and no convolution of 1x1 pixels")
+    if why := nothing_to_adapt(module):
+        raise _MissingPartError(why)
+    adapt(module, rank)
 
 
 def _named(module: nn.Module, names: str) -> None:
@@ -158,7 +159,7 @@ def _named(module: nn.Module, names: str) -> None:
     for name in wanted:
         parts[name].requires_grad_(True)
     if not any(weight.requires_grad for weight in module.parameters()):
-        raise _MissingPartError("has no weights in these parts")
+        raise _MissingPartError("has no weights in these parts.")
 
 
 _CHOICES: dict[str, Callable[[nn.Module, int], None]] = {
@@ -183,6 +184,6 @@ def _misfit(
     ]
     more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
     return SpecError(
-        f"{setting} is {trains}, but {type(module).__name__} {why.rstrip('.')}. Give one of "
+        f"{setting} is {trains}, but {type(module).__name__} {why} Give one of "
         f"{', '.join(words)}, or names of its parts: {', '.join(paths[:_SHOWN])}{more}."
     )
