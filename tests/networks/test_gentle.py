@@ -137,8 +137,18 @@ def test_to_say_that_a_network_is_not_frozen_is_no_recipe(network: dict[str, Any
     assert "head's learning rate is 0.01;" in told(network, frozen=False)
 
 
+def test_without_held_images_it_says_that_nothing_is_measured(network: dict[str, Any]) -> None:
+    said = told(network, held=0.0)
+    assert "no image is held (data.val_fraction=0), so it is not measured whether training" in said
+    assert "has cost more" not in said
+
+
 def told(
-    network: dict[str, Any], lr: float | None = None, name: str = "timm:tinynet", **more: Any
+    network: dict[str, Any],
+    lr: float | None = None,
+    name: str = "timm:tinynet",
+    held: float = 0.5,
+    **more: Any,
 ) -> str:
     """What is said while a learner with these pretrained weights learns three digits."""
     heard = Heard()
@@ -152,7 +162,7 @@ def told(
             **({} if lr is None else {"lr": lr, "backbone_factor": 1.0}),
         },
         events=heard,
-        val_fraction=0.5,
+        val_fraction=held,
     )
     images = digits().train.take(digits().train.y.lt(3).nonzero().flatten()[::3])
     learner.learn(images.x, images.y.tolist())

@@ -110,8 +110,9 @@ def _say_clipped(work: TaskWork, grid: Grid, found: list[Tensor], clipped: int) 
     work.say(
         f"Task {work.index + 1}: {counted(clipped, 'feature')} of {sum(map(len, found))} images "
         f"were cut to {grid.back(torch.tensor(2**15 - 1)):.3g}, the largest number of the grid "
-        f"that the learner began with; the largest is {largest:.3g}. Answers may suffer: begin "
-        f"anew with grid={Grid.of(largest).exponent}."
+        f"that the learner began with; the largest is {largest:.3g}. Answers may suffer. Begin "
+        f"anew: a method that trains no network with grid={Grid.of(largest).exponent}, and one "
+        f"whose features have grown while it was trained with a lower training.lr."
     )
 
 

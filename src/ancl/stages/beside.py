@@ -21,7 +21,13 @@ def warn_if_lost(work: TaskWork, trained: Network) -> None:
         trained: The network that was trained.
     """
     train, val = work.split.train, work.split.val
-    if not len(val) or not len(train):
+    if not len(train):
+        return
+    if not len(val):
+        work.say(
+            f"Task {work.index + 1}: no image is held (data.val_fraction=0), so it is not measured "
+            f"whether training has cost what the pretrained weights knew."
+        )
         return
     head = int(correct_answers(work.answer(trained)(val).logits, val.y, work.view))
     before, after = (_computed_right(work, n, train, val) for n in (work.network(START), trained))
