@@ -106,6 +106,13 @@ OF_THE_TRANSFORMER = (
     *BUT_EMBEDDING,
     *COMPUTED,
 )
+UNDECIDED = (
+    "head, 0.01",
+    *(f"{row}{end}" for row in BUT_EMBEDDING[:2] for end in ("", ", slda")),
+    "adapter, 0.01 x 0.3, slda",
+)
+"""Rows that were no more than two points below the frozen classifier on the first classes, and the
+head alone."""
 RATE_DATA = {
     "data.source": "tinyimagenet",
     "data.scenario": "cil",
@@ -251,12 +258,12 @@ def rate_task(row: str, seed: int, scale: Scale, table: str = "rates") -> Task:
 def rate_tasks(table: str, scale: Scale) -> list[Task]:
     """Every run of a table of rates, seed by seed; none of a network without its weights.
 
-    Rows that were added later, and those whose training they share, come before the others.
+    Rows that may still be recommended come before those that the first classes have decided.
     """
     if table != "rates" and scale.weights is None:
         return []
     seeds = SEEDS[: 1 if scale.smoke else None]
-    first = {*FROZEN, *OF_THE_TRANSFORMER, *COMPUTED.values()}
+    first = {*FROZEN, *UNDECIDED}
     rows = (*FROZEN, *RATE_ROWS[table])
     in_order = ([r for r in rows if r in first], [r for r in rows if r not in first])
     return [
