@@ -99,6 +99,7 @@ COMPUTED = {
 }
 """Rows that are trained as another one, and the discriminant of their features answers."""
 RATES |= {row: {**RATES[trained], "classifier": "slda"} for row, trained in COMPUTED.items()}
+RATES = {row: {"network.trains": "all", **settings} for row, settings in RATES.items()}
 OF_THE_TRANSFORMER = (
     "0.01 x 0.01",
     "head, 0.01",
