@@ -44,14 +44,14 @@ def test_the_tables_of_a_page_are_those_of_its_results(
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     monkeypatch.delitem(sys.modules, name, raising=False)
-    script = __import__(name)
+    script, shared = __import__(name), __import__("protocol_runs")
     page = EVIDENCE / f"{name}.md"
     copy = tmp_path / page.name
     copy.write_text(page.read_text("utf-8"), "utf-8")
     more = (script.Scale(),) if name == "moving" else ()
     results = script.Results(EVIDENCE / name / "results", *more)
 
-    script.fill_tables([copy], script.tables(results))
+    shared.fill_tables([copy], script.tables(results))
 
     assert "<!-- table: " in copy.read_text("utf-8")
     told = f"run: python scripts/{name}.py --tables"
