@@ -28,8 +28,8 @@ from protocol_runs import (
     best_value,
     carry_out,
     compute,
-    fill_tables,
     parser_of,
+    publish,
     show,
 )
 
@@ -490,7 +490,7 @@ def main() -> None:
         return
     results = Results(given.results, Scale(weights=given.weights))
     if given.tables:
-        fill_tables([FOLDER.with_suffix(".md")], tables(results))
+        publish("moving", results, tables(results))
     elif given.dry_run:
         for _, tasks in steps(results, parts):
             print("".join(f"{task.file}\n" for task in tasks if results.get(task) is None), end="")

@@ -28,6 +28,7 @@ from ancl.recipe.build import images_per_epoch, validation_weights
 from ancl.training.cost import Cost
 
 ROOT = Path(__file__).parents[1]
+EVIDENCE = ROOT / "docs" / "evidence"
 Stored = dict[str, Any]
 
 
@@ -90,7 +91,8 @@ def best_value(tried: Mapping[float, Sequence[float]], seeds: int) -> float | No
     """
     if any(len(scores) < seeds for scores in tried.values()):
         return None
-    means = {value: float(np.mean(scores)) for value, scores in tried.items()}
+    # Sums of equal counts may differ in their last bit.
+    means = {value: round(float(np.mean(scores)), 9) for value, scores in tried.items()}
     finite = {value: mean for value, mean in means.items() if math.isfinite(mean)}
     return max(finite, key=lambda value: finite[value]) if finite else None
 
@@ -263,6 +265,25 @@ def fill_tables(pages: Iterable[Path], tables: Mapping[str, str]) -> None:
         page.write_text(text, encoding="utf-8")
 
 
+def publish(name: str, results: ResultFiles, tables: Mapping[str, str]) -> None:
+    """Fill the page with the tables of the committed results; print those of any others.
+
+    Args:
+        name: The name of the page and of its folder.
+        results: What the tables were made of.
+        tables: By name, in Markdown.
+    """
+    if results.folder.resolve() == results_of(name):
+        fill_tables([EVIDENCE / f"{name}.md"], tables)
+    else:
+        print("\n".join(f"\n{table}\n{text}" for table, text in tables.items()))
+
+
+def results_of(name: str) -> Path:
+    """The folder of the committed results of a page."""
+    return EVIDENCE / name / "results"
+
+
 def parser_of(about: str, name: str) -> argparse.ArgumentParser:
     """The flags that all of these scripts have.
 
@@ -274,7 +295,7 @@ def parser_of(about: str, name: str) -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true", help="show what is left, and stop")
     parser.add_argument("--tables", action="store_true", help="train nothing: tables")
     parser.add_argument("--data-root", help="where data sets are")
-    folder = ROOT / "docs" / "evidence" / name / "results"
-    parser.add_argument("--results", type=Path, default=folder)
+    told = "where results are; tables of other results touch no page"
+    parser.add_argument("--results", type=Path, default=results_of(name), help=told)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / name)
     return parser

@@ -10,12 +10,11 @@ protocol: its class order changes with the seed, and its runs go seed by seed ov
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from protocol_runs import (
-    ROOT,
     ResultFiles,
     Stored,
     best_value,
@@ -30,7 +29,6 @@ from ancl.data import class_order
 from ancl.experiments.results import spec_hash
 from ancl.recipe.build import equal_epochs, images_per_epoch
 
-FOLDER = ROOT / "docs" / "evidence" / "regimes"
 SEARCH_SEEDS = (10, 11)
 TABLE_SEEDS = (20, 21, 22, 23, 24)
 BALANCE = "balance:0.1"
@@ -118,6 +116,8 @@ REGIMES = {
     "blind": Regime(5, 10, SHORT_TRAINING, BLIND_GRIDS, "tinyimagenet", ("cl", "ancl")),
 }
 PRIMARY = "20x5-60"
+FRONTIER = "5x10-60"
+"""The regime with rows of a cheaper auxiliary network."""
 STEPS: tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...] = (
     ("20x5-60", SEARCH_SEEDS, ("search",)),
     ("20x5-60", TABLE_SEEDS, ("cl", "ancl", "equal")),
@@ -159,20 +159,24 @@ class Task:
     method: str
     spec: ancl.RunSpec
 
-    @property
+    @cached_property
     def plain(self) -> dict[str, Any]:
         """The spec as JSON values."""
         return self.spec.plain()
 
-    @property
+    @cached_property
     def file(self) -> str:
         """The name of its result."""
         mark = spec_hash(self.spec)[:8]
         return f"{self.regime}_{self.spec.method}_{self.row}_s{self.spec.seed}_{mark}.json"
 
 
+Setting = tuple[str, Any]
+
+
+@cache
 def make_task(
-    name: str, row: str, method: str, seed: int, lamb: float, extra: Mapping[str, Any]
+    name: str, row: str, method: str, seed: int, lamb: float, extra: tuple[Setting, ...] = ()
 ) -> Task:
     """A run of a regime; ``extra`` are the settings of its row."""
     regime = REGIMES[name]
@@ -185,7 +189,7 @@ def make_task(
         "device": "cpu",
         "threads": 1,
         **regime.training,
-        **extra,
+        **dict(extra),
     }
     if method in ON_WEIGHTS:
         own["training.penalty_step"] = "proximal"
@@ -209,7 +213,7 @@ class Results(ResultFiles):
     def trials(self, name: str, method: str) -> dict[float, list[float]]:
         """Validation accuracies of every λ that is tried; failed runs have NaN."""
         return {
-            lamb: self.scores(make_task(name, "search", method, s, lamb, {}) for s in SEARCH_SEEDS)
+            lamb: self.scores(make_task(name, "search", method, s, lamb) for s in SEARCH_SEEDS)
             for lamb in REGIMES[name].grids[method]
         }
 
@@ -220,22 +224,29 @@ class Results(ResultFiles):
             return grid[0]
         return best_value(self.trials(name, method), len(SEARCH_SEEDS))
 
+    def given_up(self, name: str, method: str) -> bool:
+        """Whether the search is over without a λ, since a run of every value failed."""
+        trials = self.trials(name, method)
+        over = all(len(scores) == len(SEARCH_SEEDS) for scores in trials.values())
+        return over and self.chosen(name, method) is None
+
     def task(self, name: str, row: str, method: str, seed: int, lamb: float) -> Task:
         """A run of a table; equal computation has the backward passes of the auxiliary network."""
         regime = REGIMES[name]
         if row != "equal":
-            return make_task(name, row, method, seed, lamb, {})
+            return make_task(name, row, method, seed, lamb)
         if regime.equal is not None:
-            return make_task(name, row, method, seed, lamb, regime.equal)
-        auxiliary = make_task(name, "ancl", method, seed, lamb, {}).spec
+            return make_task(name, row, method, seed, lamb, tuple(regime.equal.items()))
+        auxiliary = make_task(name, "ancl", method, seed, lamb).spec
         epochs = equal_epochs(auxiliary, images(regime))
-        return make_task(name, row, method, seed, lamb, {"training.epochs": epochs})
+        return make_task(name, row, method, seed, lamb, (("training.epochs", epochs),))
 
 
 def images(regime: Regime) -> list[tuple[int, int, int]]:
     """Training, validation and test images of every task; a result with others is refused."""
     train, val, test = (90, 10, 50) if regime.source == "tinyimagenet" else (100, 50, 100)
-    return [tuple(each * regime.classes for each in (train, val, test))] * regime.tasks  # type: ignore[misc]
+    of_task = (train * regime.classes, val * regime.classes, test * regime.classes)
+    return [of_task] * regime.tasks
 
 
 def steps(results: Results) -> Iterator[tuple[str, list[Task]]]:
@@ -249,7 +260,7 @@ def steps(results: Results) -> Iterator[tuple[str, list[Task]]]:
         for seed in seeds:
             if rows == ("search",):
                 tasks = [
-                    make_task(name, "search", method, seed, lamb, {})
+                    make_task(name, "search", method, seed, lamb)
                     for method, grid in grids.items()
                     if len(grid) > 1
                     for lamb in grid
@@ -279,12 +290,14 @@ def forecast(results: Results) -> None:
         regime, left, seconds = REGIMES[name], 0, 0.0
         for seed in seeds:
             for method, grid in regime.grids.items():
+                if results.given_up(name, method):
+                    continue
                 decided = results.chosen(name, method) or grid[len(grid) // 2]
                 if rows != ("search",):
                     tasks = [results.task(name, row, method, seed, decided) for row in rows]
                 else:
                     values = grid if len(grid) > 1 else ()
-                    tasks = [make_task(name, "search", method, seed, v, {}) for v in values]
+                    tasks = [make_task(name, "search", method, seed, v) for v in values]
                 todo = [task for task in tasks if results.get(task) is None]
                 left += len(todo)
                 seconds += sum(guess(task) for task in todo)

@@ -17,16 +17,15 @@ from typing import Any
 
 import numpy as np
 from protocol_runs import (
-    ROOT,
     ResultFiles,
     Stored,
     best_value,
     carry_out,
     compute,
-    fill_tables,
     matrices,
     parser_of,
     passes,
+    publish,
 )
 
 import ancl
@@ -34,7 +33,6 @@ from ancl.experiments.results import spec_hash
 from ancl.metrics import mean_and_error, t_interval
 from ancl.recipe.build import equal_epochs
 
-FOLDER = ROOT / "docs" / "evidence" / "replay"
 SEARCH_SEEDS, TABLE_SEEDS = (10, 11), (20, 21, 22)
 BALANCE = "balance:0.1"
 LAMBS, RATES = (0.03, 0.1, 0.3, 1.0), (0.01, 0.03, 0.1)
@@ -335,7 +333,7 @@ def main() -> None:
     given = parser.parse_args()
     results = Results(given.results)
     if given.tables:
-        fill_tables([FOLDER.with_suffix(".md")], tables(results))
+        publish("replay", results, tables(results))
     elif given.dry_run:
         forecast(results)
     else:

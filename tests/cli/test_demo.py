@@ -28,5 +28,6 @@ def test_quick_demo_prints_what_the_result_files_hold(ancl: Any) -> None:
     ]
     lost = 100 * as_json["methods"]["finetune"]["forgetting"]["mean"]
     assert f"fine-tuning {'gained' if lost < 0 else 'lost'} {abs(lost):.1f} points" in text
+    assert "The stream was chosen, without ANCL, so that fine-tuning forgets" in text
     assert "A quick look: two epochs per task." in text
     assert Path(as_json["figure"]).read_bytes().startswith(b"\x89PNG")
