@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import ancl
-from ancl import Events, Learner, Memory, ScenarioError, Training
+from ancl import Events, Learner, Memory, ScenarioError, SpecError, Training
 from tests.lab import Statistics, digits, patch_part, read_versions, strip_prefix
 
 TRAINING = Training(epochs=2, lr=0.05, schedule="cosine", batch_size=16)
@@ -262,3 +262,57 @@ def test_a_class_whose_head_answers_is_still_refused() -> None:
     made = taught("finetune", FIRST, SECOND, classifier="head", scenario="til")
     with pytest.raises(ScenarioError, match="has trained an output for it"):
         made.forget(classes=[1])
+
+
+# -- merge -----------------------------------------------------------------------------------------
+
+
+def test_networks_with_equal_weights_are_merged_whatever_the_method() -> None:
+    here, there, whole = (taught("finetune", frozen=True) for _ in range(3))
+    for images, *learners in ((FIRST, here, whole), (SECOND, there, whole), (THIRD, there, whole)):
+        for site in learners:
+            site.learn(*images)
+    here.merge(there)
+
+    assert here.classes == whole.classes
+    assert torch.equal(here.scores(TEST), whole.scores(TEST))
+    assert len(here.drifts) == 3
+    for site in (here, whole):
+        site.learn(*task(6, 7))
+    assert torch.equal(here.scores(TEST), whole.scores(TEST))
+    assert here.forget(classes=[2]).exact
+
+
+def test_networks_that_moved_apart_say_why_they_are_refused() -> None:
+    here, there = taught("finetune", FIRST), taught("finetune", SECOND)
+    with pytest.raises(SpecError, match="finetune trains its network in every task: once it has"):
+        here.merge(there)
+    alike = taught("finetune", FIRST, SECOND), taught("finetune", FIRST, SECOND)
+    with pytest.raises(SpecError, match="finetune trains its network in every task: once it has"):
+        alike[0].merge(alike[1])
+
+
+def test_advice_is_not_given_where_it_leads_nowhere() -> None:
+    here, there = (taught("freeze", part, scenario="til") for part in (FIRST, SECOND))
+    with pytest.raises(SpecError) as error:
+        here.merge(there)
+
+    assert "let both continue" not in str(error.value)
+    assert "With scenario='til' two learners cannot share a first task" in str(error.value)
+    here, there = (taught("finetune", part, scenario="til") for part in (FIRST, SECOND))
+    with pytest.raises(SpecError) as error:
+        here.merge(there)
+    assert "first task" not in str(error.value)
+
+
+def test_two_grids_of_one_network_name_a_method_that_takes_one() -> None:
+    torch.manual_seed(0)
+    vectors = torch.randn(60, 12)
+    labels = [number % 3 for number in range(60)]
+    here, there = (
+        Learner("finetune", "features", classifier="slda", training=TRAINING) for _ in range(2)
+    )
+    here.learn(vectors, labels)
+    there.learn(9 * vectors, labels)
+    with pytest.raises(SpecError, match=r"Begin both with slda or .* a grid, and one: grid=\d+"):
+        here.merge(there)
