@@ -10,8 +10,16 @@ import torch
 from torch import nn
 
 import ancl
-from ancl import Events, Learner, Memory, ScenarioError, SpecError, Training
-from tests.lab import Statistics, digits, patch_part, read_versions, strip_prefix
+from ancl import Events, Learner, Memory, ScenarioError, SpecError, StoreError, Training
+from tests.lab import (
+    StageResult,
+    Statistics,
+    digits,
+    patch_part,
+    read_versions,
+    strip_prefix,
+)
+from tests.saved_learners import read_saved, write_saved
 
 TRAINING = Training(epochs=2, lr=0.05, schedule="cosine", batch_size=16)
 IMAGES = digits().train
@@ -135,6 +143,25 @@ def test_a_network_in_which_nothing_learns_has_not_moved() -> None:
     report = made.forget(SECOND[0][:1])
     assert report.exact
     assert report.meaning.startswith("Exact: no weight was trained on these images")
+
+
+@pytest.mark.parametrize(("method", "later"), [("finetune", False), ("freeze", True)])
+def test_of_an_earlier_version_the_method_tells_what_moved(
+    method: str, later: bool, tmp_path: Path
+) -> None:
+    taught(method, FIRST, SECOND).save(tmp_path / "saved")
+    saved = read_saved(tmp_path / "saved")
+    short = {**saved.meta, "moves": saved.meta["moves"][:1]}
+    write_saved(tmp_path / "short", StageResult(saved.tensors, short))
+    with pytest.raises(StoreError, match="moves does not fit the tasks"):
+        Learner.load(tmp_path / "short", network=module())
+    before = {name: value for name, value in saved.meta.items() if name != "moves"}
+    write_saved(tmp_path / "before", StageResult(saved.tensors, before))
+    opened = Learner.load(tmp_path / "before", network=module())
+
+    assert opened.drifts == (None, None)
+    assert opened.forget(SECOND[0][:1]).exact is later
+    assert not opened.forget(FIRST[0][:1]).exact
 
 
 # -- forget ----------------------------------------------------------------------------------------
