@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 
 from ancl import ScenarioError, StoreError
-from tests.lab import Grid, Ledger, Lift, Statistics, drift_of, fit_map, transported
+from tests.lab import (
+    Drift,
+    Grid,
+    Ledger,
+    Lift,
+    Statistics,
+    drift_of,
+    drift_text,
+    fit_map,
+    transported,
+)
 
 X = torch.tensor(
     [[0, 0], [2, 0], [0, 2], [2, 2], [4, 0], [6, 2], [0, 5], [1, 7], [2, 6]], dtype=torch.double
@@ -105,3 +115,20 @@ def test_a_move_is_stored_and_lets_nobody_merge() -> None:
     with pytest.raises(StoreError, match="damaged"):
         Statistics.read({**moved.tensors(), "moves": torch.tensor(-1)})
     assert replace(moved, moves=0).merge(replace(moved, moves=0), [0, 1, 2], [0]).moves == 0
+
+
+def test_drifts_of_several_tasks_are_said_in_a_line() -> None:
+    drifts = {1: Drift(0.25, 0.1), 2: Drift(0.0, 0.0), 3: Drift(0.5, 0.3, clipped=7)}
+    assert drift_text(drifts) == (
+        "The backbone moved in tasks 2, 4: 0.25, 0.5 (the map from old to new features, from "
+        "none), and 10 to 30 % of the movement is unexplained; statistics of earlier images "
+        "followed. Numbers of their features that were cut to the grid: 7 (task 4)."
+    )
+    many = {task: Drift(task / 10, 0.2, transported=False) for task in range(1, 10)}
+    assert drift_text(many) == (
+        "The backbone moved in tasks 2 to 10: 0.1 to 0.9 (the map from old to new features, from "
+        "none), and 20 % of the movement is unexplained; statistics of earlier images stayed as "
+        "they were."
+    )
+    assert drift_text({1: Drift(0.0, 0.0)}) == "The backbone has not moved since the first task."
+    assert str(Drift(0.0, 0.0)) == "The backbone has not moved in this task."

@@ -132,6 +132,7 @@ def taught_json(taught: LearnOutcome) -> dict[str, Any]:
         },
         "test": taught.test.json() if taught.test else None,
         "choice": choice.json() if (choice := taught.learner.choice) else None,
+        "drift": drift.json() if (drift := taught.learner.drifts[-1]) else None,
     }
 
 
@@ -150,6 +151,8 @@ def taught_text(taught: LearnOutcome) -> str:
     parts = [first, held_text(taught.learner, () if taught.found else taught.version.held)]
     if taught.learner.choice:
         parts.append(str(taught.learner.choice))
+    if drift := taught.learner.drifts[-1]:
+        parts.append(str(drift))
     if taught.test:
         parts.append(gate_text(taught.test))
     if taught.refused:

@@ -157,10 +157,13 @@ def choice_lines(results: Sequence[RunResult]) -> list[str]:
 
 
 def drift_lines(results: Sequence[RunResult]) -> list[str]:
-    """How far the backbone moved in the last task, run by run."""
+    """How far the backbone moved in every task after the first, run by run."""
+    from ancl.statistics import drift_text
+
     several = len(results) > 1
     return [
-        f"{f'Seed {result.spec.seed}: ' if several else ''}{result.drifts[-1]}"
+        f"{f'Seed {result.spec.seed}: ' if several else ''}"
+        f"{drift_text(dict(enumerate(result.drifts, start=1)))}"
         for result in results
         if result.drifts
     ]

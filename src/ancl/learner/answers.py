@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
@@ -25,9 +26,10 @@ from ancl.learner.measures import (
     confused,
     report_of,
 )
+from ancl.learner.moves import TaskMove, drift_line
 from ancl.learner.scorer import Scorer, mask_other_tasks, numbers
 from ancl.methods.task_history import adds_classes
-from ancl.statistics import fit_temperature
+from ancl.statistics import Drift, fit_temperature
 
 
 class Answers(ABC):
@@ -41,6 +43,9 @@ class Answers(ABC):
     """What was fitted on held images, with the task known or not."""
     _held_answers: tuple[Scorer, Tensor] | None = None
     """The scores of held images, where they were computed: by this scorer, not by another."""
+
+    _moves: tuple[TaskMove, ...] = ()
+    """What each task did to the network, where the classifier is computed."""
 
     @abstractmethod
     def _score(self, x: Tensor | ImageView) -> Tensor:
@@ -147,6 +152,15 @@ class Answers(ABC):
             for row, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
+    @property
+    def drifts(self) -> tuple[Drift | None, ...]:
+        """How far the network moved in each task, where statistics of earlier images followed it.
+
+        Nothing for the first task, and for methods whose network does not move then.
+        """
+        moves = self._moves or (None,) * len(self._tasks)
+        return tuple(move and move.drift for move in moves)
+
     def evaluate(self, data: Data, labels: Any = None, task: int | None = None) -> float:
         """The share of images that get the right label."""
         expected, answers = self._answered(data, labels, task)
@@ -176,10 +190,12 @@ class Answers(ABC):
     ) -> AccuracyReport:
         """Accuracy in all, and recall and precision per class; see ``confusion``.
 
-        Without images it is measured on held ones, and says which tasks those are of.
+        Without images it is measured on held ones, and says which tasks those are of. It also says
+        how far the network moved, see ``drifts``.
         """
         tasks = [task.index for task in self._tasks if adds_classes(task) for _ in task.names]
-        return report_of(self.confusion(data, labels, task), tasks)
+        report = report_of(self.confusion(data, labels, task), tasks)
+        return replace(report, drift=drift_line(self.drifts))
 
     # -- how sure ----------------------------------------------------------------------------
 

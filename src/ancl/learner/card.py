@@ -18,6 +18,7 @@ from ancl.data import Label
 from ancl.errors import counted, printable
 from ancl.files import MARK
 from ancl.learner.ledger import statistics_of
+from ancl.learner.moves import drift_line
 from ancl.methods.method import Method
 from ancl.networks import weights_notice
 from ancl.recipe.data_spec import TaskSpec
@@ -93,6 +94,7 @@ def card_of(learner: Learner, file: str = "") -> str:
         kept=len(memory.samples) if memory else 0,
         features=len(statistics_of(learner).ledger) if learner.method.infer.holds else 0,
         choice=str(learner.choice or ""),
+        drift=drift_line(learner.drifts),
         accepted=learner.accepted_changes,
         file=file,
     )
@@ -107,6 +109,7 @@ def model_card(
     kept: int,
     features: int = 0,
     choice: str = "",
+    drift: str = "",
     accepted: Sequence[str] = (),
     file: str = "",
 ) -> str:
@@ -120,6 +123,7 @@ def model_card(
         kept: The number of images in its memory.
         features: The number of images that it keeps as features.
         choice: What was chosen of its classifier.
+        drift: How far its network moved.
         accepted: Parts whose code differs from what was trained with.
         file: Lines on an exported file.
     """
@@ -129,7 +133,7 @@ def model_card(
         f"<!-- A model card, {MARK}. The next save or export replaces it. -->\n",
         f"# A classifier of {classes} classes\n\nLearned in {len(state.tasks)} "
         f"{'task' if len(state.tasks) == 1 else 'tasks'} with {_code(method)}.\n",
-        _facts(recipe, state, method, parameters, kept, features, choice),
+        _facts(recipe, state, method, parameters, kept, features, choice, drift),
         _data(state.tasks),
         _accuracy(measured, [number for number, t in enumerate(state.tasks, 1) if t.names]),
         "## Limits\n\nIt answers one of its classes for every image, also for images of none of "
@@ -153,6 +157,7 @@ def _facts(
     kept: int,
     features: int,
     choice: str,
+    drift: str,
 ) -> str:
     """One row for each decision."""
     settings = ", ".join(f"{name} = {value}" for name, value in recipe.options.items())
@@ -175,6 +180,8 @@ def _facts(
         rows["images kept"] = f"none; {features:,} as features, of which no image can be made"
     if choice:
         rows["classifier"] = _plain(choice)
+    if drift:
+        rows["drift"] = _plain(drift)
     if notice := weights_notice(state.pretrained):
         rows["pretrained weights"] = notice
     lines = [f"| {name} | {value} |" for name, value in rows.items()]

@@ -1,14 +1,15 @@
 """An edit of what a learner holds: images that are forgotten, classes renamed or made one.
 
-Methods that compute their classifier are, to the bit, as if they had been taught so from the start.
-A trained network has learned from an image: what is stored of it goes, the network stays, unless it
-is trained again from what is kept.
+Methods that compute their classifier are, to the bit, as if they had been taught so from the start,
+as far as no weight has learned from what changes. A trained network has learned from an image: what
+is stored of it goes, the network stays, unless it is trained again from what is kept.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,22 +20,31 @@ from torch import Tensor
 from ancl.data import ImageView, Label, Samples, Split, Task
 from ancl.errors import ScenarioError, counted, one_line
 from ancl.hashing import digest
-from ancl.learner.images import TRAINED, VALIDATED, LearnedImages, pixel_hashes
+from ancl.learner.images import (
+    LEFT_OUT,
+    TRAINED,
+    VALIDATED,
+    LearnedImages,
+    pixel_hashes,
+)
 from ancl.learner.learning import learner_after
 from ancl.learner.ledger import statistics_of
 from ancl.learner.next_task import sorted_labels
 from ancl.learner.relearn import relearn
 from ancl.memory import Exemplars
+from ancl.methods.task_history import ClassHistory
 from ancl.stages.final_state import TaskState
-from ancl.state import MEMORY, STATISTICS
+from ancl.state import CARRIED, MEMORY, NETWORK, STATISTICS
 from ancl.statistics import Ledger, Statistics
-from ancl.types import Params
+from ancl.types import Params, strip_prefix
 
 if TYPE_CHECKING:
     from ancl.learner.learner import Learner
 
 FORGET, RENAME, MERGE_CLASSES = "forget", "rename", "merge-classes"
 """The kinds of edits."""
+_BLOCK = re.compile(r"(head\.\w+)\.(\d+)")
+"""The name of a tensor of a head's block: the list that it is in, and its number."""
 
 
 class Edit(NamedTuple):
@@ -84,20 +94,52 @@ def edited(learner: Learner, edit: Edit) -> Learner:
     """
     if not edit.removed and not edit.merges(learner.classes):
         return _renamed(learner, edit)
-    change = _recomputed if learner.method.trains_nothing else _without_images
-    return change(learner, edit)
+    computed = learner.method.infer.holds is not None
+    return (_recomputed if computed else _without_images)(learner, edit)
 
 
-def what_it_means(learner: Learner, retrain: bool) -> tuple[bool, str]:
-    """Whether a learner forgets exactly, and in words what it means that it forgets."""
-    if learner.method.trains_nothing:
+def weights_saw(learner: Learner, rows: Collection[bytes]) -> bool:
+    """Whether the network, or what followed it when it moved, depends on any of these images.
+
+    Args:
+        learner: The learner.
+        rows: Their hashes.
+    """
+    if learner.method.infer.holds is None:
+        return True
+    trained = [number for number, move in enumerate(learner._moves) if move.weights]
+    if not trained:
+        return False
+    known = statistics_of(learner)
+    if known.moves:  # all that came before the last move was a part of it, or followed it
+        trained = list(range(trained[-1] + 1))
+    listed = _listed(learner, known)
+    seen = {
+        row
+        for images in (listed[number] for number in trained)
+        for row, use in zip(images.rows(), images.use.tolist(), strict=True)
+        if use != LEFT_OUT
+    }
+    return bool(seen.intersection(rows))
+
+
+def what_it_means(learner: Learner, removed: Collection[bytes], retrain: bool) -> tuple[bool, str]:
+    """Whether a learner forgets these images exactly, and in words what that means.
+
+    Args:
+        learner: The learner before.
+        removed: The hashes of what it forgets.
+        retrain: Whether its network is trained again.
+    """
+    again = retrain and not learner.method.trains_nothing
+    if not again and not weights_saw(learner, removed):
         return True, (
             "Exact: no weight was trained on these images. All that is computed from images (the "
             "classifier, its choice, penalty and temperature) was computed again without them. The "
             "learner is, to the bit, one that never saw them; normalization and grid stay as they "
             "were."
         )
-    if retrain:
+    if again:
         return False, (
             "The network was trained again, from its beginning, on the images that are kept. It "
             "has not learned from what was forgotten; which other images were kept may have "
@@ -105,10 +147,11 @@ def what_it_means(learner: Learner, retrain: bool) -> tuple[bool, str]:
         )
     if learner.method.infer.holds is not None:
         moves = statistics_of(learner).moves
+        followed = f", and features of earlier images have followed it {counted(moves, 'time')}"
+        advice = " --retrain (retrain=True) learns again from what is kept."
         return False, (
             f"Approximate: the classifier was computed again without them, but the network has "
-            f"learned from them, and features of earlier images have followed it "
-            f"{counted(moves, 'time')}. --retrain (retrain=True) learns again from what is kept."
+            f"learned from them{followed if moves else ''}.{advice if learner._exemplars() else ''}"
         )
     return False, (
         "They are no longer stored; the network has learned from them. --retrain (retrain=True) "
@@ -132,7 +175,7 @@ def _renamed(learner: Learner, edit: Edit) -> Learner:
 
 
 def _recomputed(learner: Learner, edit: Edit) -> Learner:
-    """As if it had been taught so from the start."""
+    """As if it had been taught so from the start; weights that were trained stay as they are."""
     known = statistics_of(learner)
     listed = _listed(learner, known)
     masks = [edit.kept(images.rows()) for images in listed]
@@ -151,7 +194,57 @@ def _recomputed(learner: Learner, edit: Edit) -> Learner:
     )
     known = known.renumbered(numbers, order, len(names))
     pieces, why = {STATISTICS: known.tensors()}, edit.why(learner._state)
-    return relearn(learner, pieces, tasks, learner._form, learner._held, history, why)
+    if memory := learner._exemplars():
+        pieces[MEMORY] = _renumbered(_exemplars_left(learner, memory, edit), numbers, order)
+    pieces |= _with_rows_of(learner, tasks, [labels.index(name) for name in names])
+    after = relearn(learner, pieces, tasks, learner._form, learner._held, history, why)
+    after._moves = tuple(move for move, stay in zip(learner._moves, stays, strict=False) if stay)
+    return after
+
+
+def _renumbered(memory: Exemplars, classes: Sequence[int], tasks: Sequence[int]) -> Params:
+    """A memory with other numbers for each class and each task."""
+    samples = replace(memory.samples, y=torch.tensor(classes)[memory.samples.y])
+    return replace(memory, samples=samples, task=torch.tensor(tasks)[memory.task]).tensors()
+
+
+def _with_rows_of(
+    learner: Learner, tasks: Sequence[Task], classes: Sequence[int]
+) -> dict[str, Params]:
+    """The networks that are kept, with the head's rows of these classes alone, in this order.
+
+    The head answers nothing here, but the next task is learned with it.
+    """
+    blocks = [ClassHistory.of(of).blocks for of in (learner._tasks, tasks)]
+    if blocks[0] == blocks[1] and list(classes) == list(range(sum(blocks[0]))):
+        return {}
+    pieces = {}
+    for piece in (NETWORK, CARRIED):
+        if piece in learner._state:
+            stored = learner._obtain(learner._state[piece]).tensors
+            tensors = strip_prefix(piece, stored) or strip_prefix(NETWORK, stored)
+            pieces[piece] = _with_rows(tensors, sum(blocks[0]), blocks[1], classes)
+    return pieces
+
+
+def _with_rows(
+    tensors: Params, before: int, blocks: Sequence[int], classes: Sequence[int]
+) -> Params:
+    """A network's tensors with other blocks in its head, of some of the classes of before."""
+    parts: dict[str, dict[int, Tensor]] = {}
+    after: Params = {}
+    for name, tensor in tensors.items():
+        if match := _BLOCK.fullmatch(name):
+            parts.setdefault(match[1], {})[int(match[2])] = tensor
+        else:
+            after[name] = tensor
+    for name, by_block in parts.items():
+        rows = torch.cat([by_block[number] for number in sorted(by_block)])
+        # Some heads have several rows of each class.
+        by_class = rows.reshape(before, len(rows) // before, *rows.shape[1:])
+        for number, part in enumerate(torch.split(by_class[list(classes)], list(blocks))):
+            after[f"{name}.{number}"] = part.flatten(0, 1).clone()
+    return after
 
 
 def check_enough(classes: set[Label]) -> None:
@@ -306,17 +399,12 @@ def _without_images(learner: Learner, edit: Edit) -> Learner:
     pieces: dict[str, Params] = {}
     memory, held = learner._exemplars(), learner._held
     if memory:
-        rest = memory.take(edit.kept(_rows(memory)).nonzero().squeeze(1))
-        _check_exemplars_stay(learner, memory, rest)
+        rest = _exemplars_left(learner, memory, edit)
         if len(rest.task) < len(memory.task):
             pieces[MEMORY] = rest.tensors()
     if held:
         rest = held.take(edit.kept(_rows(held)).nonzero().squeeze(1))
         held = Exemplars.of(rest.tensors()) if len(rest.task) else None
-    if learner.method.infer.holds is not None:
-        known = statistics_of(learner)
-        gone = _removed_entries(known, edit)
-        pieces |= {STATISTICS: known.remove(gone).tensors()} if len(gone) else {}
     why = edit.why(learner._state)
     return relearn(learner, pieces, tasks, learner._form, held, history, why)
 
@@ -343,8 +431,13 @@ def _check_classes_stay(
         )
 
 
-def _check_exemplars_stay(learner: Learner, before: Exemplars, after: Exemplars) -> None:
-    """Refuse to leave a class without exemplars where answers are computed from them."""
+def _exemplars_left(learner: Learner, before: Exemplars, edit: Edit) -> Exemplars:
+    """A memory without what is forgotten.
+
+    Raises:
+        ScenarioError: A class has no exemplars any more, and answers are computed from them.
+    """
+    after = before.take(edit.kept(_rows(before)).nonzero().squeeze(1))
     gone = set(before.samples.y.tolist()) - set(after.samples.y.tolist())
     if gone and (MEMORY in learner.method.infer.reads or not len(after.task)):
         names = ", ".join(repr(learner.classes[y]) for y in sorted(gone)[:5])
@@ -353,6 +446,7 @@ def _check_exemplars_stay(learner: Learner, before: Exemplars, after: Exemplars)
             f"Learn more images of it first, or forget the class: --class with --retrain "
             f"(classes=, retrain=True)."
         )
+    return after
 
 
 def _fewer(task: Task, edit: Edit, images: LearnedImages | None, mask: Tensor | None) -> Task:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from ancl.data import ImageView, Label
 from ancl.data.caches import remove_holding
 from ancl.errors import ScenarioError, SpecError, counted, did_you_mean, one_line
-from ancl.learner.edit import FORGET, MERGE_CLASSES, RENAME, Edit, edited, what_it_means
+from ancl.learner.edit import (
+    FORGET,
+    MERGE_CLASSES,
+    RENAME,
+    Edit,
+    edited,
+    weights_saw,
+    what_it_means,
+)
 from ancl.learner.image_list import ListedImage
 from ancl.learner.images import image_ids, pixel_hashes
 from ancl.learner.inputs import Data
@@ -113,7 +121,7 @@ def forget_images(
     caches = len(remove_holding({*called, *names}, removed))
     after._forgotten, after._removals = forgotten, (*learner._removals, edit)
     gone = tuple(label for label in learner.classes if label not in after.classes)
-    n, meaning = len(removed), what_it_means(learner, retrain)
+    n, meaning = len(removed), what_it_means(learner, removed, retrain)
     report = EditReport(FORGET, counted(n, "image"), n, gone, *meaning, unknown)
     learner._become(after)
     return report._replace(entries=entries, caches=caches)
@@ -132,7 +140,7 @@ def _changed(learner: Learner, edit: Edit, retrain: bool) -> Learner:
     after._since = (*learner._since, edit.kind)
     if edit.removed and not again:
         after._stored = {}
-    tainted = bool(edit.removed) and not learner.method.trains_nothing
+    tainted = bool(edit.removed) and weights_saw(learner, edit.removed)
     marks = (*learner._marks, LEARNED_FROM) if tainted else learner._marks
     after._marks = () if again else tuple(dict.fromkeys(marks))
     return after
@@ -294,11 +302,20 @@ def merge_into(
             "These are all classes: one would be left, and no other to tell it from."
         )
     edit = Edit(MERGE_CLASSES, names=dict.fromkeys(labels, name))
-    exact, _ = what_it_means(learner, retrain)
+    rows = {bytes.fromhex(image.sha256) for image in learner.images if image.label in labels}
+    again = retrain and not learner.method.trains_nothing
+    exact = not again and not weights_saw(learner, rows)
     learner._become(_changed(learner, edit, retrain))
     title = f"{', '.join(map(one_line, labels))} → {one_line(name)}"
-    again = "to the bit as if they had been learned so from the start"
-    meaning = f"{title}: {again if exact else 'learned again from what is kept'}."
+    how = "learned again from what is kept"
+    if not again:
+        how = (
+            "to the bit as if they had been learned so from the start"
+            if exact
+            else "the classifier was computed again so; the network has learned from them as "
+            "different classes"
+        )
+    meaning = f"{title}: {how}."
     gone = tuple(label for label in labels if label != name)
     return EditReport(MERGE_CLASSES, title, 0, gone, exact, meaning)
 

@@ -209,7 +209,8 @@ class Learner(Answers):
 
         Returns:
             Its number (``task``), new ``classes``, known ones that came again (``returning``), the
-            main network's ``epochs``, ``held``: what changed on held images, and ``accepted``.
+            main network's ``epochs``, ``held``: what changed on held images, ``drift``: how far the
+            network moved, see ``drifts``, and ``accepted``.
         """
         return learn_images(self, data, labels, ids, accept)
 
@@ -246,7 +247,7 @@ class Learner(Answers):
             other: A learner with the same method, network, weights, seed and grid.
 
         Raises:
-            SpecError: They differ in one of these, or train a network after the first task.
+            SpecError: They differ in one of these, or their networks moved apart.
             ScenarioError: Their tasks cannot follow each other.
         """
         merge_learners(self, other)
@@ -271,9 +272,10 @@ class Learner(Answers):
     ) -> EditReport:
         """Forget images: those given, all of some classes, or those called so.
 
-        Methods that compute their classifier are then, to the bit, as if they had never seen them.
-        Of a trained network the images are no longer stored, but it has learned from them. They
-        are refused if they come again. Earlier versions lose them when it is saved where it was.
+        Methods that compute their classifier are then, to the bit, as if they had never seen them,
+        if no weight learned from them. Of a trained network the images are no longer stored, but
+        it has learned from them. They are refused if they come again. Earlier versions lose them
+        when it is saved where it was.
 
         Args:
             images: The images themselves, see ``learn``; they are known by their pixels.

@@ -35,6 +35,7 @@ from ancl.learner.images import (
     pixel_hashes,
 )
 from ancl.learner.inputs import Data
+from ancl.learner.moves import TaskMove, tracks_moves
 from ancl.learner.next_task import check_learnable, next_task
 from ancl.learner.notices import announce, class_notes, recall_notes, reporting
 from ancl.learner.versions import StoredKeys
@@ -45,7 +46,7 @@ from ancl.stages.plan import plan_task
 from ancl.stages.runner import Layered, MemoryStore, Runner
 from ancl.stages.setting import Setting
 from ancl.stages.stage import Stage
-from ancl.state import StateKeys
+from ancl.state import NETWORK, StateKeys
 from ancl.store.entry import StageResult
 from ancl.store.store import Store
 
@@ -78,6 +79,9 @@ def learn_images(
         candidate._since = (*learner._since, "learn")
         for note in recall_notes(candidate._changes.recalls, candidate.classes):
             events.say(note)
+        drift = candidate.drifts[-1]
+        if drift:
+            events.note(str(drift))
     accepted = accept is None or bool(accept(candidate))
     if accepted:
         learner._become(candidate)
@@ -89,6 +93,7 @@ def learn_images(
         "returning": candidate.returning[-1],
         "epochs": log,
         "held": list(candidate._changes.groups),
+        "drift": drift,
         "accepted": accepted,
         **({} if accepted else {"candidate": candidate}),
     }
@@ -137,9 +142,18 @@ def learn_task(
     if method.data == "current":  # else its images are read again with every task
         tasks = (*learner._tasks, TaskState.of(task).task(task.index))
     after = learner_after(learner, setting, form, tasks, state, entries, images, history)
+    if tracks_moves(method):
+        results = {stage.name: runner.obtain(stage.key) for stage in stages if _tells_moves(stage)}
+        move = TaskMove.of(results.pop("grow"), {**results, NETWORK: entries[NETWORK]})
+        after._moves = (*learner._moves, move)
     if isinstance(learner._store, Store) and not unstored:
         after._stored = _with_keys(learner._stored, learner._store, stages)
     return log, after
+
+
+def _tells_moves(stage: Stage) -> bool:
+    """Whether a stage makes the network that a task begins with, or measures how far it moved."""
+    return stage.name in ("grow", "transport")
 
 
 def _with_keys(stored: StoredKeys, store: Store, stages: Sequence[Stage]) -> StoredKeys:

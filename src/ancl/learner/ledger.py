@@ -124,12 +124,9 @@ def check_mergeable(here: Site, there: Site) -> None:
 
 def _differences(here: Site, there: Site) -> Iterable[str]:
     recipe, other = here.recipe, there.recipe
-    if here.method.main not in ("none", "first"):
-        yield (
-            f"{here.method.name} trains its network in every task: once it has moved, features of "
-            f"one learner are not those of the other. Merge learners whose network is frozen, such "
-            f"as slda, or learns in the first task alone: freeze with a classifier."
-        )
+    always = [site for site in (here, there) if _trains_always(site)]
+    if always and _apart(here, there):
+        yield _why_apart(always[0])
         return
     if digest(describe(here.method)) != digest(describe(there.method)):
         names = (here.method.name, there.method.name)
@@ -144,11 +141,15 @@ def _differences(here: Site, there: Site) -> Iterable[str]:
         if one != two:
             yield f"Their {what} differ: {one} and {two}. {remedy}"
     yield from _network_differences(here, there)
-    if here.known.grid != there.known.grid:
+    same_features = here.method.trains_nothing or not _apart(here, there)
+    if same_features and here.known.grid != there.known.grid:
         one, two = here.known.grid.exponent, there.known.grid.exponent
+        other_method = (
+            "" if here.method.trains_nothing else "slda or another that takes a grid, and "
+        )
         yield (
             f"Their features lie on two grids, 2^-{one} and 2^-{two}, which the first task of each "
-            f"chose. Begin both with one: grid={min(one, two)}."
+            f"chose. Begin both with {other_method}one: grid={min(one, two)}."
         )
 
 
@@ -160,12 +161,41 @@ def _network_differences(here: Site, there: Site) -> Iterable[str]:
     elif nets[0].pretrained != nets[1].pretrained:
         digests = " and ".join((net.pretrained or "random")[:12] for net in nets)
         yield f"Their networks began with other weights (sha256 {digests}). Use one file."
-    elif nets[0].identity() != nets[1].identity() or not _equal_weights(here, there):
-        names = " and ".join(net.name for net in nets)
-        remedy = "Use one network."
-        if here.method.main == "first":
-            remedy = "Learn the first task once, save it, and let both continue from there."
-        yield f"Their networks differ, or the weights of these: {names}. {remedy}"
+    elif nets[0].identity() != nets[1].identity():
+        yield f"Their networks differ: {' and '.join(net.name for net in nets)}. Use one network."
+    elif _apart(here, there):
+        yield _why_apart(here)
+
+
+def _trains_always(site: Site) -> bool:
+    """Whether a learner's network learns with every task."""
+    return site.setting.architecture.learns and site.method.main not in ("none", "first")
+
+
+def _apart(here: Site, there: Site) -> bool:
+    """Whether the features of two learners are not those of one network."""
+    return bool(here.known.moves or there.known.moves) or not _equal_weights(here, there)
+
+
+def _why_apart(site: Site) -> str:
+    """Why two learners with one network have no features in common, and what to do."""
+    name, til = site.method.name, site.recipe.data.scenario == "til"
+    frozen = "learners whose network is frozen, such as slda"
+    if _trains_always(site):
+        more = "" if til else ", or learns in the first task alone: freeze with a classifier"
+        return (
+            f"{name} trains its network in every task: once it has moved, features of one learner "
+            f"are not those of the other. Merge {frozen}{more}."
+        )
+    if site.method.main == "none" or not site.setting.architecture.learns:
+        return f"The weights of their networks differ: {site.setting.architecture.name}. Use one."
+    start = f"{name} trains its network in the first task, and the weights of these two differ."
+    if til:
+        return (
+            f"{start} With scenario='til' two learners cannot share a first task, since a class "
+            f"belongs to one task. Merge {frozen}, or learn with scenario='cil'."
+        )
+    return f"{start} Learn the first task once, save it, and let both continue from there."
 
 
 def _equal_weights(here: Site, there: Site) -> bool:

@@ -23,6 +23,7 @@ from ancl.learner.form import Form
 from ancl.learner.images import Forgotten, LearnedImages, learned_history
 from ancl.learner.ledger import read_statistics
 from ancl.learner.measures import Calibration
+from ancl.learner.moves import TaskMove, read_moves
 from ancl.learner.scorer import Scorer, make_scorer
 from ancl.learner.supplied_code import SuppliedCode
 from ancl.learner.versions import StoredKeys, read_version, read_versions
@@ -66,6 +67,7 @@ class Learned(NamedTuple):
         forgotten: Which images must not come again.
         stored: What was computed for it: keys, by the directory of a store.
         marks: What is to be known of the version.
+        moves: What was saved of the network's moves, task by task, if anything.
         remedy: What to do where its parts do not fit together.
     """
 
@@ -84,6 +86,7 @@ class Learned(NamedTuple):
     forgotten: Forgotten = Forgotten()
     stored: StoredKeys = MappingProxyType({})
     marks: tuple[str, ...] = ()
+    moves: Sequence[TaskMove | Mapping[str, Any]] = ()
     remedy: str = AGAIN
 
     @property
@@ -129,6 +132,7 @@ def read_learner(supplied: SuppliedCode, version: int | None = None) -> Learned:
             forgotten=versions.forgotten,
             stored=versions.stored,
             marks=saved.marks,
+            moves=meta.get("moves", ()),  # earlier versions did not save them
         )
         held = tensors.get("held", {})
         return learned._replace(held=read_held(held, learned.form, classes, len(state.tasks)))
@@ -177,6 +181,8 @@ def _continue_from(learner: Learner, learned: Learned) -> None:
     learner._history = learned.images or (None,) * len(tasks)
     learner._forgotten, learner._marks = learned.forgotten, learned.marks
     learner._stored = learned.stored
+    learns = setting.architecture.learns
+    learner._moves = read_moves(learned.moves, method, len(tasks), learns=learns)
     fitted, held = learned.calibration, learner._held
     if fitted and held and (fitted.images, fitted.basis) == (len(held.samples), learner._basis):
         learner._fitted[learner.scenario == "til"] = fitted

@@ -80,12 +80,21 @@ class ClassRates:
 
 @dataclass(frozen=True)
 class AccuracyReport:
-    """Accuracy in all and per class, and what it was measured on."""
+    """Accuracy in all and per class, and what it was measured on.
+
+    Args:
+        accuracy: The share of right answers; nothing without images.
+        rows: Every class.
+        images: The number of images.
+        basis: What they were.
+        drift: How far the network moved while it learned, where statistics followed it.
+    """
 
     accuracy: float | None
     rows: tuple[ClassRates, ...]
     images: int
     basis: str
+    drift: str = ""
 
     def __str__(self) -> str:
         """A table."""
@@ -104,7 +113,8 @@ class AccuracyReport:
             for row in self.rows
         ]
         on = _measured_on(self.images, self.basis)
-        return f"{_table(rows)}\naccuracy {percent(self.accuracy)} % on {on}"
+        drift = self.drift and f"\n{self.drift}"
+        return f"{_table(rows)}\naccuracy {percent(self.accuracy)} % on {on}{drift}"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ancl.learner.form import Form
 from ancl.learner.learner import Learner
 from ancl.learner.loading import Learned, explained, restored
 from ancl.learner.lock import is_saved, tidy
+from ancl.learner.moves import moves_of_run
 from ancl.learner.supplied_code import SuppliedCode
 from ancl.memory import Memory, RunMemory
 from ancl.methods.method import Method
@@ -126,7 +127,8 @@ def load_run(
         recipe, changes = supplied.recipe(spec.shared(), state)
         recipe = _with_memory(recipe, spec.memory, state)
         entries, measured = _stored(state, at, path), _measured(result)
-        learned = Learned(recipe, state, entries, measured, changes, remedy=remedy)
+        moves = moves_of_run(result.drifts) if result.drifts else ()
+        learned = Learned(recipe, state, entries, measured, changes, moves=moves, remedy=remedy)
     return restored(Learner, learned, path, device=device, store=at, verbose=verbose, events=events)
 
 

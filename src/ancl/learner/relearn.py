@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ancl.data import Task
@@ -85,6 +86,7 @@ def merge_learners(learner: Learner, other: Learner) -> None:
     history, why = (*learner._history, *others), ["merge", *keys, numbers]
     pieces = {STATISTICS: known.tensors()}
     merged = relearn(learner, pieces, tasks, form, learner._held, history, why)
+    merged._moves = (*learner._moves, *other._moves)
     merged._forgotten = learner._forgotten.joined(other._forgotten)
     merged._since = (*learner._since, "merge")
     learner._become(merged)
@@ -92,5 +94,7 @@ def merge_learners(learner: Learner, other: Learner) -> None:
 
 def _site(learner: Learner) -> Site:
     known, setting = statistics_of(learner), learner._learned()
+    if not setting.architecture.learns:  # earlier versions counted tasks that moved nothing
+        known = replace(known, moves=0)
     recipe, method, entries = learner._recipe, learner.method, learner._entries()
     return Site(recipe, method, setting, learner._tasks, entries, known)

@@ -65,6 +65,7 @@ def _beginner(learner: Learner) -> Learner:
     new = copy(learner)
     new._setting, new._form, new._tasks, new._state, new._opened = None, None, (), {}, 0
     new._scorer, new._held, new._history, new._measured = None, None, (), ()
+    new._moves = ()
     new._changes, new._fitted, new._held_answers = HeldChanges(), {}, None
     new._memory, new._stored = MemoryStore(), {}
     if learner._store is learner._memory:

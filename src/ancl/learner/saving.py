@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ancl.data import Label
 from ancl.data.caches import remove_holding
 from ancl.errors import AnclError, ScenarioError, StoreError
-from ancl.learner.edit import Edit, edited
+from ancl.learner.edit import Edit, edited, weights_saw
 from ancl.learner.image_list import ListedImage, list_images
 from ancl.learner.images import LEFT_OUT, images_part
 from ancl.learner.loading import read_learner, restored
@@ -112,6 +112,7 @@ def _contents(learner: Learner) -> tuple[dict[str, Any], dict[str, Params]]:
         "calibration": _fitted(learner),
         "state": learner._final_state().model_dump(mode="json"),
         "measured": [None if row is None else row._asdict() for row in learner._measured],
+        "moves": [move.json() for move in learner._moves],
         "values": learner._form.values if learner._form else None,
         "metas": {part: entry.meta for part, entry in entries.items()},
     }
@@ -178,19 +179,22 @@ def _without(
     learner: Learner, directory: Path, version: Version, edits: list[Edit]
 ) -> tuple[Version, Mapping[str, bytes]] | None:
     """A version without what was forgotten, and its new parts; nothing where it is dropped."""
-    trained = not learner.method.trains_nothing
-    if trained and not edits[-1].keep_networks:
+    tainted = learner.method.infer.holds is None
+    if tainted and not edits[-1].keep_networks:
         return None
     try:
         opened = _opened(learner, directory, version.number)
         for edit in edits:
+            tainted = tainted or weights_saw(opened, edit.removed)
             opened = edited(opened, edit)
+        if tainted and not edits[-1].keep_networks:
+            return None
         meta, parts = _contents(opened)
         card = opened.card()
     except AnclError:  # too little is left of it, or it has an output for a class that is gone
         return None
     names, files = encode_parts(parts)
-    mark = LEARNED_FROM if trained else STRIPPED
+    mark = LEARNED_FROM if tainted else STRIPPED
     changed = version._replace(
         learner=as_read(meta),
         parts=names,

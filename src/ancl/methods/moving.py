@@ -19,9 +19,10 @@ from ancl.hashing import LATER
 from ancl.methods.computed import RULES, ComputeClassifier, Computed, GatherStatistics
 from ancl.methods.method import Finish, Method
 from ancl.methods.work import TaskWork
+from ancl.networks import Network
 from ancl.regularizers import Regularizer
 from ancl.state import DRIFT, START, STATISTICS
-from ancl.statistics import Statistics, drift_of, fit_map, transported
+from ancl.statistics import Drift, Statistics, drift_of, fit_map, transported
 from ancl.statistics.rules import classifier_scores
 from ancl.store.entry import StageResult
 from ancl.types import Output, Params, prefixed
@@ -39,7 +40,8 @@ where features vary little, so that plain steps at a usual λ and rate overshoot
 class MoveStatistics(Finish):
     """What is known of earlier images, after the network has moved.  Equation: [transport].
 
-    The map from features before to features after is fitted on the task's own images.
+    The map from features before to features after is fitted on the task's own images. Where the
+    task changed nothing of the backbone, all stays as it was.
 
     Args:
         transport: Whether earlier features follow by that map, or stay as they were; how far the
@@ -54,14 +56,31 @@ class MoveStatistics(Finish):
     def run(self, work: TaskWork) -> StageResult:
         """Fit the map, and let the statistics follow."""
         known, train = Statistics.read(work.state(STATISTICS)), work.split.train
-        before, after = (work.features(work.network(name))(train) for name in (START, "network"))
+        networks = [work.network(name) for name in (START, "network")]
+        if _same_weights(*networks):
+            still = Drift(0.0, 0.0, self.transport)
+            return StageResult(prefixed(STATISTICS, known.tensors()), {DRIFT: still.json()})
+        before, after = (work.features(network)(train) for network in networks)
         matrix = fit_map(before, after)
         drift = drift_of(before, after, matrix)._replace(transported=self.transport)
         moved, clipped = replace(known, moves=known.moves + 1), 0
         if self.transport:
             moved, clipped = transported(known, matrix)
         drift = drift._replace(clipped=clipped)
+        if clipped:
+            work.say(
+                f"Task {work.index + 1}: {clipped} numbers of the features of earlier images no "
+                f"longer fit the grid, and were cut to its largest: answers of earlier classes may "
+                f"suffer. The network moved far. Begin anew with a smaller training.lr, or a "
+                f"method that holds the network, such as lfl."
+            )
         return StageResult(prefixed(STATISTICS, moved.tensors()), {DRIFT: drift.json()})
+
+
+def _same_weights(one: Network, other: Network) -> bool:
+    """Whether two backbones are equal to the bit, running statistics of batch norms included."""
+    first, second = one.backbone.state_dict(), other.backbone.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
 
 
 @dataclass(frozen=True)

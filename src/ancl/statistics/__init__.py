@@ -21,7 +21,7 @@ from ancl.statistics.linear import (
     ridge,
 )
 from ancl.statistics.sums import Grid, GridRows, Sums
-from ancl.statistics.transport import Drift, drift_of, fit_map, transported
+from ancl.statistics.transport import Drift, drift_of, drift_text, fit_map, transported
 
 __all__ = [
     "Choice",
@@ -41,6 +41,7 @@ __all__ = [
     "cosine_means",
     "discriminant",
     "drift_of",
+    "drift_text",
     "fit_map",
     "fit_temperature",
     "held_loss",

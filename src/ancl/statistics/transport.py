@@ -1,6 +1,7 @@
 """Statistics that follow a network whose weights have moved, without the images of old tasks."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
@@ -15,6 +16,8 @@ from ancl.statistics.sums import Grid, Sums, in_chunks
 _RIDGE = 0.01
 """γ as a share of the mean square of a feature. Measured on EfficientNet-Lite0 with fewer images
 than features: a hundred times less was a little worse."""
+_LISTED = 6
+"""Of more tasks that moved, the least and the largest drift are said."""
 
 
 class Drift(NamedTuple):
@@ -33,8 +36,10 @@ class Drift(NamedTuple):
     clipped: Annotated[int, Ge(0)] = 0
 
     def __str__(self) -> str:
-        """One sentence."""
+        """One sentence, and one more where features were cut."""
         follows = "followed by that map" if self.transported else "stayed as they were"
+        if not self.moved and not self.residual:
+            return "The backbone has not moved in this task."
         cut = f" {self.clipped} numbers were cut to the grid." if self.clipped else ""
         return (
             f"The backbone moved: the map from old to new features is {self.moved:.3g} from none "
@@ -45,6 +50,30 @@ class Drift(NamedTuple):
     def json(self) -> dict[str, Any]:
         """What is stored."""
         return self._asdict()
+
+
+def drift_text(drifts: Mapping[int, Drift]) -> str:
+    """How far the backbone moved in some tasks, by their index, in a sentence or two."""
+    moved = {task: drift for task, drift in drifts.items() if drift.moved or drift.residual}
+    if not moved:
+        return "The backbone has not moved since the first task."
+    measured = [drift.moved for drift in moved.values()]
+    shares = sorted({f"{100 * drift.residual:.0f}" for drift in moved.values()}, key=int)
+    tasks = ", ".join(str(task + 1) for task in moved)
+    ways = ", ".join(f"{way:.3g}" for way in measured)
+    if len(moved) > _LISTED:
+        tasks = f"{min(moved) + 1} to {max(moved) + 1}"
+        ways = f"{min(measured):.3g} to {max(measured):.3g}"
+    rest = " to ".join(dict.fromkeys((shares[0], shares[-1])))
+    follows = all(drift.transported for drift in moved.values())
+    cut = {task + 1: drift.clipped for task, drift in moved.items() if drift.clipped}
+    clipped = ", ".join(f"{count} (task {task})" for task, count in cut.items())
+    return (
+        f"The backbone moved in task{'s' * (len(moved) > 1)} {tasks}: {ways} (the map from old to "
+        f"new features, from none), and {rest} % of the movement is unexplained; statistics of "
+        f"earlier images {'followed' if follows else 'stayed as they were'}."
+        + (f" Numbers of their features that were cut to the grid: {clipped}." if cut else "")
+    )
 
 
 def fit_map(before: Tensor, after: Tensor, ridge: float = _RIDGE) -> Tensor:
