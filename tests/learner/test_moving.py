@@ -206,6 +206,34 @@ def test_a_class_is_forgotten_and_what_weights_learned_is_said(
     assert set(again.predict(TEST)) <= {0, 2, 3, 6, 7, 8, 9}
 
 
+def held_pictures(learner: Learner) -> dict[bytes, Any]:
+    """The class of every image that is held as it is, by its pixels."""
+    assert learner._held is not None
+    samples = learner._held.samples
+    rows = [row.numpy().tobytes() for row in samples.x.dense()]
+    return dict(zip(rows, (learner.classes[y] for y in samples.y.tolist()), strict=True))
+
+
+def test_held_pictures_are_forgotten_and_renumbered_with_their_classes(tmp_path: Path) -> None:
+    made = taught("finetune", FIRST, SECOND, val_fraction=0.3)
+    before = held_pictures(made)
+    assert set(before.values()) == {0, 1, 2, 3}
+    gone = next(row for row, label in before.items() if label == 2)
+    image = next(x for x in SECOND[0] if x.numpy().tobytes() == gone)
+
+    made.forget(data=image[None])
+    assert held_pictures(made) == {row: label for row, label in before.items() if row != gone}
+    made.forget(classes=[0])
+    left = {row: label for row, label in before.items() if row != gone and label != 0}
+    assert held_pictures(made) == left
+    made.merge_classes([1, 3])
+    one = next(name for name in made.classes if name != 2)
+    assert held_pictures(made) == {row: label if label == 2 else one for row, label in left.items()}
+    made.save(tmp_path / "L")
+    assert held_pictures(Learner.load(tmp_path / "L", network=module())) == held_pictures(made)
+    assert made.report().images == len(left)
+
+
 def test_the_rows_of_the_head_follow_their_classes() -> None:
     made = taught("finetune", FIRST, SECOND)
     rows = made._entries()["network"].tensors

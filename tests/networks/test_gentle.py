@@ -64,7 +64,7 @@ def test_the_embedding_of_a_transformer_stands_still(transformer: dict[str, Any]
     found = resolve("a-lwf", "digits/5", [Layer("--set", transformer)])
     assert found.spec.network["trains"] == "body"
     assert found.sources["network.trains"] == "pretrained weights"
-    assert trained(found.spec.values()) == GENTLE
+    assert trained(found.spec.values()) == {**GENTLE, "backbone_factor": 0.01}
     random = {"network.name": "timm:tinyvit_patch4"}
     for settings, trains in (
         (random, "all"),

@@ -20,6 +20,7 @@ from torch import Tensor
 from ancl.data import ImageView, Label, Samples, Split, Task
 from ancl.errors import ScenarioError, counted, one_line
 from ancl.hashing import digest
+from ancl.learner.held import renumbered
 from ancl.learner.images import (
     LEFT_OUT,
     TRAINED,
@@ -195,17 +196,21 @@ def _recomputed(learner: Learner, edit: Edit) -> Learner:
     known = known.renumbered(numbers, order, len(names))
     pieces, why = {STATISTICS: known.tensors()}, edit.why(learner._state)
     if memory := learner._exemplars():
-        pieces[MEMORY] = _renumbered(_exemplars_left(learner, memory, edit), numbers, order)
+        rest = _exemplars_left(learner, memory, edit)
+        pieces[MEMORY] = renumbered(rest, numbers, order).tensors()
     pieces |= _with_rows_of(learner, tasks, [labels.index(name) for name in names])
-    after = relearn(learner, pieces, tasks, learner._form, learner._held, history, why)
+    held = _held_left(learner, edit)
+    held = renumbered(held, numbers, order) if held else None
+    after = relearn(learner, pieces, tasks, learner._form, held, history, why)
     after._moves = tuple(move for move, stay in zip(learner._moves, stays, strict=False) if stay)
     return after
 
 
-def _renumbered(memory: Exemplars, classes: Sequence[int], tasks: Sequence[int]) -> Params:
-    """A memory with other numbers for each class and each task."""
-    samples = replace(memory.samples, y=torch.tensor(classes)[memory.samples.y])
-    return replace(memory, samples=samples, task=torch.tensor(tasks)[memory.task]).tensors()
+def _held_left(learner: Learner, edit: Edit) -> Exemplars | None:
+    """The images that are held as they are, without those that are forgotten."""
+    held = learner._held
+    rest = held.take(edit.kept(_rows(held)).nonzero().squeeze(1)) if held else None
+    return Exemplars.of(rest.tensors()) if rest and len(rest.task) else None
 
 
 def _with_rows_of(
@@ -397,15 +402,11 @@ def _without_images(learner: Learner, edit: Edit) -> Learner:
         for task, (images, mask) in zip(learner._tasks, pairs, strict=True)
     )
     pieces: dict[str, Params] = {}
-    memory, held = learner._exemplars(), learner._held
-    if memory:
+    if memory := learner._exemplars():
         rest = _exemplars_left(learner, memory, edit)
         if len(rest.task) < len(memory.task):
             pieces[MEMORY] = rest.tensors()
-    if held:
-        rest = held.take(edit.kept(_rows(held)).nonzero().squeeze(1))
-        held = Exemplars.of(rest.tensors()) if len(rest.task) else None
-    why = edit.why(learner._state)
+    held, why = _held_left(learner, edit), edit.why(learner._state)
     return relearn(learner, pieces, tasks, learner._form, held, history, why)
 
 

@@ -1,6 +1,7 @@
 """Images held out of learning, and what is measured on them before and after a task."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -217,3 +218,21 @@ def _brought_by(tasks: Sequence[Task], y: Tensor) -> Tensor:
     if tasks[-1].returning:
         return _first_tasks(tasks, y)
     return torch.full((len(y),), tasks[-1].index)
+
+
+def renumbered(images: Exemplars, classes: Sequence[int], tasks: Sequence[int]) -> Exemplars:
+    """Images with other numbers for each class and each task."""
+    samples = replace(images.samples, y=torch.tensor(classes)[images.samples.y])
+    return replace(images, samples=samples, task=torch.tensor(tasks)[images.task])
+
+
+def held_together(ours: Exemplars | None, others: Exemplars | None) -> Exemplars | None:
+    """What two learners hold as images, each once."""
+    both = [images for images in (ours, others) if images]
+    if len(both) < 2:
+        return both[0] if both else None
+    joined = Exemplars.joined(both)
+    first = dict[bytes, int]()
+    for index, row in enumerate(pixel_hashes(joined.samples.x)):
+        first.setdefault(row, index)
+    return Exemplars.of(joined.take(torch.tensor(list(first.values()))).tensors())

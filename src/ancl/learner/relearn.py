@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ancl.data import Task
 from ancl.hashing import digest
 from ancl.learner.form import Form
+from ancl.learner.held import held_together, renumbered
 from ancl.learner.images import LearnedImages, check_not_forgotten
 from ancl.learner.learning import learner_after
 from ancl.learner.ledger import (
@@ -85,7 +86,12 @@ def merge_learners(learner: Learner, other: Learner) -> None:
                 check_not_forgotten(images.rows(), images.ids, two._forgotten)
     history, why = (*learner._history, *others), ["merge", *keys, numbers]
     pieces = {STATISTICS: known.tensors()}
-    merged = relearn(learner, pieces, tasks, form, learner._held, history, why)
+    held = other._held
+    if held:
+        order = range(len(learner._tasks), len(tasks))
+        held = renumbered(held, numbers, order)
+    held = held_together(learner._held, held)
+    merged = relearn(learner, pieces, tasks, form, held, history, why)
     merged._moves = (*learner._moves, *other._moves)
     merged._forgotten = learner._forgotten.joined(other._forgotten)
     merged._since = (*learner._since, "merge")

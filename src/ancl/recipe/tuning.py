@@ -6,12 +6,13 @@ from ancl.networks.learnable import BODY, HEAD
 
 RATE = 0.01
 """Of the head."""
-FACTOR, SMALL_FACTOR = 0.1, 0.3
-"""Of the backbone, where its weights themselves learn, and where few do.
+FACTOR, SMALL_FACTOR, TRANSFORMER_FACTOR = 0.1, 0.3, 0.01
+"""Of the backbone, where its weights themselves learn, where few do, and of transformers.
 
-Of EfficientNet-Lite0 a rate of 0.003 for all weights was safe and 0.01 was not; see
-docs/evidence/moving.md. A step of affine weights or of adapters is a projection of that of all
-weights, so that it is safe where that is.
+Of EfficientNet-Lite0 a rate of 0.003 for all weights was safe and 0.01 was not; of a ViT-S/14
+without its patch embedding 0.0001 was, and 0.001 was not quite; see docs/evidence/moving.md. A step
+of affine weights or of adapters is a projection of that of all weights, so that it is safe where
+that is.
 """
 SOURCE = "pretrained weights"
 """Where these settings come from, for a reader."""
@@ -31,7 +32,8 @@ def gentle_settings(trains: str, *, embeds_patches: bool) -> dict[str, Any]:
     """
     if trains == HEAD:
         return {}
-    factor = SMALL_FACTOR if trains in _SMALL else FACTOR
+    factor = TRANSFORMER_FACTOR if embeds_patches else FACTOR
+    factor = SMALL_FACTOR if trains in _SMALL else factor
     training = {"lr": RATE, "lr_first": None, "backbone_factor": factor}
     return {
         **({"network.trains": BODY} if embeds_patches else {}),
