@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ancl import SpecError
@@ -123,6 +124,28 @@ def test_pages_say_what_the_table_says(moving: ModuleType) -> None:
         f"ended {shown[0]} points above the frozen network (95 % interval {shown[1]} to {shown[2]})"
     )
     assert told in advice
+
+
+def test_the_advice_on_transformers_is_what_the_table_says(moving: ModuleType) -> None:
+    runs = moving.Results(moving.FOLDER / "results", moving.Scale()).done("rates-vit")
+    accuracy = {
+        row: np.array([runs[row, True][s]["metrics"]["final_accuracy"] for s in moving.SEEDS])
+        for row, _ in runs
+        if len(runs[row, True]) == len(moving.SEEDS)
+    }
+    advice = (PAGE.parents[1] / "adapters.md").read_text("utf-8")
+    page = " ".join(PAGE.read_text("utf-8").split())
+    lines = [line for line in advice.splitlines() if re.match(r"\| `(body|adapter)`.*\d \|$", line)]
+    rows = ["but embedding, 0.01 x 0.01", "but embedding, 0.01 x 0.1", "adapter, 0.01 x 0.3"]
+    shown = [rows[0], f"{rows[0]}, slda", rows[1], rows[2], f"{rows[2]}, slda"]
+    for line, row in zip(lines, shown, strict=True):
+        gaps = 100 * (accuracy[row] - accuracy["slda"])
+        assert line.endswith(f"| {gaps.mean():+.1f} | {gaps.min():+.1f} |"), row
+        assert f"{100 * accuracy[row].mean():.1f}" in page
+    for row in rows[:2]:
+        gaps = 100 * (accuracy[f"{row}, slda"] - accuracy["slda"])
+        assert f"{gaps.mean():+.1f}" in page
+        assert gaps.min() > 0
 
 
 def _stored(task: Any, accuracy: float) -> dict[str, Any]:

@@ -221,7 +221,7 @@ def test_held_pictures_are_forgotten_and_renumbered_with_their_classes(tmp_path:
     gone = next(row for row, label in before.items() if label == 2)
     image = next(x for x in SECOND[0] if x.numpy().tobytes() == gone)
 
-    made.forget(data=image[None])
+    made.forget(image[None])
     assert held_pictures(made) == {row: label for row, label in before.items() if row != gone}
     made.forget(classes=[0])
     left = {row: label for row, label in before.items() if row != gone and label != 0}
@@ -327,8 +327,10 @@ def test_networks_with_equal_weights_are_merged_whatever_the_method() -> None:
     for images, *learners in ((FIRST, here, whole), (SECOND, there, whole), (THIRD, there, whole)):
         for site in learners:
             site.learn(*images)
+    both = held_pictures(here) | held_pictures(there)
     here.merge(there)
 
+    assert held_pictures(here) == both
     assert here.classes == whole.classes
     assert torch.equal(here.scores(TEST), whole.scores(TEST))
     assert len(here.drifts) == 3
