@@ -181,8 +181,7 @@ def _continue_from(learner: Learner, learned: Learned) -> None:
     learner._history = learned.images or (None,) * len(tasks)
     learner._forgotten, learner._marks = learned.forgotten, learned.marks
     learner._stored = learned.stored
-    learns = setting.architecture.learns
-    learner._moves = read_moves(learned.moves, method, len(tasks), learns=learns)
+    learner._moves = read_moves(learned.moves, method, len(tasks))
     fitted, held = learned.calibration, learner._held
     if fitted and held and (fitted.images, fitted.basis) == (len(held.samples), learner._basis):
         learner._fitted[learner.scenario == "til"] = fitted

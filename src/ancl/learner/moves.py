@@ -9,17 +9,16 @@ import torch
 
 from ancl.checks import checked
 from ancl.methods.method import Method
-from ancl.networks.network import BACKBONE
 from ancl.state import DRIFT, NETWORK
 from ancl.statistics import Drift, drift_text
 from ancl.store.entry import StageResult
 
 
 class TaskMove(NamedTuple):
-    """What learning a task did to the backbone.
+    """What learning a task did to the network.
 
     Args:
-        weights: Whether it changed: it then learned from the task's images.
+        weights: Whether any weight changed, of the head too: it then learned from these images.
         drift: How far features moved, where statistics of earlier images followed.
     """
 
@@ -35,8 +34,8 @@ class TaskMove(NamedTuple):
             results: What its stages made, by name; the network that it ended with among them.
         """
         before, after = start.tensors, results[NETWORK].tensors
-        names = [name for name in {*before, *after} if BACKBONE in name]
-        still = all(n in before and n in after and torch.equal(before[n], after[n]) for n in names)
+        same = before.keys() == after.keys()
+        still = same and all(torch.equal(before[name], after[name]) for name in before)
         drifts = [r.meta[DRIFT] for r in results.values() if DRIFT in r.meta]
         return cls(not still, checked(Drift, drifts[0]) if drifts else None)
 
@@ -61,16 +60,13 @@ def moves_of_run(drifts: Sequence[Drift]) -> tuple[TaskMove, ...]:
     return (TaskMove(True), *(TaskMove(drift.moved > 0, drift) for drift in drifts))
 
 
-def read_moves(
-    values: Sequence[Any], method: Method, tasks: int, *, learns: bool
-) -> tuple[TaskMove, ...]:
+def read_moves(values: Sequence[Any], method: Method, tasks: int) -> tuple[TaskMove, ...]:
     """What was saved of every task; earlier versions saved nothing, and the method tells.
 
     Args:
         values: What was saved.
         method: The learner's.
         tasks: Their number.
-        learns: Whether any weight of the backbone learns.
 
     Raises:
         ValueError: It does not fit the tasks.
@@ -82,4 +78,4 @@ def read_moves(
         moves = tuple(TaskMove(method.main != "first" or index == 0) for index in range(tasks))
     if len(moves) != tasks:
         raise ValueError("what is known of the network's moves does not fit the tasks")
-    return tuple(move if learns else move._replace(weights=False) for move in moves)
+    return moves
