@@ -45,9 +45,9 @@ class Bare(nn.Sequential):
         super().__init__(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-@pytest.mark.parametrize("trains", ["affine", "last", "adapter", "layer4", ""])
+@pytest.mark.parametrize("trains", ["affine", "last", "adapter", "body", "layer4", ""])
 def test_what_is_not_there_is_refused_with_the_list_of_parts(trains: str) -> None:
-    with pytest.raises(SpecError, match=r"network\.trains is .*names of its parts: 0\."):
+    with pytest.raises(SpecError, match=r"network\.trains is .*\. Give one of .*names of its parts: 0\."):
         limit(Bare(), trains=trains)
 
 

@@ -111,7 +111,7 @@ def embeds_patches(module: nn.Module) -> bool:
 def _body(module: nn.Module, rank: int) -> None:
     parts = dict(module.named_children())
     if _EMBEDDING not in parts:
-        raise _MissingPartError(f"has no part named {_EMBEDDING}")
+        raise _MissingPartError(f"has no part named {_EMBEDDING}.")
     module.requires_grad_(False)
     for name, part in parts.items():
         part.requires_grad_(name != _EMBEDDING)
