@@ -47,7 +47,9 @@ class Bare(nn.Sequential):
 
 @pytest.mark.parametrize("trains", ["affine", "last", "adapter", "body", "layer4", ""])
 def test_what_is_not_there_is_refused_with_the_list_of_parts(trains: str) -> None:
-    with pytest.raises(SpecError, match=r"network\.trains is .*\. Give one of .*names of its parts: 0\."):
+    with pytest.raises(
+        SpecError, match=r"network\.trains is .*\. Give one of .*names of its parts: 0\."
+    ):
         limit(Bare(), trains=trains)
 
 
