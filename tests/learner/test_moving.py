@@ -341,6 +341,17 @@ def test_networks_with_equal_weights_are_merged_whatever_the_method() -> None:
     assert not here.forget(classes=[2]).exact  # heads have learned from them
 
 
+def test_a_picture_that_two_learners_hold_is_held_once() -> None:
+    here, there = (taught("finetune", FIRST, frozen=True, val_fraction=0.3) for _ in range(2))
+    before = held_pictures(here)
+    assert before == held_pictures(there)
+    here.merge(there)
+
+    assert here._held is not None
+    assert len(here._held.task) == len(before)
+    assert held_pictures(here) == before
+
+
 def test_networks_that_moved_apart_say_why_they_are_refused() -> None:
     here, there = taught("finetune", FIRST), taught("finetune", SECOND)
     with pytest.raises(SpecError, match="finetune trains its network in every task: once it has"):
